@@ -1,0 +1,20 @@
+"""Offline forensics for RL post-training runs: `ptt.diagnose(path)` gives the diagnosis the command prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ptt.api import Diagnosis, diagnose
+
+__all__ = ["Diagnosis", "__version__", "diagnose"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import the door only when it is used: `ptt --help` must not pay for polars."""
+    if name in {"Diagnosis", "diagnose"}:
+        from ptt import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'ptt' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""From a run's files to verdicts."""

@@ -1,0 +1,1 @@
+"""Where the token pass runs."""

@@ -1,0 +1,216 @@
+"""The words all later stages share: links, severities, findings, verdicts, and the diagnosis they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Interval = tuple[float, float]
+Steps = tuple[int, int]
+JsonScalar = str | int | float | bool | None
+
+
+class Link(StrEnum):
+    """The links of the training loop, outside in; the order is the order of suspicion."""
+
+    DATA_VALIDITY = "data_validity"
+    ENVIRONMENT = "environment"
+    EVALUATION = "evaluation"
+    REWARD = "reward"
+    TRAINING_SIGNAL = "training_signal"
+    POLICY_UPDATE = "policy_update"
+    CRITIC = "critic"
+    EXPLORATION = "exploration"
+    DATA_FRESHNESS = "data_freshness"
+    NUMERICS = "numerics"
+    SYSTEMS = "systems"
+
+
+class Severity(StrEnum):
+    """How much a finding matters, worst first."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst; grows with harmlessness."""
+        return list(Severity).index(self)
+
+    def at_least(self, other: Severity) -> bool:
+        """Tell whether this is as bad as `other`, or worse."""
+        return self.rank <= other.rank
+
+
+class Status(StrEnum):
+    """The verdict on a whole run."""
+
+    UNSTABLE = "unstable"
+    SUSPECT = "suspect"
+    HEALTHY = "healthy"
+    CANNOT_SAY = "cannot_say"
+
+
+class Answer(StrEnum):
+    """Whether the signature was found."""
+
+    FOUND = "found"
+    NOT_FOUND = "not_found"
+    CANNOT_SAY = "cannot_say"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One failure this run shows, with its numbers and the limit they passed."""
+
+    id: str
+    severity: Severity
+    link: Link
+    claim: str
+    observed: float | None
+    limit: float | None
+    unit: str
+    slice: str | None = None
+    onset_step: int | None = None
+    onset_interval: Steps | None = None
+    evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    consequence_of: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotJudged:
+    """A question that this run cannot answer, why, and what to record so that the next one can."""
+
+    id: str
+    link: Link
+    reason: str
+    missing: tuple[str, ...] = ()
+    enable: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A rule that found its failure; one rule may find it in more than one form."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healthy:
+    """A rule that looked and found nothing amiss; `notes` are findings worth knowing, at most low."""
+
+    id: str
+    link: Link
+    reason: str
+    notes: tuple[Finding, ...] = ()
+
+
+RuleVerdict = Broken | Healthy | NotJudged
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleCrash:
+    """A rule that raised: a fault of ours, shown, and paid for with the exit code."""
+
+    id: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailGrowth:
+    """Late window over early window of one slice's |log-ratio| percentiles; intervals are 95 %."""
+
+    p95: float | None
+    p99: float | None
+    interval_p95: Interval | None
+    interval_p99: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregates:
+    """Whether loss, reward, entropy, mean KL and gradient norm would have raised an alarm."""
+
+    status: str  # quiet | alarming | cannot_say
+    metrics: Mapping[str, str]  # canonical name -> flat | rose | fell | cannot_say
+    alarms: Mapping[str, int]  # canonical name -> first step of its alarm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The judgement on tool-conditioned variance amplification, and the numbers behind it."""
+
+    status: Answer
+    reason: str
+    pair: str | None
+    aggregates: Aggregates
+    onset_step: int | None = None
+    onset_interval: Steps | None = None
+    lead_steps: int | None = None
+    lead_is_lower_bound: bool = False
+    growth: Mapping[str, TailGrowth] = field(default_factory=dict)  # slice -> growth
+    p_value: float | None = None
+    false_alarm_rate: float | None = None
+    conditions: Mapping[str, bool | None] = field(default_factory=dict)  # growth, localised, lasting, material
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file of the run: what read it and what was lost."""
+
+    path: str
+    kind: str
+    bytes: int
+    rows_ok: int
+    rows_bad: int
+    bytes_lost: int
+    note: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the run is, as far as its files tell."""
+
+    name: str
+    framework: str | None
+    algorithm: str | None
+    first_step: int | None
+    last_step: int | None
+    step_count: int
+    sequences: int
+    model_tokens: int
+    context: Mapping[str, JsonScalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunVerdict:
+    """The answer in one sentence, the link that broke first, and what to do, in order."""
+
+    status: Status
+    headline: str
+    first_broken_link: Link | None
+    next: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Everything that judging hands to telling."""
+
+    run: Run
+    verdict: RunVerdict
+    signature: Signature
+    findings: tuple[Finding, ...]
+    healthy: tuple[Healthy, ...]
+    not_judged: tuple[NotJudged, ...]
+    crashes: tuple[RuleCrash, ...]
+    sources: tuple[Source, ...]
+    tables: Mapping[str, pl.DataFrame]

@@ -1,0 +1,83 @@
+"""What a parser is: it knows its files by name and first bytes, and reads them into canonical rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+HEAD_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One regular file below the run dir; `rel` is its path from there, with forward slashes."""
+
+    path: Path
+    rel: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.name
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes, enough to tell a format by."""
+        with self.path.open("rb") as handle:
+            return handle.read(HEAD_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A piece of one canonical table: columns are a subset of the schema's, of the schema's types."""
+
+    table: str
+    frame: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace:
+    """A Parquet file that already holds canonical sequences: scanned where it lies, never copied.
+
+    `columns` are the usable ones; the others are missing or of a type that cannot be read.
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What could not be read: rows that are damaged or foreign, bytes behind a tear, and why."""
+
+    rows: int = 0
+    bytes: int = 0
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Facts about the run that are no table: framework, algorithm, sizes, settings."""
+
+    facts: dict[str, str | int | float | bool | None]
+
+
+Piece = Rows | InPlace | Lost | Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parser:
+    """One format. `read` yields pieces and raises nothing for damaged input: it yields what it could and `Lost`."""
+
+    name: str
+    describes: str  # one line for the docs: whose file it is and what it yields
+    priority: int  # on the same metric at the same step the lower number wins
+    recognises: Callable[[RunFile], bool]
+    read: Callable[[RunFile], Iterator[Piece]]

@@ -1,0 +1,123 @@
+"""The canonical tables that every parser writes and every later stage reads, column by column."""
+
+from enum import IntEnum
+from typing import Final
+
+import polars as pl
+
+VERSION: Final = 1
+"""Raised whenever a table below changes; a store written under another version is made anew."""
+
+
+class Flag(IntEnum):
+    """Why a metric has no finite value. Writers encode NaN in six incompatible ways; here it has one."""
+
+    FINITE = 0
+    NAN = 1
+    POS_INF = 2
+    NEG_INF = 3
+    NULL_IN_SOURCE = 4
+    DROPPED_BY_WRITER = 5
+
+
+LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+"""The four log-probabilities of one token: under the policy being updated, the policy at the start of the
+step as the trainer recomputes it, the engine that sampled it, and the frozen reference."""
+
+METRICS: Final[dict[str, pl.DataType]] = {
+    "step": pl.Int64(),
+    "split": pl.String(),  # train | eval
+    "name_raw": pl.String(),  # as the writer spelt it
+    "name": pl.String(),  # canonical, null where the alias table does not know it
+    "value": pl.Float64(),  # null unless flag is FINITE
+    "flag": pl.UInt8(),
+    "rank": pl.Int32(),
+    "wall_time": pl.Float64(),  # seconds since the epoch, where the writer gave them
+    "seq": pl.Int64(),  # order within the source: on a repeated step the last one counts
+    "source": pl.String(),  # path below the run dir
+}
+
+SEQUENCES: Final[dict[str, pl.DataType]] = {
+    "step": pl.Int64(),
+    "sample_id": pl.String(),
+    "group_id": pl.String(),
+    "trajectory_id": pl.String(),
+    "env": pl.String(),
+    "rank": pl.Int32(),
+    "reward": pl.Float64(),
+    "tool_names": pl.List(pl.String()),
+    # lists below are aligned: entry t belongs to response token t, never shifted
+    "token_ids": pl.List(pl.Int32()),
+    "model_mask": pl.List(pl.Boolean()),  # true = sampled by the policy
+    "train_mask": pl.List(pl.Boolean()),  # true = got gradient
+    "policy_logp": pl.List(pl.Float32()),
+    "old_logp": pl.List(pl.Float32()),
+    "rollout_logp": pl.List(pl.Float32()),
+    "ref_logp": pl.List(pl.Float32()),
+    "entropy": pl.List(pl.Float32()),
+    "advantage": pl.List(pl.Float32()),
+    "policy_version": pl.Int64(),
+    "temperature": pl.Float64(),
+    "top_p": pl.Float64(),
+    "logp_kind": pl.String(),
+}
+
+TRAJECTORIES: Final[dict[str, pl.DataType]] = {
+    "trajectory_id": pl.String(),
+    "step": pl.Int64(),
+    "split": pl.String(),  # train | eval | unknown
+    "prompt_hash": pl.UInt64(),
+    "reward": pl.Float64(),
+    "advantage": pl.Float64(),
+    "n_turns": pl.Int32(),
+    "n_tool_calls": pl.Int32(),
+    "n_tool_fail": pl.Int32(),
+    "source": pl.String(),
+}
+
+REWARDS: Final[dict[str, pl.DataType]] = {
+    "trajectory_id": pl.String(),
+    "name": pl.String(),
+    "score": pl.Float64(),
+}
+
+TURNS: Final[dict[str, pl.DataType]] = {
+    "trajectory_id": pl.String(),
+    "turn_idx": pl.Int32(),
+    "role": pl.String(),
+    "text_len": pl.Int32(),
+    "text_hash": pl.UInt64(),
+}
+
+TOOL_CALLS: Final[dict[str, pl.DataType]] = {
+    "trajectory_id": pl.String(),
+    "step": pl.Int64(),
+    "turn_idx": pl.Int32(),
+    "call_idx": pl.Int32(),
+    "name": pl.String(),
+    "args_json": pl.String(),
+    "result_len": pl.Int32(),
+    "result_hash": pl.UInt64(),
+    "ok": pl.Boolean(),
+    "ok_source": pl.String(),  # error_text | unknown
+}
+
+SOURCES: Final[dict[str, pl.DataType]] = {
+    "path": pl.String(),
+    "kind": pl.String(),  # name of the parser, or "unrecognised"
+    "bytes": pl.Int64(),
+    "rows_ok": pl.Int64(),
+    "rows_bad": pl.Int64(),
+    "bytes_lost": pl.Int64(),
+    "note": pl.String(),
+}
+
+TABLES: Final[dict[str, dict[str, pl.DataType]]] = {
+    "metrics": METRICS,
+    "sequences": SEQUENCES,
+    "trajectories": TRAJECTORIES,
+    "rewards": REWARDS,
+    "turns": TURNS,
+    "tool_calls": TOOL_CALLS,
+    "sources": SOURCES,
+}

@@ -1,0 +1,1 @@
+"""From a diagnosis to something a person or a machine reads."""
