@@ -1,0 +1,41 @@
+"""The pairs of logprobs that can be subtracted, and what each difference means (contracts, section 1)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Pair:
+    """r = numerator - denominator, in nats; `sampled_from` says which of the two the tokens came from."""
+
+    name: str
+    numerator: str
+    denominator: str
+    meaning: str
+    sampled_from: str  # "numerator" or "denominator": decides the direction of k1, k2, k3
+
+    @property
+    def inverse(self) -> str:
+        """Name the same pair turned round, for weights exp(-r)."""
+        top, bottom = self.name.split("/")
+        return f"{bottom}/{top}"
+
+
+PAIRS: Final = (
+    Pair("policy/ref", "policy_logp", "ref_logp", "drift of the policy from the reference", "numerator"),
+    Pair("old/ref", "old_logp", "ref_logp", "drift of the policy from the reference", "numerator"),
+    Pair("policy/rollout", "policy_logp", "rollout_logp", "what multiplies an off-policy gradient", "denominator"),
+    Pair("old/rollout", "old_logp", "rollout_logp", "mismatch of trainer and engine", "denominator"),
+    Pair("policy/old", "policy_logp", "old_logp", "size of the update", "denominator"),
+)
+"""In order of preference: the first that the run holds is the one its verdict speaks of."""
+
+DEFAULT_ORDER: Final = tuple(pair.name for pair in PAIRS)
+
+
+def available(columns: set[str]) -> tuple[Pair, ...]:
+    """Give the pairs both of whose logprobs are recorded; `old/ref` only stands in where `policy/ref` is missing."""
+    pairs = [pair for pair in PAIRS if {pair.numerator, pair.denominator} <= columns]
+    if any(pair.name == "policy/ref" for pair in pairs):
+        pairs = [pair for pair in pairs if pair.name != "old/ref"]
+    return tuple(pairs)

@@ -1,0 +1,84 @@
+"""One pass over all tokens: a lazy frame of sequences in, small mergeable tables out.
+
+Polars streams the decoded rows in order; each batch is folded with numpy (subtract, bin, add up) on this thread
+while Polars' threads decode the next ones. Order and thread are fixed, so the same input gives the same sums to
+the last bit. `docs/decisions/003-token-pass.md` has what else was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.statistics.fold import fold
+from ptt.diagnostics.statistics.pairs import Pair
+from ptt.diagnostics.statistics.records import BAD, CELL, KINDS, ROW, SEQUENCE, SUMS, unpack_cells
+
+BATCH_TOKENS: Final = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTables:
+    """What is left of the tokens.
+
+    cells: one row per (pair, step, slice, bin): n and records.SUMS.
+    sequences: one row per (seq, slice) of the first pair: step, n, n_bad, records.SEQUENCE_SUMS,
+        the least and greatest r, and the coarse histogram as two lists.
+    rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
+    bad: per (pair, step, slice): model tokens whose r is null, NaN or infinite.
+    """
+
+    cells: pl.DataFrame
+    sequences: pl.DataFrame
+    rows: pl.DataFrame
+    bad: pl.DataFrame
+
+
+def token_pass(
+    frame: pl.LazyFrame,
+    *,
+    pairs: tuple[Pair, ...],
+    min_observation: int,
+    tokens_per_row: float = 1024.0,
+    on_rows: Callable[[int], None] | None = None,
+) -> TokenTables:
+    """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
+
+    `tokens_per_row` only sets how many rows are taken at a time; `on_rows` hears how many were done.
+    """
+    found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
+    rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
+    for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
+        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation):
+            found[kind].append(records)
+        if on_rows is not None:
+            on_rows(batch.height)
+    return TokenTables(
+        cells=unpack_cells(_merge(pl.concat(found["cells"]))),
+        sequences=pl.concat(found["sequences"]).select(SEQUENCE).sort("seq", "slice"),
+        rows=pl.concat(found["rows"]).select(ROW).sort("seq"),
+        bad=pl.concat(found["bad"]).select(BAD).group_by("pair", "step", "slice").agg(pl.col("n_bad").sum())
+        .sort("pair", "step", "slice"),
+    )
+
+
+def _merge(cells: pl.DataFrame) -> pl.DataFrame:
+    """Add up records of the same cell, always in the order they came."""
+    key = cells["key"].to_numpy()
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.diff(key, prepend=key[:1] + np.uint64(1)))
+    if not len(first):
+        return cells
+    return pl.DataFrame(
+        {
+            "key": key[first],
+            "n": np.add.reduceat(cells["n"].to_numpy()[order], first),
+            **{name: np.add.reduceat(cells[name].to_numpy()[order], first) for name in SUMS},
+        },
+        schema=CELL,
+    )
