@@ -1,4 +1,4 @@
-"""Offline forensics for RL post-training runs: `ptt.diagnose(path)` gives the diagnosis the command prints."""
+"""Offline forensics for RL post-training runs: `ptt.diagnose(path)` gives what the command prints."""
 
 from __future__ import annotations
 

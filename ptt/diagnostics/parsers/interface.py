@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,9 @@ class RunFile:
         """The last part of the path."""
         return self.path.name
 
-    @cached_property
+    @property
     def head(self) -> bytes:
-        """The first bytes, enough to tell a format by."""
+        """The first bytes, enough to tell a format by; not kept, since a run may hold 100,000 files."""
         with self.path.open("rb") as handle:
             return handle.read(HEAD_BYTES)
 
@@ -74,7 +73,7 @@ Piece = Rows | InPlace | Lost | Context
 
 @dataclass(frozen=True, kw_only=True)
 class Parser:
-    """One format. `read` yields pieces and raises nothing for damaged input: it yields what it could and `Lost`."""
+    """One format. `read` raises nothing for damaged input: it yields what it could, and `Lost`."""
 
     name: str
     describes: str  # one line for the docs: whose file it is and what it yields

@@ -24,15 +24,16 @@ BINS_PER_GROUP: Final = bins.OVERFLOW + 1
 COARSE_OF: Final = bins.coarse_of(np.arange(BINS_PER_GROUP))
 
 
-def fold(frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int) -> Iterator[Records]:
+def fold(
+    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool
+) -> Iterator[Records]:
     """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time."""
-    pool = _Pool()
     for chunk in chunks(frame):
         yield from _fold_chunk(chunk, pairs, min_observation, pool)
 
 
 def _fold_chunk(
-    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: _Pool
+    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool
 ) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
@@ -61,7 +62,9 @@ def _row_records(batch: Batch) -> pl.DataFrame:
             "seq": batch.seq.astype(np.uint32),
             "step": batch.step,
             "length": batch.length.astype(np.uint32),
-            "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(np.uint32),
+            "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(
+                np.uint32
+            ),
             "n_obs": batch.runs.observations.astype(np.uint32),
             "ok": np.ones(rows, np.bool_),
         }
@@ -75,7 +78,7 @@ def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _fold_pair(batch: Batch, pair: Pair, number: int, pool: _Pool) -> Iterator[Records]:
+def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
     np.subtract(top[batch.is_model], bottom[batch.is_model], out=r, dtype=np.float64)
@@ -97,7 +100,7 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: _Pool) -> Iterator[R
             yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
 
 
-def _weights(r: FloatArray, pool: _Pool) -> tuple[dict[str, FloatArray], IntArray]:
+def _weights(r: FloatArray, pool: Pool) -> tuple[dict[str, FloatArray], IntArray]:
     magnitude = np.abs(r, out=pool.floats("s_abs"))
     fine = bins.bin_of(magnitude, out=pool.integers("fine"))
     rho = pool.floats("s_rho")
@@ -110,14 +113,14 @@ def _weights(r: FloatArray, pool: _Pool) -> tuple[dict[str, FloatArray], IntArra
     return {"s_rho": rho, "s_rho2": rho2, "s_r": r, "s_r2": r2, "s_abs": magnitude}, fine
 
 
-class _Pool:
+class Pool:
     """Working arrays kept from batch to batch: fresh ones cost a page fault every 4 KB, a fifth of the pass."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._length = 0
 
-    def of_length(self, length: int) -> _Pool:
+    def of_length(self, length: int) -> Pool:
         """Set the length of the arrays handed out from now on."""
         self._length = length
         return self
@@ -150,14 +153,16 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> pl.DataFrame:
 
 
 def _cell_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: _Pool
+    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: Pool
 ) -> pl.DataFrame:
     steps, step_index = np.unique(batch.step, return_inverse=True)
     group = np.repeat(step_index.astype(np.int64), 2) * 2 + np.tile([0, 1], len(step_index))
     key = np.take(group * BINS_PER_GROUP, segment, out=pool.integers("key"), mode="clip")
     key += fine
     size = 2 * len(steps) * BINS_PER_GROUP
-    if size > 4 * len(key):  # many short steps: adding up into mostly empty tables would cost more than a sort
+    if size > 4 * len(
+        key
+    ):  # many short steps: adding up into mostly empty tables would cost more than a sort
         used, key = np.unique(key, return_inverse=True)
         size = len(used)
         count = np.bincount(key, minlength=size)
@@ -176,7 +181,7 @@ def _cell_records(
 
 
 def _sequence_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: _Pool
+    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: Pool
 ) -> pl.DataFrame:
     """Tokens of a (row, slice) stand side by side, so its sums are sums over stretches."""
     segments = 2 * len(batch.seq)

@@ -24,7 +24,13 @@ class Pair:
 PAIRS: Final = (
     Pair("policy/ref", "policy_logp", "ref_logp", "drift of the policy from the reference", "numerator"),
     Pair("old/ref", "old_logp", "ref_logp", "drift of the policy from the reference", "numerator"),
-    Pair("policy/rollout", "policy_logp", "rollout_logp", "what multiplies an off-policy gradient", "denominator"),
+    Pair(
+        "policy/rollout",
+        "policy_logp",
+        "rollout_logp",
+        "what multiplies an off-policy gradient",
+        "denominator",
+    ),
     Pair("old/rollout", "old_logp", "rollout_logp", "mismatch of trainer and engine", "denominator"),
     Pair("policy/old", "policy_logp", "old_logp", "size of the update", "denominator"),
 )

@@ -70,4 +70,3 @@ def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
         (key % (1 << BIN_BITS)).cast(pl.UInt16).alias("bin"),
         pl.exclude("key"),
     )
-

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.statistics.fold import fold
+from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import BAD, CELL, KINDS, ROW, SEQUENCE, SUMS, unpack_cells
+from ptt.diagnostics.statistics.records import CELL, KINDS, SUMS, unpack_cells
 
 BATCH_TOKENS: Final = 1 << 18
 
@@ -51,17 +51,20 @@ def token_pass(
     `tokens_per_row` only sets how many rows are taken at a time; `on_rows` hears how many were done.
     """
     found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
+    pool = Pool()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
-        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation):
+        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool):
             found[kind].append(records)
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
         cells=unpack_cells(_merge(pl.concat(found["cells"]))),
-        sequences=pl.concat(found["sequences"]).select(SEQUENCE).sort("seq", "slice"),
-        rows=pl.concat(found["rows"]).select(ROW).sort("seq"),
-        bad=pl.concat(found["bad"]).select(BAD).group_by("pair", "step", "slice").agg(pl.col("n_bad").sum())
+        sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
+        rows=pl.concat(found["rows"]).sort("seq"),
+        bad=pl.concat(found["bad"])
+        .group_by("pair", "step", "slice")
+        .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
     )
 

@@ -1,0 +1,92 @@
+"""The door for notebooks and commands: one function from a path to a diagnosis, its tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ptt import __version__
+from ptt.diagnostics import model, pipeline
+from ptt.diagnostics.config import Settings, load_settings
+from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.rules import LIMITS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STORE = "store"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis(model.Diagnosis):
+    """A diagnosis that can draw and write itself; `tables` holds its Polars frames by name."""
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """The figures as matplotlib figures, by name; those without data are left out."""
+        from ptt.reports.drawing import composed_figures
+
+        return composed_figures(self)
+
+    def to_html(self) -> str:
+        """Give the report: one file that needs nothing else."""
+        from ptt.reports.render import render_html
+
+        return render_html(self)
+
+    def to_json(self) -> str:
+        """Give findings.json."""
+        from ptt.reports.findings_json import findings_json
+
+        return findings_json(self, __version__)
+
+    def _repr_html_(self) -> str:
+        """Show the report where a notebook shows a value."""
+        from html import escape
+
+        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:40em;border:0"></iframe>'
+
+
+def read_settings(path: Path | None = None) -> Settings:
+    """Read a settings file, or `./ptt.toml` where there is one; unknown keys raise SettingsError."""
+    return load_settings(path, known_limits=LIMITS)
+
+
+def diagnose(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Judge the run at `run` (a folder or a file).
+
+    With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
+    else is written. Raises InputError where the run cannot be read. The run dir is never written to.
+    """
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        place = _place(Path(run), Path(scratch) if out is None else Path(out))
+        found = pipeline.diagnose(place, settings or Settings(), progress=progress)
+    return Diagnosis(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None) -> Path:
+    """Parse the run into a Parquet store below `out` that can be read without the run, and say where it is."""
+    place = _place(Path(run), Path(out))
+    pipeline.ingest(place, copy=True, progress=progress)
+    return place.store
+
+
+def _place(run: Path, out: Path) -> pipeline.Place:
+    if not run.exists():
+        raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
+    home = run.resolve()
+    if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
+        raise SettingsError(
+            f"{out}: lies inside the run, which is never written to; give another place with --out."
+        )
+    return pipeline.Place(run=run, store=out / STORE)

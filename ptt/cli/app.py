@@ -1,0 +1,97 @@
+"""The `ptt` command: its options are read here, its work is done elsewhere and imported only when it is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ptt import __version__
+from ptt.cli.exits import plain_errors
+
+app = typer.Typer(
+    name="ptt",
+    help="Offline forensics for RL post-training runs: what broke, since when, and what the logs cannot tell.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder the trainer wrote to, or a single file of it.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Where the output goes; by default ./ptt-report/<name of the run>."),
+]
+
+
+class FailOn(StrEnum):
+    """What `--fail-on` can be."""
+
+    NEVER = "never"
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ptt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Exit codes: 0 judged, 2 wrong usage or settings, 3 a finding at or above --fail-on, 4 nothing could be judged, 5 the run cannot be read."""
+
+
+@app.command()
+def diagnose(
+    run: RunArgument,
+    out: OutOption = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="End with code 3 if a finding is as severe as this, or worse."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
+    ] = False,
+) -> None:
+    """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict."""
+    with plain_errors():
+        from ptt.cli import diagnose as command
+
+        code = command.run(
+            run, out=out, figures=figures, settings=settings, fail_on=fail_on and fail_on.value, as_json=json
+        )
+    raise typer.Exit(code)
+
+
+@app.command()
+def ingest(run: RunArgument, out: OutOption = None) -> None:
+    """Parse a run into a Parquet store that can be read without it."""
+    with plain_errors():
+        from ptt.cli import ingest as command
+
+        command.run(run, out=out)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

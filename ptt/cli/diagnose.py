@@ -1,0 +1,52 @@
+"""`ptt diagnose`: judge, write, print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ptt import api
+from ptt.cli.exits import Exit
+from ptt.cli.places import output_folder, progress_bar
+from ptt.diagnostics.gate import Outcome, decide
+from ptt.diagnostics.model import Severity
+from ptt.reports.files import write_text
+from ptt.reports.terminal import print_diagnosis
+
+CODES = {
+    Outcome.PASSED: Exit.JUDGED,
+    Outcome.FAILED: Exit.FAILED,
+    Outcome.BLIND: Exit.BLIND,
+    Outcome.CRASHED: Exit.CRASHED,
+}
+
+
+def run(
+    path: Path,
+    *,
+    out: Path | None,
+    figures: Path | None,
+    settings: Path | None,
+    fail_on: str | None,
+    as_json: bool,
+) -> int:
+    """Judge the run at `path` and give the exit code."""
+    chosen = api.read_settings(settings)
+    folder = output_folder(path, out)
+    with progress_bar(Console(stderr=True)) as tell:
+        diagnosis = api.diagnose(path, out=folder, settings=chosen, progress=tell)
+        findings = diagnosis.to_json()
+        write_text(folder / "findings.json", findings)
+        report = write_text(folder / "report.html", diagnosis.to_html())
+        if figures is not None:
+            from ptt.reports.drawing import write_figures
+
+            write_figures(diagnosis, figures)
+    if as_json:
+        typer.echo(findings, nl=False)
+    else:
+        print_diagnosis(diagnosis, Console(), str(report))
+    limit = chosen.fail_on if fail_on is None else None if fail_on == "never" else Severity(fail_on)
+    return CODES[decide(diagnosis, fail_on=limit)]

@@ -1,0 +1,23 @@
+"""`ptt ingest`: parse a run into a store and say what was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ptt import api
+from ptt.cli.places import output_folder, progress_bar
+from ptt.diagnostics.store.scan import read_table
+
+
+def run(path: Path, *, out: Path | None) -> None:
+    """Parse the run at `path`."""
+    with progress_bar(Console(stderr=True)) as tell:
+        store = api.ingest(path, out=output_folder(path, out), progress=tell)
+    sources = read_table(store, "sources")
+    read, rows = sources.filter(sources["kind"] != "unrecognised").height, int(sources["rows_ok"].sum())
+    bad, lost = int(sources["rows_bad"].sum()), int(sources["bytes_lost"].sum())
+    typer.echo(f"{read} of {sources.height} files read: {rows} rows, {bad} rejected, {lost} bytes lost")
+    typer.echo(f"Store {store}")

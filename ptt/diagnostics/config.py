@@ -1,0 +1,94 @@
+"""Read `ptt.toml` into frozen settings; an unknown key or a value of the wrong kind is an error, never ignored."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.model import Severity
+
+FILE_NAME: Final = "ptt.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a user may set; the defaults are what `ptt` uses without a file."""
+
+    min_observation: int = 4
+    fail_on: Severity | None = None
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, float]]) -> Settings:
+    """Read `path`, or `./ptt.toml` where there is one; `known_limits` are the rules' own, by rule and name."""
+    if path is None:
+        path = Path(FILE_NAME)
+        if not path.is_file():
+            return Settings()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path}: there is no such settings file.") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: {error}.") from error
+    return _settings(document, path, known_limits)
+
+
+def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> Settings:
+    _only(document, {"diagnose", "slices", "limits"}, f"{path}")
+    diagnose = _table(document, "diagnose", path)
+    _only(diagnose, {"fail_on"}, f"{path}: [diagnose]")
+    slices = _table(document, "slices", path)
+    _only(slices, {"min_observation"}, f"{path}: [slices]")
+    shortest = slices.get("min_observation", Settings.min_observation)
+    if not isinstance(shortest, int) or isinstance(shortest, bool) or shortest < 1:
+        raise SettingsError(f"{path}: slices.min_observation must be a whole number of tokens, 1 or more.")
+    return Settings(
+        min_observation=shortest,
+        fail_on=_severity(diagnose.get("fail_on", "never"), path),
+        limits=_limits(_table(document, "limits", path), path, known),
+    )
+
+
+def _severity(value: object, path: Path) -> Severity | None:
+    if value == "never":
+        return None
+    try:
+        return Severity(str(value))
+    except ValueError as error:
+        names = ", ".join(["never", *Severity])
+        raise SettingsError(f"{path}: diagnose.fail_on is {value!r}; it can be {names}.") from error
+
+
+def _limits(
+    table: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    _only(table, set(known), f"{path}: [limits]")
+    limits: dict[str, dict[str, float]] = {}
+    for rule in table:
+        names = _table(table, rule, path)
+        _only(names, set(known[rule]), f"{path}: [limits.{rule}]")
+        for name, value in names.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+                raise SettingsError(f"{path}: limits.{rule}.{name} must be a finite number.")
+            limits.setdefault(rule, {})[name] = float(value)
+    return limits
+
+
+def _table(document: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    value = document.get(key, {})
+    if not isinstance(value, dict):
+        raise SettingsError(f"{path}: {key} must be a table.")
+    return value
+
+
+def _only(table: dict[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise SettingsError(
+            f"{where}: unknown key {unknown[0]!r}; known are: {', '.join(sorted(known)) or 'none'}."
+        )

@@ -1,0 +1,119 @@
+"""Run the token pass on this machine, around files that turn out to be damaged inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.statistics.pairs import Pair, available
+from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
+from ptt.diagnostics.store.cache import read_tokens, write_tokens
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """The token tables of a run, what they are of, and what was lost."""
+
+    tables: TokenTables
+    pairs: tuple[Pair, ...]
+    scan: SequenceScan
+    damaged: dict[str, str]  # file -> what is wrong with it
+
+
+def tokens(
+    folder: Path,
+    manifest: Manifest,
+    root: Path,
+    *,
+    settings: Settings,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tokens | None:
+    """Give the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
+    scan = scan_sequences(folder, manifest, root)
+    if scan is None:
+        return None
+    pairs = _pairs(scan)
+    if not pairs:
+        return None
+    key: dict[str, object] = {
+        "min_observation": settings.min_observation,
+        "pairs": [pair.name for pair in pairs],
+    }
+    held = read_tokens(folder, key)
+    if held is not None:
+        return Tokens(tables=held, pairs=pairs, scan=scan, damaged={})
+    damaged: dict[str, str] = {}
+    try:
+        tables = _pass(scan, pairs, settings, progress)
+    except pl.exceptions.PolarsError:
+        damaged = _damaged(scan, pairs)
+        if not damaged:
+            raise
+        sound = scan_sequences(folder, manifest, root, without=damaged)
+        if sound is None:
+            return None
+        scan, pairs = sound, _pairs(sound)
+        tables = _pass(scan, pairs, settings, progress)
+    if not damaged:
+        write_tokens(folder, key, tables)
+    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
+
+
+def _pass(
+    scan: SequenceScan,
+    pairs: tuple[Pair, ...],
+    settings: Settings,
+    progress: Callable[[int, int], None] | None,
+) -> TokenTables:
+    done = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, scan.rows)
+
+    return token_pass(
+        scan.frame.select(_needed(scan, pairs)),
+        pairs=pairs,
+        min_observation=settings.min_observation,
+        tokens_per_row=scan.tokens_per_row,
+        on_rows=on_rows,
+    )
+
+
+def _needed(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
+    logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
+    columns = [pl.col("seq"), pl.col("step"), pl.col("model_mask"), *(pl.col(name) for name in logps)]
+    if "tool_names" in scan.columns:
+        columns.append(pl.col("tool_names").list.len().cast(pl.Int64).alias("tool_count"))
+    return columns
+
+
+def _pairs(scan: SequenceScan) -> tuple[Pair, ...]:
+    """Put the preferred pair first, unless another covers more than twice the rows."""
+    rows = scan.logp_rows()
+    pairs = available({name for name, count in rows.items() if count})
+    covered = {pair.name: min(rows[pair.numerator], rows[pair.denominator]) for pair in pairs}
+    most = max(covered.values(), default=0)
+    first = next((pair for pair in pairs if 2 * covered[pair.name] >= most), None)
+    return () if first is None else (first, *(pair for pair in pairs if pair is not first))
+
+
+def _damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
+    """Read file by file to find those that cannot be decoded."""
+    logps = {name for pair in pairs for name in (pair.numerator, pair.denominator)}
+    found = {}
+    for file in scan.files:
+        columns = [name for name in file.columns if name in logps | {"step", "model_mask", "tool_names"}]
+        try:
+            pl.read_parquet(file.path, columns=columns)
+        except pl.exceptions.PolarsError as error:
+            found[file.name] = str(error).splitlines()[0]
+    return found

@@ -1,0 +1,109 @@
+"""What the rules look at: a run's tables, reduced to series and tails, with the limits in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.model import Run
+from ptt.diagnostics.statistics.growth import SliceTails
+from ptt.diagnostics.statistics.trend import rolling_mean
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+ROLLING_STEPS: Final = 20
+"""Metrics are judged by the mean over this many logged steps: no verdict hangs on a single one."""
+MIN_LOGGED: Final = 10
+"""Fewer logged values than this are not judged: half of them would be the run's warm-up."""
+WARM: Final = 5
+"""At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric over steps; `values` is NaN wherever `flags` is not 0 (see schema.Flag)."""
+
+    name: str
+    raw_name: str
+    steps: IntArray
+    values: FloatArray
+    flags: npt.NDArray[np.uint8]
+
+    @property
+    def width(self) -> int:
+        """How many logged values a rolling mean takes: 20, and a third of them in a run that has fewer than 60."""
+        return min(ROLLING_STEPS, max(5, len(self.finite()[0]) // 3))
+
+    def rolling(self) -> tuple[IntArray, FloatArray]:
+        """Steps with a value, and the mean over the last `width` of them; NaN before five were seen."""
+        steps, values = self.finite()
+        return steps, rolling_mean(values, self.width, minimum=WARM)
+
+    def rolling_median(self) -> FloatArray:
+        """The median over each full window of `width` finite values."""
+        return np.median(sliding_window_view(self.finite()[1], self.width), axis=1)
+
+    def excess(self, limit: float) -> int | None:
+        """Give the first step at which the rolling mean lies above `limit` and half of its values do, lastingly.
+
+        The second condition keeps one wild step from lifting the mean; "lastingly" means for half a window more.
+        """
+        steps, values = self.finite()
+        mean = rolling_mean(values, self.width, minimum=WARM)
+        share = rolling_mean((values > limit).astype(np.float64), self.width, minimum=WARM)
+        with np.errstate(invalid="ignore"):
+            over = (mean > limit) & (share >= 0.5)
+        stays = rolling_mean(over[::-1].astype(np.float64), max(2, self.width // 2))[::-1]
+        places = np.flatnonzero(over & (stays >= 0.8))
+        return int(steps[places[0]]) if len(places) else None
+
+    def finite(self) -> tuple[IntArray, FloatArray]:
+        """Steps and values where there is a value."""
+        usable = np.isfinite(self.values)
+        return self.steps[usable], self.values[usable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails:
+    """The tails of one pair: both slices, over the same blocks and windows."""
+
+    pair: str
+    blocks: tuple[Span, ...]
+    windows: tuple[Span, ...]
+    text: SliceTails
+    post: SliceTails
+    zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
+    bad_tokens: int  # model tokens whose r is null, NaN or infinite
+    tokens: int
+    steps: int  # with tokens
+    tool_free_tokens: int  # text-only tokens of sequences without any observation
+    unit: str  # what was resampled as a whole: "prompt group" or "sequence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """Share of recorded sequences with at least one observation, by step."""
+
+    steps: IntArray
+    share: FloatArray
+    sequences: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that a rule may look at. What is None or absent was not recorded."""
+
+    run: Run
+    metrics: Mapping[str, Series] = field(default_factory=dict)
+    tails: Tails | None = None
+    tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
+    tails_reason: str = ""
+    tool_use: ToolUse | None = None
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

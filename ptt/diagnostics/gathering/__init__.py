@@ -1,0 +1,71 @@
+"""Turn a run's tables into the evidence that rules look at and the small tables that reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.gathering.facts import run_facts
+from ptt.diagnostics.gathering.series import aggregate_table, read_series
+from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.rules import kl_over_target
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import read_table
+
+__all__ = ["Gathered", "gather"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What judging and telling start from."""
+
+    evidence: Evidence
+    tables: dict[str, pl.DataFrame]
+
+
+NO_SEQUENCES = "no file here holds per-token logprobs"
+
+
+def gather(
+    *, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None, settings: Settings
+) -> Gathered:
+    """Read the store's tables and the token tables into evidence."""
+    metrics = read_table(folder, "metrics")
+    series = read_series(metrics) if "priority" in metrics.columns else {}
+    limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
+    tables = {"aggregates": aggregate_table(series, limits)}
+    found = None
+    if tokens is not None:
+        found = gather_tails(tokens, post_name=_post_name(folder, series, tokens))
+        tables |= found[1] if found else {}
+    evidence = Evidence(
+        run=run_facts(name, manifest.facts, series, tokens),
+        metrics=series,
+        tails=found[0] if found else None,
+        tails_missing=() if found else ("policy_logp", "ref_logp", "model_mask"),
+        tails_reason=""
+        if found
+        else NO_SEQUENCES
+        if tokens is None
+        else "no model token has a finite log-ratio",
+        tool_use=tool_use(tokens) if tokens is not None else None,
+        limits=settings.limits,
+    )
+    return Gathered(evidence=evidence, tables=tables)
+
+
+def _post_name(folder: Path, series: Mapping[str, Series], tokens: Tokens) -> str:
+    """Call the slice post_tool only where something proves that the gaps between model tokens are tool output."""
+    called = series.get("tools/call_frequency")
+    proved = (
+        "tool_names" in tokens.scan.columns
+        or (called is not None and bool((called.finite()[1] > 0).any()))
+        or not read_table(folder, "tool_calls").is_empty()
+    )
+    return "post_tool" if proved else "post_observation"

@@ -1,0 +1,62 @@
+"""Account for every file: what was read from it, what was rejected and what was lost, and when that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.model import Source
+
+UNRECOGNISED: Final = "unrecognised"
+MAX_UNRECOGNISED: Final = 20
+
+
+def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
+    """Give one source per file, losses found while reading tokens included; foreign files beyond 20 are only counted."""
+    every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
+    for path, reason in (tokens.damaged if tokens else {}).items():
+        if path in every:
+            old = every[path]
+            every[path] = replace(
+                old,
+                rows_ok=0,
+                rows_bad=old.rows_ok,
+                bytes_lost=old.bytes,
+                note=f"Damaged inside, left out: {reason}",
+            )
+    for path, count in (_unsound(tokens) if tokens else {}).items():
+        if path in every:
+            note = f"{count} rows left out: no step, no mask, or lists of different length."
+            old = every[path]
+            every[path] = replace(old, rows_ok=old.rows_ok - count, rows_bad=old.rows_bad + count, note=note)
+    read = [source for source in every.values() if source.kind != UNRECOGNISED]
+    foreign = [source for source in every.values() if source.kind == UNRECOGNISED]
+    listed = [*read, *foreign[:MAX_UNRECOGNISED]]
+    if len(foreign) > MAX_UNRECOGNISED:
+        rest = foreign[MAX_UNRECOGNISED:]
+        listed.append(
+            _remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest)
+        )
+    listed += [_remark("(run dir)", note, []) for note in notes]
+    return tuple(listed)
+
+
+def _remark(path: str, note: str, files: Sequence[Source]) -> Source:
+    size = sum(file.bytes for file in files)
+    return Source(path=path, kind=UNRECOGNISED, bytes=size, rows_ok=0, rows_bad=0, bytes_lost=0, note=note)
+
+
+def _unsound(tokens: Tokens) -> dict[str, int]:
+    """Count, by file, the rows whose lists did not fit together."""
+    seq = tokens.tables.rows.filter(~pl.col("ok"))["seq"].to_numpy()
+    starts = [file.start for file in tokens.scan.files]
+    found: dict[str, int] = {}
+    for index in np.searchsorted(starts, seq, side="right") - 1:
+        name = tokens.scan.files[index].name
+        found[name] = found.get(name, 0) + 1
+    return found

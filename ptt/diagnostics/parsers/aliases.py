@@ -1,0 +1,69 @@
+"""Canonical names for what each framework calls its metrics; the table itself is data in aliases.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+
+import polars as pl
+
+CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
+
+
+@dataclass(frozen=True)
+class _Table:
+    exact: dict[str, str]
+    patterns: tuple[tuple[re.Pattern[str], str], ...]
+    reporters: tuple[str, ...]
+    eval_prefixes: tuple[str, ...]
+
+
+@cache
+def _table() -> _Table:
+    text = resources.files(__package__).joinpath("aliases.toml").read_text("utf-8")
+    data = tomllib.loads(text)
+    exact: dict[str, str] = {}
+    patterns: list[tuple[re.Pattern[str], str]] = []
+    for name, frameworks in data["names"].items():
+        for raws in frameworks.values():
+            for raw in raws:
+                if "*" in raw:
+                    patterns.append((re.compile(re.escape(raw).replace(r"\*", "[^/]+")), name))
+                elif exact.setdefault(raw, name) != name:
+                    raise ValueError(f"aliases.toml: `{raw}` stands under both {exact[raw]} and {name}")
+    return _Table(
+        exact=exact,
+        patterns=tuple(patterns),
+        reporters=tuple(data["reporters"]["prefixes"]),
+        eval_prefixes=tuple(data["splits"]["eval"]),
+    )
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def canonical(raw: str) -> str | None:
+    """Return the canonical name of a metric as a framework spelt it, or None if no framework we know does."""
+    table = _table()
+    spellings = [raw, *(raw.removeprefix(prefix) for prefix in table.reporters if raw.startswith(prefix))]
+    for spelling in spellings:
+        if name := table.exact.get(spelling):
+            return name
+    for spelling in spellings:
+        for pattern, name in table.patterns:
+            if pattern.fullmatch(spelling):
+                return name
+    return None
+
+
+def split_of(raw: str) -> str:
+    """Tell by its spelling whether a metric was measured in training or in evaluation."""
+    return "eval" if raw.startswith(_table().eval_prefixes) else "train"
+
+
+def annotate(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `name`, worked out once for each different `name_raw`."""
+    raws = frame["name_raw"].unique()
+    names = pl.Series([canonical(raw) for raw in raws.to_list()], dtype=pl.String)
+    return frame.with_columns(name=pl.col("name_raw").replace_strict(raws, names, return_dtype=pl.String))

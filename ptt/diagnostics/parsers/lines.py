@@ -1,0 +1,110 @@
+"""Bounded reading of line files, in blocks of complete lines, and the JSON objects on them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ptt.diagnostics.parsers.interface import Lost, RunFile
+from ptt.diagnostics.parsers.streams import pieces
+
+BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small enough for any machine
+LINE_BYTES = 256 << 20  # no trainer writes one row of this size; more is a file without line ends
+FIRST_BYTES = 32 << 20  # how far to look for the first rows; a 128k token sequence takes 8 MB
+FIRST_LINES = 20
+ENOUGH_BYTES = 1 << 20  # rows this large come three at a time, not twenty
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
+WHITE = b" \t\r\n"
+
+
+def blocks(file: RunFile) -> Iterator[bytes | Lost]:
+    """Yield blocks of complete lines; only a block that is the torn end of the file lacks its line end."""
+    pending = bytearray()
+    skipped = 0  # bytes already dropped of a line that is too long to hold
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            yield piece
+            continue
+        if skipped:
+            cut = piece.find(b"\n") + 1
+            skipped += cut or len(piece)
+            if not cut:
+                continue
+            yield _too_long(file, skipped)
+            skipped, piece = 0, piece[cut:]
+        last = piece.rfind(b"\n") + 1
+        if last and len(pending) + last >= BLOCK_BYTES:
+            yield bytes(pending + piece[:last])
+            pending = bytearray(piece[last:])
+            continue
+        pending += piece
+        if len(pending) > LINE_BYTES:
+            last = pending.rfind(b"\n") + 1
+            if last:
+                yield bytes(pending[:last])
+                del pending[:last]
+            if len(pending) > LINE_BYTES:
+                skipped = len(pending)
+                pending.clear()
+    if skipped:
+        yield _too_long(file, skipped)
+    last = pending.rfind(b"\n") + 1
+    if last:
+        yield bytes(pending[:last])
+    if len(pending) > last:
+        yield bytes(pending[last:])
+
+
+def _too_long(file: RunFile, size: int) -> Lost:
+    return Lost(
+        rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over."
+    )
+
+
+def torn_line(file: RunFile, line: bytes) -> Lost:
+    """Say that the last line of a file is cut."""
+    return Lost(rows=1, bytes=len(line), note=f"{file.rel} ends inside a line: that line is lost.")
+
+
+def is_torn(block: bytes) -> bool:
+    """Whether a block is the end of a file that was cut inside a line, or just lacks its last line end."""
+    return not block.endswith(b"\n")
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """Read one line as a JSON object, bare NaN and Infinity included; None if it is anything else."""
+    text = line.decode("utf-8", "replace")
+    try:
+        found = well_formed(json.loads(text), text)
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than any row
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def well_formed(found: Any, text: str) -> Any:
+    """Replace lone surrogates, which JSON can spell but no table can hold."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return found
+    return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
+    """Return the first JSON objects of a line file, for telling its format; empty if there are none."""
+    if not file.name.lower().endswith(SUFFIXES):
+        return []
+    text = bytearray()
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            break
+        text += piece
+        if not text.lstrip(WHITE).startswith(b"{") or len(text) > FIRST_BYTES:
+            break
+        lines = text.count(b"\n")
+        if lines >= FIRST_LINES or (lines >= count and len(text) >= ENOUGH_BYTES):
+            break
+    first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
+    rows = (row for line in first if (row := json_object(line)) is not None)
+    return list(itertools.islice(rows, count))

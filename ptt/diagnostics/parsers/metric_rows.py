@@ -1,0 +1,128 @@
+"""One builder for the long metric frame, so that NaN has one encoding whichever writer it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+from ptt.diagnostics.parsers.aliases import annotate, split_of
+from ptt.diagnostics.schema import METRICS, Flag
+
+FLUSH_ROWS = 200_000  # entries kept as Python objects before they become a frame: about 50 MB
+
+NON_FINITE = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "+inf": float("inf"),
+    "infinity": float("inf"),
+    "+infinity": float("inf"),
+    "-inf": float("-inf"),
+    "-infinity": float("-inf"),
+}
+
+
+@dataclass(frozen=True)
+class MetricColumns:
+    """Columns that grow entry by entry and leave as frames; a value of None means null in the source."""
+
+    steps: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    values: list[float | None] = field(default_factory=list)
+    times: list[float | None] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+
+    def add(self, step: int, name: str, value: float | None, wall_time: float | None, seq: int) -> None:
+        """Append one entry."""
+        self.steps.append(step)
+        self.names.append(name)
+        self.values.append(value)
+        self.times.append(wall_time)
+        self.seqs.append(seq)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to take the frame out."""
+        return len(self.steps) >= FLUSH_ROWS
+
+    def take(self, source: str) -> pl.DataFrame:
+        """Return what was added as a frame of the full METRICS schema, and start again empty."""
+        columns = {
+            "step": pl.Series(self.steps, dtype=pl.Int64),
+            "name_raw": pl.Series(self.names, dtype=pl.String),
+            "value": pl.Series(self.values, dtype=pl.Float64),
+            "wall_time": pl.Series(self.times, dtype=pl.Float64),
+            "seq": pl.Series(self.seqs, dtype=pl.Int64),
+        }
+        for column in (self.steps, self.names, self.values, self.times, self.seqs):
+            column.clear()
+        return metric_frame(pl.DataFrame(columns), source)
+
+
+def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Complete `step, name_raw, value, wall_time, seq` to METRICS: flags, splits and canonical names."""
+    value = pl.col("value")
+    flag = (
+        pl.when(value.is_null())
+        .then(Flag.NULL_IN_SOURCE)
+        .when(value.is_nan())
+        .then(Flag.NAN)
+        .when(value == float("inf"))
+        .then(Flag.POS_INF)
+        .when(value == float("-inf"))
+        .then(Flag.NEG_INF)
+        .otherwise(Flag.FINITE)
+    )
+    names = entries["name_raw"].unique()
+    splits = pl.Series([split_of(name) for name in names.to_list()], dtype=pl.String)
+    frame = entries.with_columns(
+        flag=flag.cast(pl.UInt8),
+        value=pl.when(value.is_finite()).then(value),
+        split=pl.col("name_raw").replace_strict(names, splits, return_dtype=pl.String),
+        rank=pl.lit(None, dtype=pl.Int32),
+        source=pl.lit(source, dtype=pl.String),
+    )
+    return annotate(frame).select(pl.col(name).cast(kind) for name, kind in METRICS.items())
+
+
+def as_step(found: object) -> int | None:
+    """Read a step written as int, as integral float, or as `3/100`; anything else is no step."""
+    if isinstance(found, bool):
+        return None
+    if isinstance(found, str):
+        head = found.split("/", 1)[0].strip()
+        found = int(head) if head.isdecimal() and head.isascii() and len(head) < 19 else None
+    if isinstance(found, float):
+        found = int(found) if found.is_integer() else None
+    if isinstance(found, int) and abs(found) < 2**63:
+        return found
+    return None
+
+
+def as_value(found: object) -> float | None:
+    """Read a number, a boolean or a spelt-out NaN; raise TypeError for what is no metric at all."""
+    if found is None:
+        return None
+    if isinstance(found, (bool, float)):
+        return float(found)
+    if isinstance(found, int):
+        try:
+            return float(found)
+        except OverflowError:  # JSON integers have no limit, doubles do
+            return float("inf") if found > 0 else float("-inf")
+    if isinstance(found, str) and (number := NON_FINITE.get(found.lower())) is not None:
+        return number
+    raise TypeError(f"{type(found).__name__} is no metric value")
+
+
+def as_seconds(found: object) -> float | None:
+    """Read a wall time given as seconds since the epoch or as an ISO date."""
+    if isinstance(found, (int, float)) and not isinstance(found, bool):
+        return float(found) if 1e8 < found < 1e11 else None  # seconds between 1973 and 5138
+    if isinstance(found, str):
+        try:
+            return datetime.fromisoformat(found).timestamp()
+        except (ValueError, OverflowError, OSError):  # no date, or one outside what the platform counts
+            return None
+    return None

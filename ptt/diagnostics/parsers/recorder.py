@@ -1,0 +1,116 @@
+"""Recorder files in Parquet: per-token log-probabilities that already lie in canonical columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ptt.diagnostics.parsers.interface import InPlace, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.parquet_files import cut_note, is_cut, schema_of
+from ptt.diagnostics.schema import LOGPS, SEQUENCES
+
+REQUIRED = ("step", "model_mask")
+PAIR = 2  # a ratio needs two log-probabilities
+
+TypeTest = Callable[[pa.DataType], bool]
+
+
+def _text(kind: pa.DataType) -> bool:
+    if pat.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
+
+
+def _identifier(kind: pa.DataType) -> bool:
+    return _text(kind) or bool(pat.is_integer(kind))  # many recorders number their samples
+
+
+def _number(kind: pa.DataType) -> bool:
+    return bool(pat.is_floating(kind) or pat.is_integer(kind))
+
+
+def _list_of(inner: TypeTest) -> TypeTest:
+    def test(kind: pa.DataType) -> bool:
+        is_list = pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind)
+        return bool(is_list) and inner(kind.value_type)
+
+    return test
+
+
+def _mask_value(kind: pa.DataType) -> bool:
+    return bool(pat.is_boolean(kind) or pat.is_integer(kind))
+
+
+WANTED: dict[str, tuple[TypeTest, str]] = {
+    "step": (pat.is_integer, "an integer"),
+    **dict.fromkeys(("sample_id", "group_id", "trajectory_id"), (_identifier, "string")),
+    **dict.fromkeys(("env", "logp_kind"), (_text, "string")),
+    "rank": (pat.is_integer, "an integer"),
+    **dict.fromkeys(("reward", "temperature", "top_p"), (_number, "a number")),
+    "tool_names": (_list_of(_text), "list<string>"),
+    "token_ids": (_list_of(pat.is_integer), "list<int32>"),
+    **dict.fromkeys(("model_mask", "train_mask"), (_list_of(_mask_value), "list<bool>")),
+    **dict.fromkeys((*LOGPS, "entropy", "advantage"), (_list_of(pat.is_floating), "list<float>")),
+    "policy_version": (pat.is_integer, "an integer"),
+}
+# Allowed by the recorder format, but of no use as a column: one advantage a sequence, one version a token.
+ALLOWED_BESIDE: dict[str, TypeTest] = {"advantage": _number, "policy_version": _list_of(pat.is_integer)}
+
+
+def has_recorder_keys(names: set[str]) -> bool:
+    """Whether these are the columns of a recorder file."""
+    return set(REQUIRED) <= names and len(names.intersection(LOGPS)) >= PAIR
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the columns, or, where the footer is gone, by the place such files are written to."""
+    if not file.name.endswith(".parquet") or not is_cut(file):
+        return False
+    found = schema_of(file)
+    if found is None:
+        return file.path.parent.name == "tokens" or file.name.startswith("step_")
+    return has_recorder_keys(set(found[0].names))
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the file to be scanned where it lies, and a sentence for each column that cannot be used."""
+    found = schema_of(file)
+    if found is None:
+        yield cut_note(file)
+        return
+    schema, rows = found
+    usable: list[str] = []
+    for name in SEQUENCES:
+        places = schema.get_all_field_indices(name)
+        if not places:
+            continue
+        test, wanted = WANTED[name]
+        kind = schema.field(places[0]).type
+        if len(places) > 1:
+            yield Lost(note=f"{file.rel}: column {name} stands there {len(places)} times and was left out.")
+        elif test(kind):
+            usable.append(name)
+        elif not (beside := ALLOWED_BESIDE.get(name)) or not beside(kind):
+            note = f"{file.rel}: column {name} is {kind} where {wanted} is wanted; it was left out."
+            yield Lost(note=note)
+    missing = [name for name in REQUIRED if name not in usable]
+    if missing or len(set(usable).intersection(LOGPS)) < PAIR:
+        reason = (
+            f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
+        )
+        yield Lost(
+            rows=rows, bytes=file.size, note=f"{file.rel}: {reason}, so none of its {rows} row(s) counts."
+        )
+        return
+    yield InPlace(rows=rows, columns=tuple(usable))
+
+
+PARSER = Parser(
+    name="recorder",
+    describes="Recorder files in Parquet: log-probabilities token by token, scanned where they lie.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

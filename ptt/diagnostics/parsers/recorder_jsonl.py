@@ -1,0 +1,172 @@
+"""Recorder files as JSON lines, plain or compressed: rows like those in Parquet, read block by block."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.metric_rows import NON_FINITE, as_step
+from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
+from ptt.diagnostics.schema import LOGPS, SEQUENCES
+
+READ = {name: kind for name, kind in SEQUENCES.items() if name != "tool_names"}
+MASKS = ("model_mask", "train_mask")
+IDS = ("sample_id", "group_id", "trajectory_id")
+INT32 = 1 << 31
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the keys of the first rows."""
+    return any(has_recorder_keys(set(found)) for found in first_objects(file))
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield sequences block by block; rows that cannot be used are counted."""
+    bad = 0
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        frame = _fast(block)
+        if frame is None:
+            frame, wrong = _by_line(block)
+            if wrong and is_torn(block):
+                yield torn_line(file, block)
+            else:
+                bad += wrong
+        if frame.height:
+            yield Rows(table="sequences", frame=frame)
+    if bad:
+        yield Lost(
+            rows=bad,
+            note=f"{file.rel}: {bad} row(s) lack a usable step, mask or pair of log-probabilities.",
+        )
+
+
+def _fast(block: bytes) -> pl.DataFrame | None:
+    """Let polars read the whole block; None if a line is unlike the first, of which it says no more."""
+    first = json_object(block[: block.find(b"\n") + 1])
+    if first is None:
+        return None
+    shape: dict[str, pl.DataType] = {}
+    for name, kind in READ.items():
+        value = first.get(name)
+        shape[name] = kind
+        if isinstance(kind, pl.List) and not isinstance(value, list) and value is not None:
+            del shape[name]  # one advantage a sequence; a foreign type is judged by the other way
+        elif (
+            name in MASKS and isinstance(value, list) and not any(isinstance(entry, bool) for entry in value)
+        ):
+            shape[name] = pl.List(pl.Int64())
+        elif name in IDS and isinstance(value, int):
+            shape[name] = pl.Int64()
+        elif name == "policy_version" and isinstance(value, list):
+            del shape[name]
+    try:
+        frame = pl.read_ndjson(io.BytesIO(block), schema=shape)
+    except (
+        pl.exceptions.PolarsError,
+        OSError,
+    ):  # bare NaN, ragged types or damage: some line needs a closer look
+        return None
+    usable = frame.select(
+        (pl.col("step").is_not_null() & pl.col("model_mask").is_not_null())
+        & (pl.sum_horizontal(pl.col(name).is_not_null() for name in LOGPS if name in shape) >= PAIR)
+    ).to_series()
+    if not usable.all():
+        return None
+    return _cast(frame)
+
+
+def _cast(frame: pl.DataFrame) -> pl.DataFrame:
+    """Bring the columns that hold anything to the types of the schema."""
+    kept = [name for name in frame.columns if frame[name].null_count() < frame.height]
+    casts = []
+    for name in kept:
+        column = pl.col(name)
+        if name in MASKS and frame.schema[name] != READ[name]:
+            column = column.list.eval(pl.element() != 0)
+        casts.append(column.cast(READ[name]))
+    return frame.select(casts)
+
+
+def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
+    """Read line by line; return the rows that hold what a row must hold, and the count of the others."""
+    rows: list[dict[str, Any]] = []
+    bad = 0
+    for line in block.split(b"\n"):
+        if not line.strip():
+            continue
+        found = json_object(line)
+        row = None if found is None else _row(found)
+        if row is None:
+            bad += 1
+        else:
+            rows.append(row)
+    columns = {
+        name: pl.Series([row.get(name) for row in rows], dtype=kind)
+        for name, kind in READ.items()
+        if any(row.get(name) is not None for row in rows)
+    }
+    return pl.DataFrame(columns), bad
+
+
+def _row(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Convert one object; None if its step, mask or log-probabilities cannot be used."""
+    row = {name: _converted(name, found[name]) for name in READ if name in found}
+    if row.get("step") is None or row.get("model_mask") is None:
+        return None
+    return row if sum(row.get(name) is not None for name in LOGPS) >= PAIR else None
+
+
+def _converted(name: str, value: Any) -> Any:
+    """Bring one value to the type of its column; None if it is of another kind."""
+    kind = READ[name]
+    if isinstance(kind, pl.List):
+        return _converted_list(name, value) if isinstance(value, list) else None
+    if kind == pl.String():
+        return str(value) if isinstance(value, str) or (name in IDS and type(value) is int) else None
+    if kind == pl.Float64():
+        return _number(value)
+    step = as_step(value)
+    return step if step is not None and (kind == pl.Int64() or -INT32 <= step < INT32) else None
+
+
+def _converted_list(name: str, values: list[Any]) -> list[Any] | None:
+    kinds = set(map(type, values)) - {type(None)}
+    if name in MASKS:
+        if kinds <= {bool}:
+            return values
+        return [None if v is None else bool(v) for v in values] if kinds <= {bool, int} else None
+    if name == "token_ids":
+        known = [v for v in values if v is not None] if kinds <= {int} else []
+        fits = not kinds or (bool(known) and -INT32 <= min(known) <= max(known) < INT32)
+        return values if fits else None
+    if kinds <= {float}:
+        return values
+    return [_number(v) for v in values] if kinds <= {float, int} else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return NON_FINITE.get(value.lower())
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON integers have no limit, doubles do
+        return float("inf") if value > 0 else float("-inf")
+
+
+PARSER = Parser(
+    name="recorder_jsonl",
+    describes="Recorder files as JSON lines, plain, gzip or zstd: log-probabilities token by token.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

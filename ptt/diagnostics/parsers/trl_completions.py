@@ -1,0 +1,143 @@
+"""Sampled completions that TRL logs as Parquet: trajectories, turns, tool calls and reward components."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from ptt.diagnostics.parsers.conversations import as_hash, as_json, calls_of, messages_of, turns_of
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.metric_rows import as_step
+from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, is_cut, schema_of
+from ptt.diagnostics.schema import TABLES
+
+KEYS = frozenset({"step", "prompt", "completion"})
+BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Rows of one batch, table by table."""
+
+    rows: dict[str, list[dict[str, Any]]] = field(
+        default_factory=lambda: {"trajectories": [], "rewards": [], "turns": [], "tool_calls": []}
+    )
+
+    def pieces(self) -> Iterator[Rows]:
+        for table, rows in self.rows.items():
+            if rows:
+                yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by place and columns, or by place alone where the footer is gone."""
+    if not file.name.endswith(".parquet") or not is_cut(file):
+        return False
+    if not (file.name.startswith("completions_") or file.path.parent.name == "completions"):
+        return False
+    found = schema_of(file)
+    return found is None or set(found[0].names) >= KEYS
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a row; texts are hashed and measured, not kept."""
+    found = schema_of(file)
+    if found is None:
+        yield cut_note(file)
+        return
+    if missing := sorted(KEYS.difference(found[0].names)):
+        note = f"{file.rel}: no column {' and '.join(missing)}, so its rows are no samples."
+        yield Lost(rows=found[1], bytes=file.size, note=note)
+        return
+    rewards = _reward_columns(found[0])
+    wanted = [name for name in found[0].names if name in KEYS or name in rewards or name == "advantage"]
+    seen: Counter[str] = Counter()
+    bad = 0
+    for batch in _batches(file, wanted, found[1]):
+        if isinstance(batch, Lost):
+            yield batch
+            continue
+        tables = _Tables()
+        for row in batch:
+            bad += not _add(row, rewards, seen, tables, file)
+        yield from tables.pieces()
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) lack a step or a completion and do not count.")
+    yield Context(facts={"framework": "trl"})
+
+
+def _batches(file: RunFile, columns: list[str], total: int) -> Iterator[list[dict[str, Any]] | Lost]:
+    done = 0
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+                rows: list[dict[str, Any]] = batch.to_pylist()
+                done += len(rows)
+                yield rows
+    except DAMAGE:  # a data page is damaged: what was read before it stands
+        lost = max(0, total - done)
+        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {total} row(s) are lost.")
+
+
+def _reward_columns(schema: pa.Schema) -> list[str]:
+    """Return the reward functions' columns: the numbers right behind the completion."""
+    names: list[str] = []
+    for column in list(schema)[schema.get_field_index("completion") + 1 :]:
+        if column.name == "advantage" or not (pat.is_floating(column.type) or pat.is_null(column.type)):
+            break
+        names.append(column.name)
+    return names
+
+
+def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _Tables, file: RunFile) -> bool:
+    """Add one sample to the tables; False if it holds no step or no completion."""
+    step, messages = as_step(row["step"]), messages_of(row["completion"])
+    if step is None or messages is None:
+        return False
+    scores = {name: _number(row[name]) for name in rewards}
+    advantage = _number(row.get("advantage"))
+    # Without the step: TRL repeats a generation in later files under later steps, and that is one trajectory.
+    content = as_json([row["prompt"], row["completion"], scores, advantage])
+    digest = f"{as_hash(content):016x}"
+    repeat, seen[digest] = seen[digest], seen[digest] + 1
+    key = {"trajectory_id": f"{digest}-{repeat}" if repeat else digest}
+    calls = calls_of(messages)
+    given = [score for score in scores.values() if score is not None]
+    tables.rows["rewards"] += [{**key, "name": name, "score": score} for name, score in scores.items()]
+    tables.rows["tool_calls"] += [{**key, "step": step, **call} for call in calls]
+    tables.rows["turns"] += [{**key, **turn} for turn in turns_of(messages)]
+    tables.rows["trajectories"].append(
+        {
+            **key,
+            "step": step,
+            "split": "unknown",  # evaluation writes into the same file
+            "prompt_hash": as_hash(as_json(row["prompt"])),
+            "reward": sum(given) if given else None,  # TRL's own total if no weights were set
+            "advantage": advantage,
+            "n_turns": sum(message.get("role") == "assistant" for message in messages),
+            "n_tool_calls": len(calls),
+            "n_tool_fail": sum(call["ok"] is False for call in calls),
+            "source": file.rel,
+        }
+    )
+    return True
+
+
+def _number(found: Any) -> float | None:
+    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+
+
+PARSER = Parser(
+    name="trl_completions",
+    describes="Completions that TRL logs as Parquet: trajectories, turns, tool calls, rewards; no texts.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

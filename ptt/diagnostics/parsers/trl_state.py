@@ -1,0 +1,131 @@
+"""The log history that Hugging Face trainers keep in trainer_state.json: metrics, and the kind of run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.lines import well_formed
+from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
+from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
+
+MAX_BYTES = 1 << 30  # a million log rows take 0.9 GB; the whole file has to be in memory
+FACTS = ("global_step", "max_steps", "logging_steps", "train_batch_size")
+FACT = re.compile(r'"(global_step|max_steps|logging_steps|train_batch_size)": (\d+)')
+HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+SEPARATOR = re.compile(r"[\s,]*")
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to the file name with the trainer's own keys in its head."""
+    if not file.name.endswith("trainer_state.json"):
+        return False
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    return head.lstrip().startswith(b"{") and (b'"global_step"' in head or b'"log_history"' in head)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the log history as metrics; of a torn file, the rows before and after the tear."""
+    if file.size > MAX_BYTES:
+        yield Lost(bytes=file.size, note=f"{file.rel} is larger than 1 GB and was not read.")
+        return
+    try:
+        text = file.path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:  # gone, or its disk fails
+        yield Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+        return
+    try:
+        state = well_formed(json.loads(text), text)
+    except (ValueError, RecursionError):  # cut while being written, or damaged
+        state, lost = _salvage(text, file)
+        yield lost
+    history = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(history, list):
+        yield Lost(bytes=file.size, note=f"{file.rel} holds no list `log_history`, so no metrics.")
+        return
+    yield from _rows(history, file)
+    facts = {key: value for key in FACTS if type(value := state.get(key)) is int}
+    yield Context(facts=facts | _kind(history))
+
+
+def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
+    columns = MetricColumns()
+    bad = 0
+    for seq, row in enumerate(history):
+        step = as_step(row.get("step")) if isinstance(row, dict) else None
+        if step is None:
+            bad += 1
+            continue
+        for name, value in numbers(flatten(row)).items():
+            if name != "step":
+                columns.add(step, name, value, None, seq)
+        if columns.full:
+            yield Rows(table="metrics", frame=columns.take(file.rel))
+    if columns.steps:
+        yield Rows(table="metrics", frame=columns.take(file.rel))
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) of the log history name no step.")
+
+
+def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:
+    """Take the complete rows out of a file that is no JSON as a whole."""
+    rows: list[Any] = []
+    state: dict[str, Any] = {key: int(value) for key, value in FACT.findall(text) if len(value) < 19}
+    start = HISTORY.search(text)
+    if start is None:
+        note = f"{file.rel} is cut or damaged before its log history begins; no metrics were recovered."
+        return state | {"log_history": rows}, Lost(bytes=file.size, note=note)
+    decoder = json.JSONDecoder()
+    at, lost, bad = start.end(), 0, 0
+    while at < len(text):
+        gap = SEPARATOR.match(text, at)
+        at = gap.end() if gap else at
+        if text.startswith("]", at):
+            at = len(text)  # behind the history stand only the trainer's own settings
+            break
+        try:
+            row, end = decoder.raw_decode(text, at)
+            if not (isinstance(row, dict) and "step" in row):
+                break  # rows are flat, so this is no row: the damage took the end of the list
+            rows.append(well_formed(row, text[at:end]))
+            at = end
+        except (ValueError, RecursionError):  # this row is the damaged one: go on at the next
+            bad += 1
+            following = text.find("{", at + 1)
+            lost += (following if following > 0 else len(text)) - at
+            at = following if following > 0 else len(text)
+    note = f"{file.rel} is cut or damaged; {len(rows)} complete row(s) of its log history were recovered."
+    return state | {"log_history": rows}, Lost(rows=bad, bytes=max(1, lost + len(text) - at), note=note)
+
+
+def _kind(history: list[Any]) -> dict[str, str | int | float | bool | None]:
+    """Guess the algorithm by the names only it logs; Hugging Face's own names alone do not tell one."""
+    names: set[str] = set().union(*(row for row in history if isinstance(row, dict)))
+    if "reward" in names and {"frac_reward_zero_std", "completions/mean_length", "completion_length"} & names:
+        algorithm = "grpo"
+    elif "objective/rlhf_reward" in names:
+        algorithm = "ppo"
+    elif "rewards/margins" in names:
+        algorithm = "kto" if "kl" in names else "dpo"
+    elif {"accuracy", "margin", "min_reward"} <= names:
+        algorithm = "reward_model"
+    elif "mean_token_accuracy" in names:
+        algorithm = "sft"
+    else:
+        return {"framework": "transformers"}
+    return {"framework": "trl", "algorithm": algorithm}
+
+
+PARSER = Parser(
+    name="trl_state",
+    describes="trainer_state.json of TRL, Unsloth and other Hugging Face trainers: all logged metrics.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,122 @@
+"""The one place where the stages join: files to store, store to tables, tables to evidence, evidence to diagnosis."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptt import __version__
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines import local
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.gathering import gather
+from ptt.diagnostics.gathering.losses import sources
+from ptt.diagnostics.judging import verdict_of
+from ptt.diagnostics.model import Diagnosis, RuleCrash, RuleVerdict
+from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.rules import RULES, tool_tail_growth
+from ptt.diagnostics.rules.aggregates import aggregates_of
+from ptt.diagnostics.rules.tool_tail_growth import Judgement
+from ptt.diagnostics.store import ingest as store_ingest
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import read_table, scan_sequences
+
+Progress = Callable[[str, int, int], None]
+"""Hears what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run lies and where its store goes."""
+
+    run: Path
+    store: Path
+
+    @property
+    def name(self) -> str:
+        """What the run is called: its folder's or file's name."""
+        return self.run.resolve().name
+
+    @property
+    def root(self) -> Path:
+        """The folder that file names are given from."""
+        return self.run if self.run.is_dir() else self.run.parent
+
+
+def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Manifest:
+    """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone."""
+    files, notes = run_files(place.run)
+    manifest = store_ingest.ingest(
+        files,
+        notes=notes,
+        parsers=PARSERS,
+        folder=place.store,
+        ptt_version=__version__,
+        on_file=None if progress is None else lambda done, of: progress("reading files", done, of),
+    )
+    if copy and manifest.in_place:
+        scan = scan_sequences(place.store, manifest, place.root)
+        if scan is not None:
+            store_ingest.copy_sequences(scan.frame, place.store)
+    return manifest
+
+
+def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:
+    """Judge a run."""
+    manifest = ingest(place, copy=False, progress=progress)
+    tokens = local.tokens(
+        place.store,
+        manifest,
+        place.root,
+        settings=settings,
+        progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
+    )
+    gathered = gather(
+        name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings
+    )
+    verdicts, crashes = _judge(gathered.evidence)
+    judgement = _signature(gathered.evidence, verdicts)
+    if isinstance(judgement, RuleCrash):
+        crashes.append(judgement)
+        judgement = _unjudged(gathered.evidence, verdicts)
+    return verdict_of(
+        run=gathered.evidence.run,
+        signature=judgement.signature,
+        verdicts=(judgement.verdict, *verdicts),
+        crashes=crashes,
+        sources=sources(read_table(place.store, "sources"), tokens, manifest.notes),
+        tables=gathered.tables,
+    )
+
+
+def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
+    verdicts: list[RuleVerdict] = []
+    crashes: list[RuleCrash] = []
+    for rule in RULES:
+        try:
+            verdicts.append(rule.run(evidence))
+        except (
+            Exception
+        ) as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
+            crashes.append(RuleCrash(id=rule.id, error=_where(error)))
+    return verdicts, crashes
+
+
+def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | RuleCrash:
+    try:
+        return tool_tail_growth.judge(evidence, aggregates_of(evidence, verdicts))
+    except Exception as error:  # likewise
+        return RuleCrash(id=tool_tail_growth.ID, error=_where(error))
+
+
+def _unjudged(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
+    reason = "the rule itself failed; see the crash below"
+    return tool_tail_growth.cannot_say(reason, None, aggregates_of(evidence, verdicts))
+
+
+def _where(error: Exception) -> str:
+    """Name the error and the line of ours it came from, without paths of this machine."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -1,0 +1,73 @@
+"""This run shows gradient norms far above their own usual level, again and again.
+
+What: the gradient norm exceeds ten times its usual level, at three steps or more and at one step in a hundred at least.
+The usual level is the median of the 50 steps before, or of the run's first 50 where that is higher: once a task is
+solved most gradients are nearly zero, and an ordinary one is then no spike.
+Why it matters: clipping hides the size of such a step but not its direction: a few tokens decide it.
+What to do: look at the batch of the first spike for outlier rewards, extreme log-ratios and padding in the loss.
+Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "gradient-spikes"
+SPIKE = (
+    10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
+)
+BEFORE = 50  # steps that tell the usual level
+MIN_SPIKES = 3
+MIN_SHARE = 0.01
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged gradient norm."""
+    series = evidence.metrics.get("grad_norm")
+    steps, values = series.finite() if series is not None else (np.empty(0, np.int64), np.empty(0))
+    if series is None or len(values) <= BEFORE:
+        return NotJudged(
+            id=ID,
+            link=Link.NUMERICS,
+            reason="no gradient norm is logged"
+            if series is None
+            else f"{len(values)} gradient norms are logged; the usual level takes {BEFORE}",
+            missing=("grad_norm",),
+            enable="log the gradient norm before clipping",
+        )
+    before = np.median(sliding_window_view(values[:-1], BEFORE), axis=1)
+    usual = np.maximum(before, np.median(values[:BEFORE]))
+    ratio = np.divide(values[BEFORE:], usual, out=np.zeros(len(usual)), where=usual > 0)
+    spikes = np.flatnonzero(ratio > limits["times_median"])
+    worst = float(ratio.max())
+    if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(ratio)):
+        return Healthy(
+            id=ID,
+            link=Link.NUMERICS,
+            reason=f"{len(spikes)} of {len(ratio)} steps above {limits['times_median']:g} times the usual norm, "
+            f"the largest {worst:.2g} times",
+        )
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.MEDIUM,
+                link=Link.NUMERICS,
+                claim=f"The gradient norm jumped above {limits['times_median']:g} times its usual level "
+                f"at {len(spikes)} steps",
+                observed=worst,
+                limit=limits["times_median"],
+                unit="x",
+                onset_step=int(steps[BEFORE:][spikes[0]]),
+                evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
+                causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
+                next=("look at the samples of the step of the first spike, largest |advantage| first",),
+            ),
+        )
+    )
+
+
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"times_median": SPIKE})

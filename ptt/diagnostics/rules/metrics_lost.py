@@ -1,0 +1,94 @@
+"""This run shows metrics that turned NaN or vanished.
+
+What: loss, gradient norm, KL, entropy or reward is NaN, infinite or null in the logs; or was logged regularly and is
+absent from the last fifth of the run while others go on; or the loss reads exactly 0 while the gradient norm is NaN.
+Why it matters: NaN compares false with every limit, so it reads as healthy elsewhere. TRL's default
+`logging_nan_inf_filter` replaces a NaN loss by the running mean: the loss then looks fine.
+What to do: go back to the last step with finite values; look at gradient norm, log-ratios and rewards just before.
+Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a flag); all arrive here as one.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "metrics-lost"
+CORE = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
+LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
+DEAD_AFTER = 1  # values that are not finite at the very end: it did not recover
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the flags and the coverage of the core metrics."""
+    held = [evidence.metrics[name] for name in CORE if name in evidence.metrics]
+    if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
+        return NotJudged(
+            id=ID,
+            link=Link.NUMERICS,
+            reason="none of loss, gradient norm, KL, entropy and reward is logged often enough",
+            missing=CORE,
+            enable="log them every step",
+        )
+    last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
+    first = min(int(series.steps[0]) for series in held)
+    findings = [finding for series in held if (finding := _not_finite(series, last))]
+    findings += [
+        finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))
+    ]
+    if findings:
+        return Broken(findings=tuple(findings))
+    return Healthy(
+        id=ID, link=Link.NUMERICS, reason=f"{len(held)} core metrics are finite and logged up to step {last}"
+    )
+
+
+def _not_finite(series: Series, last: int) -> Finding | None:
+    bad = np.flatnonzero(~np.isfinite(series.values))
+    if not len(bad):
+        return None
+    steps, _ = series.finite()
+    dead = not len(steps) or int(np.count_nonzero(series.steps > steps[-1])) >= DEAD_AFTER
+    return Finding(
+        id=ID,
+        severity=Severity.CRITICAL if dead else Severity.MEDIUM,
+        link=Link.NUMERICS,
+        claim=f"{series.raw_name} is NaN, infinite or null at {len(bad)} of {len(series.steps)} logged steps"
+        + (", up to the end of the run" if dead else ""),
+        observed=float(len(bad)),
+        limit=0.0,
+        unit="steps",
+        onset_step=int(series.steps[bad[0]]),
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "last_finite_step": int(steps[-1]) if len(steps) else None,
+        },
+        causes=("a step that blew the weights up", "log of a zero probability", "an infinite reward"),
+        next=("take the last checkpoint before this step; replay the step with anomaly detection on",),
+    )
+
+
+def _vanished(series: Series, first: int, last: int, part: float) -> Finding | None:
+    gap = last - int(series.steps[-1])
+    if len(series.steps) < MIN_LOGGED or last <= first or gap < part * (last - first):
+        return None
+    if gap <= 3 * float(np.median(np.diff(series.steps))):
+        return None
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH,
+        link=Link.NUMERICS,
+        claim=f"{series.raw_name} was logged up to step {int(series.steps[-1])} and then no more; the run goes on to {last}",
+        observed=float(gap),
+        limit=part * (last - first),
+        unit="steps",
+        onset_step=int(series.steps[-1]) + 1,
+        evidence={"metric": series.name, "logged_as": series.raw_name},
+        causes=("a writer that drops NaN", "a change of configuration on resume"),
+        next=("look for NaN at that step in the trainer's own output",),
+    )
+
+
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART})

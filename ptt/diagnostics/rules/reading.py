@@ -1,0 +1,29 @@
+"""Readings of the evidence that more than one rule takes."""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+
+REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
+
+
+def early_mean(series: Series) -> float:
+    """Give the mean of the first full window."""
+    _, values = series.finite()
+    return float(values[: series.width].mean())
+
+
+def reward_range(evidence: Evidence) -> tuple[float, float, float] | None:
+    """Give the first, best and last rolling mean of the reward, or None where it is not logged."""
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return None
+    _, mean = series.rolling()
+    mean = mean[np.isfinite(mean)]
+    return float(mean[0]), float(mean.max()), float(mean[-1])
+
+
+def reward_fell(evidence: Evidence) -> bool:
+    """Tell whether the reward ended below half of its best; not where it is not logged."""
+    found = reward_range(evidence)
+    return found is not None and found[1] > 0 and found[2] < REWARD_LEFT * found[1]

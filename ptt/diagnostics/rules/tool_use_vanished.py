@@ -1,0 +1,85 @@
+"""This run shows a policy that stopped calling its tools.
+
+What: the share of sequences with a tool observation (or the logged call frequency) ends below 0.1 over 20 steps, after
+a mean over five of 0.2 or more.
+Why it matters: an agent that no longer acts has failed, whatever its loss says; and it empties the post-tool slice,
+so that tail statistics seem to improve or cannot be taken any more.
+What to do: find what made calls costly (errors, length penalties, a collapsed policy) just before the fall.
+Source: own observation on collapsed runs: use falls from 0.5 to nothing within a few dozen steps.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.statistics.trend import rolling_mean
+
+ID = "tool-use-vanished"
+GONE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
+SMOOTHED = 5  # values a mean: a collapse may empty the slice within two dozen steps
+WAS_USED = 0.2  # a run that never used its tools has lost nothing
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the use of tools over the run."""
+    series = _use(evidence)
+    if series is None:
+        return NotJudged(
+            id=ID,
+            link=Link.ENVIRONMENT,
+            reason="neither sequences nor a tool-call frequency are recorded over enough steps",
+            missing=("tools/call_frequency", "model_mask"),
+            enable="record sequences with model_mask, or log calls per sample",
+        )
+    steps, values = series.finite()
+    mean = rolling_mean(values, SMOOTHED, minimum=SMOOTHED)[SMOOTHED - 1 :]
+    steps = steps[SMOOTHED - 1 :]
+    best, last = float(mean.max()), float(series.rolling()[1][-1])
+    if best < limits["was_used"] or last >= limits["gone"]:
+        return Healthy(
+            id=ID,
+            link=Link.ENVIRONMENT,
+            reason=f"tool use went from {mean[0]:.2g} to {last:.2g} (best {best:.2g})",
+        )
+    low = mean < limits["gone"]
+    back = np.flatnonzero(~low)[-1]
+    onset = int(steps[min(back + 1, len(steps) - 1)])
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH,
+                link=Link.ENVIRONMENT,
+                claim=f"Tool use fell from {best:.2g} to {last:.2g} and is gone since step {onset}",
+                observed=last,
+                limit=limits["gone"],
+                unit="share",
+                slice="post_tool",
+                onset_step=onset,
+                evidence={"metric": series.name, "logged_as": series.raw_name, "best": best},
+                causes=("the policy collapsed", "calls became costly: errors, truncation, penalties"),
+                next=("compare 20 samples from before and after: does the policy try to call at all?",),
+            ),
+        )
+    )
+
+
+def _use(evidence: Evidence) -> Series | None:
+    """Prefer the logged frequency: it covers every step, dumps often only some."""
+    series = evidence.metrics.get("tools/call_frequency")
+    if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
+        return series
+    use = evidence.tool_use
+    if use is None or len(use.steps) < MIN_LOGGED:
+        return None
+    return Series(
+        name="tool_use",
+        raw_name="share of recorded sequences with an observation",
+        steps=use.steps,
+        values=use.share,
+        flags=np.zeros(len(use.steps), np.uint8),
+    )
+
+
+RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, limits={"gone": GONE, "was_used": WAS_USED})

@@ -1,0 +1,172 @@
+"""How one slice's tails went over a run: block by block, window by window, each with resampled intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.resample import SEED, coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.tails import percentiles
+from ptt.diagnostics.statistics.trend import first_lasting, trend_p_value
+from ptt.diagnostics.statistics.windows import Span, label
+
+FloatArray = npt.NDArray[np.float64]
+
+TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
+MAX_BLOCKS: Final = 40
+MIN_UNITS: Final = 8  # fewer sequences or groups in a block, and redrawing them tells nothing
+TREND_BLOCKS: Final = 20  # the trend test wants blocks long enough for neighbours to be exchangeable
+MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
+FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
+"""Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
+INTERVAL: Final = (2.5, 97.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percentile:
+    """One percentile of |r| of one slice over a run.
+
+    blocks: (blocks,) values, NaN where a block holds too few tokens; drawn: (blocks, draws); windows: early, mid and
+    late values; windows_drawn: (3, draws), blocks redrawn as well; sixth: the last sixth, with its draws.
+    """
+
+    blocks: FloatArray
+    drawn: FloatArray
+    windows: FloatArray
+    windows_drawn: FloatArray
+    last_sixth: float
+    trend_p: float
+
+    def growth(self) -> float:
+        """Late window over early window."""
+        return float(_floored(self.windows[2]) / _floored(self.windows[0]))
+
+    def growth_drawn(self) -> FloatArray:
+        """The same for each redrawing, (draws,)."""
+        ratio: FloatArray = _floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0])
+        return ratio
+
+    def growth_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the growth."""
+        return interval(self.growth_drawn())
+
+    def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
+        """Give the first step of the block from which on the value lies above `limit`, with its 95 % interval."""
+        usable = np.flatnonzero(np.isfinite(self.blocks))
+        place = first_lasting(self.blocks[usable] > limit)
+        if place is None:
+            return None
+        draws = [first_lasting(column > limit) for column in self.drawn[usable].T]
+        seen = [spans[usable[draw]].first for draw in draws if draw is not None]
+        low, high = np.percentile(seen or [spans[usable[place]].first], INTERVAL, method="nearest")
+        step = spans[usable[place]].first
+        return step, (min(int(low), step), max(int(high), step))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceTails:
+    """All that is known of one slice's tails."""
+
+    name: str
+    tokens: npt.NDArray[np.int64]  # (blocks,)
+    units: npt.NDArray[np.int64]  # (blocks,) sequences or prompt groups
+    window_tokens: npt.NDArray[np.int64]  # (3,)
+    percentiles: Mapping[str, Percentile]
+
+
+def interval(draws: FloatArray) -> tuple[float, float]:
+    """Give the 95 % interval of resampled values; NaN where none is finite."""
+    usable = draws[np.isfinite(draws)]
+    if not len(usable):
+        return math.nan, math.nan
+    low, high = np.percentile(usable, INTERVAL)
+    return float(low), float(high)
+
+
+def _floored(values: FloatArray | float) -> FloatArray:
+    floored: FloatArray = np.maximum(np.asarray(values, dtype=np.float64), FLOOR)
+    return floored
+
+
+def slice_tails(
+    cells: pl.DataFrame,
+    sequences: pl.DataFrame,
+    *,
+    name: str,
+    blocks: tuple[Span, ...],
+    windows: tuple[Span, ...],
+    sixths: tuple[Span, ...],
+) -> SliceTails:
+    """Work out the tails of one slice from its cells and its sequences (with `unit`).
+
+    `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
+    """
+    redrawn = resample_blocks(label(sequences, blocks, name="block"), blocks=len(blocks), seed=SEED)
+    by_block = _by_span(cells, blocks)
+    by_window = _by_span(cells, windows)
+    by_sixth = _by_span(cells, sixths)
+    tokens = by_block["n"].to_numpy()
+    enough = tokens >= MIN_BLOCK_TOKENS
+    member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
+    found = {}
+    for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
+        fine = np.where(enough, by_block[column].to_numpy(), np.nan)
+        drawn = _rescaled(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
+        pooled = []
+        for window, value in enumerate(by_window[column].to_numpy()):
+            mine = np.flatnonzero((member == window) & (redrawn.units > 0))
+            if not len(mine):
+                pooled.append(np.full(drawn.shape[1], np.nan))
+                continue
+            histograms = pool(redrawn, mine, seed=SEED + 1 + window)
+            centre = coarse_percentile(redrawn.recorded[mine].sum(axis=0), q)
+            pooled.append(_rescaled(coarse_percentile(histograms, q), centre, np.asarray(value)))
+        found[column] = Percentile(
+            blocks=fine,
+            drawn=drawn,
+            windows=by_window[column].to_numpy(),
+            windows_drawn=np.array(pooled),
+            last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
+            trend_p=trend_p_value(_merged(fine, TREND_BLOCKS), seed=SEED + 10 + number),
+        )
+    return SliceTails(
+        name=name,
+        tokens=tokens,
+        units=redrawn.units,
+        window_tokens=by_window["n"].to_numpy(),
+        percentiles=found,
+    )
+
+
+def _by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
+    """Give n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
+    found = percentiles(label(cells, spans, name="span"), by=["span"])
+    every = pl.DataFrame({"span": np.arange(len(spans), dtype=np.int32)})
+    return every.join(found, on="span", how="left", maintain_order="left").with_columns(
+        pl.col("n").fill_null(0), pl.col("p50", "p95", "p99", "p999").fill_null(math.nan)
+    )
+
+
+def _rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
+    """Carry the spread of coarse percentiles over to the exact value they stand for."""
+    usable = (centre > 0) & np.isfinite(centre)
+    factor = np.divide(exact, centre, out=np.ones_like(np.asarray(centre, dtype=float)), where=usable)
+    if drawn.ndim > factor.ndim:
+        factor = factor[..., None]
+    scaled: FloatArray = drawn * np.where(np.isfinite(factor), factor, np.nan)
+    return scaled
+
+
+def _merged(values: FloatArray, count: int) -> FloatArray:
+    """Average neighbouring blocks on the log scale until at most `count` remain."""
+    usable = np.log(_floored(values[np.isfinite(values)]))
+    if len(usable) <= count:
+        return usable
+    return np.array([piece.mean() for piece in np.array_split(usable, count)])

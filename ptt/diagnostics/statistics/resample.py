@@ -1,0 +1,91 @@
+"""Resample whole sequences (or prompt groups): how far could a percentile lie from what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+
+FloatArray = npt.NDArray[np.float64]
+
+DRAWS: Final = 400
+SEED: Final = 20_260_128
+_EDGES = bins.coarse_edges()
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Coarse histograms of one slice: per block as recorded, and as redrawn with whole units replaced.
+
+    recorded: (blocks, COARSE_COUNT) token counts. drawn: (blocks, draws, COARSE_COUNT). units: per block.
+    """
+
+    recorded: FloatArray
+    drawn: FloatArray
+    units: npt.NDArray[np.int64]
+
+
+def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: int = DRAWS) -> Resampled:
+    """Redraw the units of each block with replacement.
+
+    `sequences`: one row per (sequence, slice) of one slice with `block` (0..blocks-1), `unit` (what is drawn as a
+    whole: rows of the same unit stay together) and the coarse histogram.
+    """
+    recorded = np.zeros((blocks, bins.COARSE_COUNT))
+    drawn = np.zeros((blocks, draws, bins.COARSE_COUNT))
+    units = np.zeros(blocks, np.int64)
+    generator = np.random.default_rng(seed)
+    by_block = dict(sequences.sort("block", "unit").partition_by("block", as_dict=True).items())
+    for block in range(blocks):
+        rows = by_block.get((block,))
+        if rows is None:
+            continue
+        table = _histograms(rows)
+        units[block] = len(table)
+        recorded[block] = table.sum(axis=0)
+        times = generator.multinomial(len(table), np.full(len(table), 1 / len(table)), size=draws)
+        drawn[block] = times @ table
+    return Resampled(recorded, drawn, units)
+
+
+def _histograms(rows: pl.DataFrame) -> FloatArray:
+    """Give (units, COARSE_COUNT) token counts."""
+    flat = rows.select(pl.col("unit").rank("dense").cast(pl.Int64) - 1, "coarse_bin", "coarse_n")
+    flat = flat.explode("coarse_bin", "coarse_n", empty_as_null=False)
+    count = int(rows["unit"].n_unique())
+    cell = flat["unit"].to_numpy() * bins.COARSE_COUNT + flat["coarse_bin"].to_numpy()
+    table = np.bincount(cell, weights=flat["coarse_n"].to_numpy(), minlength=count * bins.COARSE_COUNT)
+    return table.reshape(count, bins.COARSE_COUNT).astype(np.float64)
+
+
+def pool(resampled: Resampled, blocks: npt.NDArray[np.int64], *, seed: int) -> FloatArray:
+    """Draw histograms of a window: its blocks with replacement, and within each the redrawn units.
+
+    Two levels, because sequences share their step: with blocks held fixed an interval would deny step noise.
+    Returns (draws, COARSE_COUNT).
+    """
+    draws = resampled.drawn.shape[1]
+    chosen = np.random.default_rng(seed).choice(blocks, size=(draws, len(blocks)))
+    total = np.zeros((draws, bins.COARSE_COUNT))
+    for column in range(len(blocks)):
+        total += resampled.drawn[chosen[:, column], np.arange(draws)]
+    return total
+
+
+def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
+    """Give the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
+    held = np.cumsum(histograms, axis=-1)
+    total = held[..., -1:]
+    wanted = total * q
+    index = np.minimum((held < wanted).sum(axis=-1), bins.COARSE_COUNT - 1)
+    here = np.take_along_axis(histograms, index[..., None], axis=-1)[..., 0]
+    before = np.take_along_axis(held, index[..., None], axis=-1)[..., 0] - here
+    low, high = _EDGES[index], _EDGES[index + 1]
+    share = np.divide(wanted[..., 0] - before, here, out=np.zeros_like(here), where=here > 0)
+    inside = np.where(low > 0, low * (high / np.where(low > 0, low, 1.0)) ** share, high * share)
+    return np.where(total[..., 0] > 0, inside, np.nan)

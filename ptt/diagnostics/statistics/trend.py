@@ -1,0 +1,86 @@
+"""Trends of a noisy series: rank test on block means, equivalence test for flatness, first lasting excess."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+FLATNESS_BLOCKS: Final = 12
+FLAT_WITHIN_SD: Final = (
+    2.0  # a total change within two robust standard deviations of a block mean is no change
+)
+T90_DF10: Final = 1.812  # Student t, 95th percentile at 10 degrees of freedom (12 blocks, 2 parameters)
+T95_DF10: Final = 2.228
+
+
+def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
+    """Give the one-sided p-value of an upward trend: block order permuted, statistic sum of rank x position.
+
+    Ranks, so that one wild block decides nothing. Exact in its null for exchangeable blocks; the caller makes blocks
+    long enough for neighbours to be nearly so.
+    """
+    usable = values[np.isfinite(values)]
+    count = len(usable)
+    if count < 4:
+        return math.nan
+    ranks = np.argsort(np.argsort(usable, kind="stable"), kind="stable").astype(np.float64)
+    position = np.arange(count) - (count - 1) / 2
+    seen = float(ranks @ position)
+    generator = np.random.default_rng(seed)
+    shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
+    return float((1 + np.count_nonzero(shuffled @ position >= seen - 1e-9)) / (1 + permutations))
+
+
+def movement(steps: FloatArray, values: FloatArray) -> str:
+    """Tell `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
+
+    flat: the 90 % interval of the total change lies within +-2 robust SD of the block means about their line (absence
+    of a trend is not flatness); rose or fell: the 95 % interval excludes 0.
+    """
+    usable = np.isfinite(values)
+    steps, values = steps[usable], values[usable]
+    if len(values) < 2 * FLATNESS_BLOCKS:
+        return "cannot_say"
+    blocks = np.array_split(np.arange(len(values)), FLATNESS_BLOCKS)
+    means = np.array([values[block].mean() for block in blocks])
+    if np.ptp(means) == 0:
+        return "flat"
+    position = np.arange(FLATNESS_BLOCKS) - (FLATNESS_BLOCKS - 1) / 2
+    slope = float(position @ means / (position @ position))
+    residual = means - means.mean() - slope * position
+    spread = float(np.sqrt(residual @ residual / (FLATNESS_BLOCKS - 2)))
+    error = spread / math.sqrt(float(position @ position)) * (FLATNESS_BLOCKS - 1)
+    change = slope * (FLATNESS_BLOCKS - 1)
+    robust = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    bound = FLAT_WITHIN_SD * max(robust, spread)
+    if abs(change) + T90_DF10 * error <= bound:
+        return "flat"
+    if abs(change) - T95_DF10 * error > 0:
+        return "rose" if change > 0 else "fell"
+    return "cannot_say"
+
+
+def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) -> FloatArray:
+    """Give the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) places passed."""
+    finite = np.isfinite(values)
+    total = np.cumsum(np.where(finite, values, 0.0))
+    count = np.cumsum(finite)
+    total[width:] -= total[:-width].copy()
+    count[width:] -= count[:-width].copy()
+    mean: FloatArray = np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    mean[: (width if minimum is None else minimum) - 1] = np.nan
+    return mean
+
+
+def first_lasting(exceeds: npt.NDArray[np.bool_], *, share: float = 0.8) -> int | None:
+    """Give the first place that exceeds and from which on at least `share` of the places do, or None."""
+    if not exceeds.any():
+        return None
+    ahead = np.cumsum(exceeds[::-1])[::-1] / np.arange(len(exceeds), 0, -1)
+    places = np.flatnonzero(exceeds & (ahead >= share))
+    return int(places[0]) if len(places) else None

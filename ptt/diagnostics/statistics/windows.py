@@ -1,0 +1,55 @@
+"""Cut the recorded steps of a run into parts: thirds, blocks for trends, and sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+WINDOWS: Final = ("early", "mid", "late")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Recorded steps from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    @property
+    def middle(self) -> float:
+        """The middle of the span, for drawing."""
+        return (self.first + self.last) / 2
+
+
+def parts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
+    """Cut distinct, ascending steps into `count` parts of as equal a number of steps as can be (fewer if too few)."""
+    pieces = np.array_split(np.asarray(steps, dtype=np.int64), max(1, min(count, len(steps))))
+    return tuple(Span(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece))
+
+
+def sliding(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:
+    """Give windows of `width` recorded steps, `stride` apart; the last one ends at the last step."""
+    if len(steps) <= width:
+        return parts(steps, 1) if len(steps) else ()
+    starts = list(range(0, len(steps) - width + 1, stride))
+    if starts[-1] != len(steps) - width:
+        starts.append(len(steps) - width)
+    return tuple(Span(int(steps[start]), int(steps[start + width - 1])) for start in starts)
+
+
+def label(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.DataFrame:
+    """Add column `name`: the index of the (disjoint, ascending) span each row's step lies in; others are dropped."""
+    firsts = np.array([span.first for span in spans])
+    lasts = np.array([span.last for span in spans])
+    step = frame["step"].to_numpy()
+    index = np.searchsorted(firsts, step, side="right") - 1
+    inside = (
+        (index >= 0) & (step <= lasts[np.maximum(index, 0)]) if len(spans) else np.zeros(len(step), np.bool_)
+    )
+    return frame.with_columns(pl.Series(name, index.astype(np.int32))).filter(
+        pl.Series(inside, dtype=pl.Boolean)
+    )

@@ -1,0 +1,168 @@
+"""Read every file of a run into a Parquet store beside the report; the run dir itself is only read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile
+from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
+from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, fingerprint, read_manifest, write_manifest
+
+UNRECOGNISED: Final = "unrecognised"
+FLUSH_ROWS: Final = 200_000
+Progress = Callable[[int, int], None]
+Facts = dict[str, str | int | float | bool | None]
+BY_TRAJECTORY: Final = ("trajectories", "turns", "tool_calls", "rewards")
+
+
+def ingest(
+    files: list[RunFile],
+    *,
+    notes: list[str],
+    parsers: tuple[Parser, ...],
+    folder: Path,
+    ptt_version: str,
+    on_file: Progress | None = None,
+) -> Manifest:
+    """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
+
+    `on_file` hears how many files are done, and of how many.
+    """
+    try:
+        mark = fingerprint(files)
+        held = read_manifest(folder)
+        if held is not None and held.fingerprint == mark and held.ptt_version == ptt_version:
+            return held
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        writer = _Writer(part)
+        for number, file in enumerate(files):
+            writer.take(file, next((parser for parser in parsers if parser.recognises(file)), None))
+            if on_file is not None:
+                on_file(number + 1, len(files))
+        manifest = Manifest(
+            schema_version=VERSION,
+            ptt_version=ptt_version,
+            fingerprint=mark,
+            in_place=tuple(writer.in_place),
+            facts=writer.facts(),
+            notes=tuple(notes),
+        )
+        writer.close()
+        write_manifest(part, manifest)
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or folder}: {error.strerror}; choose another place with --out."
+        ) from error
+    return manifest
+
+
+@dataclass
+class _Writer:
+    """Gathers pieces into tables; whatever grows is written out as it comes."""
+
+    folder: Path
+    in_place: list[InPlaceFile] = field(default_factory=list)
+    _told: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+    _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    _written: dict[str, int] = field(default_factory=dict)
+    _sources: list[dict[str, str | int | None]] = field(default_factory=list)
+
+    def take(self, file: RunFile, parser: Parser | None) -> None:
+        """Read one file, or note that nothing here reads it."""
+        ok = bad = lost = repeated = 0
+        fresh: set[str] = set()
+        notes: list[str] = []
+        for piece in parser.read(file) if parser else ():
+            match piece:
+                case Rows(table=table, frame=frame):
+                    if table in BY_TRAJECTORY:  # TRL writes the same samples again until it generates new ones
+                        new = frame.filter(~pl.col("trajectory_id").is_in(self._seen))
+                        fresh.update(new["trajectory_id"].unique())
+                        repeated += frame.height - new.height if table == "trajectories" else 0
+                        frame = new
+                    self._keep(table, frame, parser, file)
+                    ok += frame.height if table not in BY_TRAJECTORY[1:] else 0
+                case InPlace(rows=rows, columns=columns):
+                    self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns))
+                    ok += rows
+                case Lost(rows=rows, bytes=count, note=note):
+                    bad, lost = bad + rows, lost + count
+                    notes += [note] if note else []
+                case Context(facts=facts):
+                    self._told.append((_weight(parser, facts), facts))
+        self._seen |= fresh
+        if repeated:
+            notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
+        self._sources.append(
+            {
+                "path": file.rel,
+                "kind": parser.name if parser else UNRECOGNISED,
+                "bytes": file.size,
+                "rows_ok": ok,
+                "rows_bad": bad,
+                "bytes_lost": lost,
+                "note": " ".join(notes) or None,
+            }
+        )
+
+    def _keep(self, table: str, frame: pl.DataFrame, parser: Parser | None, file: RunFile) -> None:
+        schema = TABLES[table]
+        if "source" in schema and "source" not in frame.columns:
+            frame = frame.with_columns(source=pl.lit(file.rel))
+        if table == "metrics" and parser is not None:
+            frame = frame.with_columns(priority=pl.lit(parser.priority, pl.Int32))
+            schema = {**schema, "priority": pl.Int32()}
+        frame = frame.match_to_schema(
+            pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
+        )
+        waiting = self._waiting.setdefault(table, [])
+        waiting.append(frame)
+        if table == "sequences" or sum(part.height for part in waiting) > FLUSH_ROWS:
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        frames = self._waiting.pop(table, [])
+        if frames:
+            number = self._written.get(table, 0)
+            self._written[table] = number + 1
+            target = self.folder / table / f"part-{number:05d}.parquet"
+            target.parent.mkdir(exist_ok=True)
+            pl.concat(frames).write_parquet(target)
+
+    def facts(self) -> Facts:
+        """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""
+        merged: Facts = {}
+        for _, facts in sorted(self._told, key=lambda told: told[0], reverse=True):
+            merged.update({key: value for key, value in facts.items() if value is not None})
+        return merged
+
+    def close(self) -> None:
+        """Write what is still waiting, and the list of sources."""
+        for table in list(self._waiting):
+            self._flush(table)
+        pl.DataFrame(self._sources, schema=SOURCES).write_parquet(self.folder / "sources.parquet")
+
+
+def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
+    """Copy all sequences into one file of the store, so that they can be read without the run dir."""
+    target = folder / "recorded.parquet"
+    part = target.with_name(target.name + ".part")
+    frame.sink_parquet(part)
+    part.rename(target)
+
+
+def _weight(parser: Parser | None, facts: Facts) -> tuple[int, float]:
+    step = facts.get("global_step")
+    return (parser.priority if parser else 0, -float(step) if isinstance(step, int | float) else 0.0)

@@ -1,0 +1,67 @@
+"""The store's own record: what it was made from, so that unchanged input is not read twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.parsers.interface import RunFile
+from ptt.diagnostics.schema import VERSION
+
+NAME: Final = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlaceFile:
+    """A recorder Parquet file of the run, read where it lies."""
+
+    path: str  # below the run dir
+    rows: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a store holds and from what."""
+
+    schema_version: int
+    ptt_version: str
+    fingerprint: str
+    in_place: tuple[InPlaceFile, ...]
+    facts: dict[str, str | int | float | bool | None]
+    notes: tuple[str, ...]
+
+
+def fingerprint(files: Sequence[RunFile]) -> str:
+    """Name the state of a run's files: path, size and time of change of each."""
+    digest = hashlib.sha256(f"schema {VERSION}\n".encode())
+    for file in files:
+        digest.update(
+            f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+        )
+    return digest.hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a store that is being made."""
+    text = json.dumps(asdict(manifest), indent=1, sort_keys=True, ensure_ascii=True)
+    (folder / NAME).write_text(text + "\n", encoding="ascii")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Give the manifest of a store, or None where there is none this version can use."""
+    try:
+        document = json.loads((folder / NAME).read_text(encoding="ascii"))
+        in_place = tuple(
+            InPlaceFile(path=item["path"], rows=item["rows"], columns=tuple(item["columns"]))
+            for item in document.pop("in_place")
+        )
+        notes = tuple(document.pop("notes"))
+        manifest = Manifest(in_place=in_place, notes=notes, **document)
+    except (OSError, ValueError, KeyError, TypeError):  # absent, or written by another version: made anew
+        return None
+    return manifest if manifest.schema_version == VERSION else None

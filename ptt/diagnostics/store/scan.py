@@ -1,0 +1,150 @@
+"""Open the tables of a store: sequences lazily, wherever their files lie, and the small ones whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
+from ptt.diagnostics.store.manifest import Manifest
+
+SAMPLED_FILES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceFile:
+    """One Parquet file of sequences; its rows are number `start` and following of the run."""
+
+    path: Path
+    name: str  # how findings call it
+    start: int
+    rows: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceScan:
+    """All sequences of a run as one lazy frame with `seq`, their number in it."""
+
+    frame: pl.LazyFrame
+    files: tuple[SequenceFile, ...]
+    columns: frozenset[str]
+    tokens_per_row: float
+
+    @property
+    def rows(self) -> int:
+        """How many sequences there are, sound or not."""
+        return sum(file.rows for file in self.files)
+
+    def logp_rows(self) -> dict[str, int]:
+        """How many rows lie in files that hold each logprob."""
+        return {name: sum(file.rows for file in self.files if name in file.columns) for name in LOGPS}
+
+
+def read_table(folder: Path, table: str) -> pl.DataFrame:
+    """Read one small table whole; without rows where nothing was found for it."""
+    single = folder / f"{table}.parquet"
+    if single.is_file():
+        return pl.read_parquet(single)
+    parts = sorted((folder / table).glob("part-*.parquet"))
+    return pl.concat(pl.read_parquet(part) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
+
+
+def scan_sequences(
+    folder: Path, manifest: Manifest, root: Path, *, without: Iterable[str] = ()
+) -> SequenceScan | None:
+    """Scan the recorder files in the run dir and the parts in the store as one; None where there is neither.
+
+    `without`: names of files that turned out to be damaged inside.
+    """
+    left_out = set(without)
+    files: list[SequenceFile] = []
+    start = 0
+    own = [
+        (
+            path,
+            path.name,
+            pl.read_parquet_schema(path),
+            pl.scan_parquet(path).select(pl.len()).collect().item(),
+        )
+        for path in sorted((folder / "sequences").glob("part-*.parquet"))
+    ]
+    listed = [(root / item.path, item.path, item.columns, item.rows) for item in manifest.in_place]
+    for path, name, columns, rows in [
+        *listed,
+        *((path, name, tuple(schema), rows) for path, name, schema, rows in own),
+    ]:
+        if name not in left_out and rows:
+            files.append(SequenceFile(path=path, name=name, start=start, rows=rows, columns=tuple(columns)))
+            start += rows
+    if not files:
+        return None
+    frames = [_scan_group(group) for group in _groups(files)]
+    frame = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+    return SequenceScan(
+        frame=frame,
+        files=tuple(files),
+        columns=frozenset(frame.collect_schema().names()),
+        tokens_per_row=_tokens_per_row(files),
+    )
+
+
+def _groups(files: list[SequenceFile]) -> list[list[SequenceFile]]:
+    """Put neighbours of one schema together: one scan takes many files, but only of the same types."""
+    groups: list[list[SequenceFile]] = []
+    last: object = None
+    for file in files:
+        schema = pl.read_parquet_schema(file.path)
+        shape = tuple((name, str(schema[name])) for name in file.columns)
+        if shape != last:
+            groups.append([])
+            last = shape
+        groups[-1].append(file)
+    return groups
+
+
+def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
+    schema = pl.read_parquet_schema(files[0].path)
+    scan = pl.scan_parquet(
+        [file.path for file in files],
+        row_index_name="seq",
+        row_index_offset=files[0].start,
+        missing_columns="insert",
+        extra_columns="ignore",
+        hive_partitioning=False,
+        glob=False,
+    )
+    columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
+    return scan.select(pl.col("seq").cast(pl.UInt32), *columns)
+
+
+def _canonical(name: str, found: pl.DataType) -> pl.Expr:
+    wanted = SEQUENCES[name]
+    column = pl.col(name)
+    if found == wanted or (name in LOGPS and found == pl.List(pl.Float64)):
+        return column  # float64 is kept: r is taken in float64 anyway
+    return column.cast(wanted, strict=False)
+
+
+def _tokens_per_row(files: list[SequenceFile]) -> float:
+    """Estimate from footers, without reading data, how long a row is."""
+    import pyarrow.parquet as pq
+
+    values = rows = 0
+    for file in files[:: max(1, len(files) // SAMPLED_FILES)][:SAMPLED_FILES]:
+        footer = pq.ParquetFile(file.path).metadata
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            rows += group.num_rows
+            values += max(
+                (
+                    group.column(index).num_values
+                    for index in range(group.num_columns)
+                    if group.column(index).path_in_schema.startswith("model_mask")
+                ),
+                default=0,
+            )
+    return values / rows if rows else 1.0

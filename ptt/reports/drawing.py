@@ -1,0 +1,134 @@
+"""Draws panels: one by one for the page, where they follow its colours, or together into files."""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures import FIGURES
+from ptt.reports.figures.style import (
+    BOTTOM,
+    INK,
+    LEFT,
+    MUTED,
+    PAPER,
+    PROPERTIES,
+    RIGHT,
+    drawable,
+    look,
+)
+from ptt.reports.files import write_with
+from ptt.reports.panels import FigureKind, Panel, pair_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DOTS = 72  # an SVG unit is then one CSS pixel
+PNG_DPI = 150
+HEAD, TITLE = 40, 22  # pixels above all panels, and above each
+# none of these may enter the file: the same data must give the same bytes
+NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+_TAGS = re.compile(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>", re.DOTALL)
+_OPENING = re.compile(r"<svg[^>]*>")
+_CLOSING = "</svg>"
+_ID = re.compile(r' id="([^"]*)"')
+_REFERENCE = re.compile(r'(?:url\(#|href="#)([^)"]*)')
+_GEOMETRY = re.compile(r' (d|x|y|transform|points)="([^"]*)"')
+_LONG_FRACTION = re.compile(r"(\d+\.\d\d)\d+")
+_FONT = re.compile(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*")
+_COLOUR = re.compile("|".join(PROPERTIES))
+
+
+def inline_svg(panel: Panel) -> str:
+    """Draw what stands inside a panel's `svg` element: colours are custom properties, ids its own."""
+    with look(panel.key):
+        figure = Figure(figsize=(panel.width / DOTS, panel.height / DOTS), dpi=DOTS)
+        panel.draw(_axes(figure, panel, 0, 0))
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
+    return _for_page(buffer.getvalue(), panel.key)
+
+
+def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
+    """Give every figure that has data, panels side by side, for a notebook."""
+    found: dict[str, Figure] = {}
+    for kind in FIGURES:
+        panels = kind.panels(diagnosis)
+        if panels:
+            with look(kind.name):
+                found[kind.name] = _composed(diagnosis, kind, panels)
+    return found
+
+
+def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
+    """Write every figure that has data as SVG and PNG, in the light colours on white."""
+    written: list[Path] = []
+    for kind in FIGURES:
+        panels = kind.panels(diagnosis)
+        if not panels:
+            continue
+        with look(kind.name):
+            figure = _composed(diagnosis, kind, panels)
+            for ending in ("svg", "png"):
+                metadata = NO_METADATA if ending == "svg" else {"Software": None}
+                dpi = DOTS if ending == "svg" else PNG_DPI
+
+                save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
+                written.append(write_with(directory / f"{kind.name}.{ending}", save))
+    return written
+
+
+def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
+    """Add a panel's axes to a figure; `left` and `top` are pixels from the figure's upper left corner."""
+    width, height = figure.get_size_inches() * DOTS
+    inner_width, inner_height = panel.width - LEFT - RIGHT, panel.height - panel.top - BOTTOM
+    bottom = height - top - panel.top - inner_height
+    ax = figure.add_axes(((left + LEFT) / width, bottom / height, inner_width / width, inner_height / height))
+    ax.patch.set_alpha(0)
+    return ax
+
+
+def _composed(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...]) -> Figure:
+    columns = min(kind.columns, len(panels))
+    rows = -(-len(panels) // columns)
+    cell_width, cell_height = panels[0].width, panels[0].height + TITLE
+    width, height = columns * cell_width, HEAD + rows * cell_height
+    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
+    title = f"{kind.title} · {drawable(diagnosis.run.name)} · pair {drawable(pair_of(diagnosis))}"
+    figure.text(8 / width, 1 - 24 / height, title, fontsize=15, fontweight="bold", color=INK)
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, columns)
+        left, top = column * cell_width, HEAD + row * cell_height
+        figure.text(
+            (left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED
+        )
+        panel.draw(_axes(figure, panel, left, top + TITLE))
+    return figure
+
+
+def _for_page(svg: str, key: str) -> str:
+    body = _TAGS.sub("", svg[_after_opening(svg) : svg.rindex(_CLOSING)])
+    used = set(_REFERENCE.findall(body))
+    body = _ID.sub(lambda found: f' id="{key}-{found[1]}"' if found[1] in used else "", body)
+    body = _REFERENCE.sub(lambda found: found[0][: -len(found[1])] + f"{key}-{found[1]}", body)
+    body = _GEOMETRY.sub(lambda found: f' {found[1]}="{_LONG_FRACTION.sub(_shorter, found[2])}"', body)
+    body = _FONT.sub(r"font: \1 var(--font)", body)
+    body = _COLOUR.sub(lambda found: f"var({PROPERTIES[found[0]]})", body)
+    return re.sub(r">\s+<", "><", body).strip()
+
+
+def _after_opening(svg: str) -> int:
+    opening = _OPENING.search(svg)
+    if opening is None:
+        raise ValueError("matplotlib wrote no svg element")
+    return opening.end()
+
+
+def _shorter(found: re.Match[str]) -> str:
+    return found[1]

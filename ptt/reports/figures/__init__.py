@@ -1,0 +1,13 @@
+"""The report's figures: one file each, and this table of contents."""
+
+from __future__ import annotations
+
+from ptt.reports.figures import aggregates, effective_sample_size, tail_emergence, windowed_cdf
+from ptt.reports.panels import FigureKind
+
+FIGURES: tuple[FigureKind, ...] = (
+    tail_emergence.FIGURE,
+    aggregates.FIGURE,
+    windowed_cdf.FIGURE,
+    effective_sample_size.FIGURE,
+)

@@ -1,0 +1,212 @@
+"""Draws the usual curves beside the tail's onset: how quiet they were while the tail grew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
+from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear
+from ptt.reports.figures.tail_emergence import small_tail
+from ptt.reports.names import METRICS, metric_name, sentence
+from ptt.reports.numbers import count, number
+from ptt.reports.panels import NO_LINE, DataTable, FigureKind, Panel, table
+from ptt.reports.why import aggregates_sentence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = "aggregates"
+WIDTH, HEIGHT = SMALL_PANEL = (340, 194)
+WINDOW = 20  # steps of the mean that the alarm looks at
+PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
+ROWS = 12  # of the data table, evenly spaced
+OUTLIERS = (0.005, 0.995)  # single steps beyond these shares may leave the axes
+CROWDING = 4.0  # a limit further off than this many ranges of the data is written, not drawn
+MOST = 8  # panels; a trainer may log hundreds of curves
+
+
+def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
+    """Give one panel a metric."""
+    frame = _frame(diagnosis)
+    if frame is None:
+        return ()
+    steps = frame["step"].sort()
+    curves = tuple(
+        Panel(
+            key=f"aggregate-{index}",
+            title=metric_name(name)[:1].upper() + metric_name(name)[1:],
+            alt=_alt(diagnosis, rows, name),
+            draw=lambda ax, rows=rows, name=name: _draw(ax, diagnosis, rows, name),  # type: ignore[misc]
+            width=WIDTH,
+            height=HEIGHT,
+            top=NO_LINE,
+        )
+        for index, (name, rows) in enumerate(_metrics(frame))
+    )
+    return (*curves, *small_tail(diagnosis, SMALL_PANEL, (steps[0], steps[-1])))
+
+
+def caption(diagnosis: Diagnosis) -> str:
+    """Tell how to read the figure, and what the curves did."""
+    frame = _frame(diagnosis)
+    if frame is None:
+        return absence(diagnosis)
+    onset = diagnosis.signature.onset_step
+    mark = (
+        f" The dashed upright line is the onset of the tail's growth at step {count(onset)}." if onset else ""
+    )
+    return (
+        f"The curves one usually watches: thin is each step, thick the mean of {WINDOW} steps, dotted the "
+        f"limit at which that mean raises an alarm.{mark} {aggregates_sentence(diagnosis.signature)} "
+        "A metric without a limit is judged by its movement alone."
+    )
+
+
+def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
+    """Give the mean of every metric at evenly spaced steps."""
+    frame = _frame(diagnosis)
+    if frame is None:
+        return ()
+    metrics = _metrics(frame)
+    steps = np.unique(frame["step"].to_numpy())
+    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, min(ROWS, len(steps))).round().astype(int))]
+    rows = []
+    for step in chosen:
+        values = []
+        for _, part in metrics:
+            before = part.filter(pl.col("step") <= int(step), pl.col("mean").is_finite())
+            values.append(number(before["mean"][-1]) if len(before) else "—")
+        rows.append((count(int(step)), *values))
+    limits = tuple(number(_limit(part)) if _limit(part) is not None else "none" for _, part in metrics)
+    head = ("Step", *(metric_name(name) for name, _ in metrics))
+    rows.append(("Alarm limit", *limits))
+    return (DataTable(title=f"Means of {WINDOW} steps", head=head, rows=tuple(rows)),)
+
+
+def absence(diagnosis: Diagnosis) -> str:
+    """Say why there are no curves."""
+    for item in diagnosis.not_judged:
+        if "aggregate" in item.id:
+            return f"Not drawn: {sentence(item.reason)}"
+    return "Not drawn: the run holds no logged KL, reward, entropy, gradient norm or loss by step."
+
+
+def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
+    frame = table(diagnosis, TABLE)
+    if frame is None:
+        return None
+    usable = frame.filter(pl.col("value").is_finite(), pl.col("name").is_not_null())
+    return None if usable.is_empty() else usable.sort("name", "step")
+
+
+def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    known = list(METRICS)
+    names = sorted(
+        set(frame["name"].to_list()), key=lambda n: (known.index(n) if n in known else len(known), n)
+    )
+    return [(name, frame.filter(pl.col("name") == name)) for name in names[:MOST]]
+
+
+def _limit(rows: pl.DataFrame) -> float | None:
+    limits = rows["limit"].drop_nulls().drop_nans()
+    return float(limits[-1]) if len(limits) else None
+
+
+def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None:
+    steps, raw = rows["step"].to_numpy(), rows["value"].to_numpy()
+    smooth = rows.filter(pl.col("mean").is_finite())
+    limit = _limit(rows)
+    ax.set_xlim(float(steps[0]), float(max(steps[-1], steps[0] + 1)))
+    shown = _set_height(ax, raw, smooth["mean"].to_list(), limit)
+    dress(ax, x_name="trainer step", top=NO_LINE)
+    linear(ax, "x", ticks=4)
+    linear(ax, "y", ticks=4)
+    shade_windows(ax, diagnosis, named=False)
+    ax.plot(*_extremes(steps, raw), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3)
+    ax.plot(smooth["step"].to_numpy(), smooth["mean"].to_numpy(), color=INK, linewidth=2.0, zorder=4)
+    mark_onset(ax, diagnosis, labelled=False)
+    if limit is not None:
+        _draw_limit(ax, limit, shown=shown)
+    alarm = diagnosis.signature.aggregates.alarms.get(name)
+    if alarm is not None:
+        ax.axvline(alarm, color=POST, linewidth=1.2, zorder=5)
+        place_beside(ax, f"alarm {count(alarm)}", float(alarm), color=POST)
+
+
+def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None) -> bool:
+    """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
+    low, high = np.quantile(raw, OUTLIERS) if len(raw) > WINDOW else (raw.min(), raw.max())
+    low, high = min(float(low), *mean), max(float(high), *mean)
+    span = (high - low) or max(abs(high), 1.0) * 0.1
+    shown = limit is not None and low - CROWDING * span < limit < high + CROWDING * span
+    if limit is not None and shown:
+        low, high = min(low, limit), max(high, limit)
+        span = high - low
+    ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
+    return shown
+
+
+def _draw_limit(ax: Axes, limit: float, *, shown: bool) -> None:
+    if not shown:
+        ax.annotate(
+            f"limit {number(limit)}, off the scale",
+            (0.99, 0.97),
+            xycoords="axes fraction",
+            ha="right",
+            va="top",
+            fontsize=SMALL,
+            color=INK,
+            bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0},
+        )
+        return
+    ax.axhline(limit, color=INK, linewidth=1.0, linestyle=(0, (1, 1.6)), zorder=3)
+    ax.annotate(
+        f"limit\n{number(limit)}",
+        (1, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(7, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=INK,
+        annotation_clip=False,
+        linespacing=1.1,
+    )
+
+
+def _extremes(
+    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    if len(x) <= 2 * PIXELS:
+        return x, y
+    parts = np.array_split(np.arange(len(x)), PIXELS)
+    kept = np.array(
+        sorted({int(i) for part in parts for i in (part[y[part].argmin()], part[y[part].argmax()])})
+    )
+    return x[kept], y[kept]
+
+
+def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> str:
+    means = rows["mean"].drop_nulls().drop_nans()
+    told = [f"{metric_name(name)} by trainer step."]
+    if len(means):
+        told.append(f"Mean of {WINDOW} steps: from {number(float(means[0]))} to {number(float(means[-1]))}.")
+    limit, alarm = _limit(rows), diagnosis.signature.aggregates.alarms.get(name)
+    told.append(f"Alarm limit {number(limit)}." if limit is not None else "No alarm limit.")
+    told.append(f"Alarm at step {count(alarm)}." if alarm is not None else "No alarm.")
+    return " ".join(told)
+
+
+FIGURE = FigureKind(
+    name="aggregates",
+    title="The usual curves over the same steps",
+    columns=3,
+    panels=panels,
+    caption=caption,
+    data=data,
+    absence=absence,
+)

@@ -1,0 +1,89 @@
+"""What the program's own identifiers are called in prose."""
+
+from __future__ import annotations
+
+from ptt.diagnostics.model import Answer, Link, Severity, Status
+from ptt.reports.foreign import safe
+
+SLICES = {
+    "text_only": "text-only",
+    "post_tool": "post-tool",
+    "post_observation": "post-observation",
+    "post_tool_head": "first tokens after a tool",
+    "all": "all tokens",
+}
+METRICS = {
+    "kl": "KL",
+    "reward": "reward",
+    "entropy": "entropy",
+    "grad_norm": "gradient norm",
+    "loss": "loss",
+    "policy_loss": "policy loss",
+}
+STATUSES = {
+    Status.UNSTABLE: "Unstable",
+    Status.SUSPECT: "Suspect",
+    Status.HEALTHY: "Healthy",
+    Status.CANNOT_SAY: "Cannot say",
+}
+ANSWERS = {
+    Answer.FOUND: "found",
+    Answer.NOT_FOUND: "not found",
+    Answer.CANNOT_SAY: "cannot say",
+}
+SEVERITIES = {severity: severity.value.capitalize() for severity in Severity}
+LINKS = {
+    Link.DATA_VALIDITY: "Data validity",
+    Link.ENVIRONMENT: "Environment and tools",
+    Link.EVALUATION: "Evaluation",
+    Link.REWARD: "Reward",
+    Link.TRAINING_SIGNAL: "Training signal",
+    Link.POLICY_UPDATE: "Policy update",
+    Link.CRITIC: "Critic",
+    Link.EXPLORATION: "Exploration",
+    Link.DATA_FRESHNESS: "Data freshness",
+    Link.NUMERICS: "Numerics",
+    Link.SYSTEMS: "Systems",
+}
+CONDITIONS = {
+    "growth": ("Growth", "did post-tool tails grow beyond the noise of the run?"),
+    "localised": ("Localised", "did they grow more than text-only tails?"),
+    "lasting": ("Lasting", "are they still high in the late window?"),
+    "material": ("Material", "is the tail large enough to matter for this pair?"),
+}
+PAIRS = {
+    "policy/ref": "drift from the reference",
+    "old/ref": "drift from the reference",
+    "policy/rollout": "total off-policy ratio",
+    "old/rollout": "mismatch of trainer and engine",
+    "policy/old": "size of the update",
+}
+
+
+def slice_name(name: str) -> str:
+    """Name a slice in prose; one we do not know keeps its own name."""
+    return SLICES.get(name) or safe(name)
+
+
+def metric_name(name: str) -> str:
+    """Name a metric in prose."""
+    return METRICS.get(name) or safe(name).replace("_", " ")
+
+
+def pair_name(pair: str) -> str:
+    """Name a pair of log-probabilities with the question that it answers."""
+    return f"{safe(pair)} ({PAIRS[pair]})" if pair in PAIRS else safe(pair)
+
+
+def joined(words: list[str]) -> str:
+    """Join words as a sentence does: a, b and c."""
+    return " and ".join(words) if len(words) < 3 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def sentence(text: str) -> str:
+    """Give a clause its capital and its full stop; identifiers at its head stay as they are."""
+    text = safe(text).strip()
+    head = text.split(" ", 1)[0]
+    if head.replace("-", "").isalpha() and head.islower():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text[-1] in ".!?…" else text + "."

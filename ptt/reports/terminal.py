@@ -1,0 +1,91 @@
+"""The diagnosis in about ten lines on a terminal: Verdict, Why, Next, and where the report lies."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from ptt.diagnostics.model import Diagnosis, Severity, Status
+from ptt.reports.foreign import safe, shortened
+from ptt.reports.names import LINKS, SEVERITIES, STATUSES, joined, sentence
+from ptt.reports.numbers import count
+from ptt.reports.view import NOTHING_TO_DO
+from ptt.reports.why import onset_words, roots, why
+
+TOP_FINDINGS = 3
+INDENT, NARROWEST = 12, 20
+LONGEST_NAME = 60
+STATUS_STYLES = {
+    Status.UNSTABLE: "bold red",
+    Status.SUSPECT: "bold yellow",
+    Status.HEALTHY: "bold green",
+    Status.CANNOT_SAY: "bold cyan",
+}
+SHAPES = {Status.UNSTABLE: "■", Status.SUSPECT: "▲", Status.HEALTHY: "●", Status.CANNOT_SAY: "◆"}
+SEVERITY_STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.HIGH: "red",
+    Severity.MEDIUM: "yellow",
+    Severity.LOW: "blue",
+    Severity.INFO: "dim",
+}
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) -> None:
+    """Print the diagnosis; foreign text steers neither the terminal nor rich."""
+    width = max(console.width - INDENT, NARROWEST)
+    for name, content in _lines(diagnosis, report_path):
+        for index, line in enumerate(content.wrap(console, width, overflow="fold")):
+            line.rstrip()
+            head = Text((name if index == 0 else "").ljust(INDENT), style="dim")
+            console.print(head.append_text(line), soft_wrap=True)
+
+
+def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
+    lines = [("Verdict", _verdict(diagnosis))]
+    lines += _listed("Why", [_cell(text) for text in why(diagnosis, coverage=False)])
+    lines += _listed("Found", _found(diagnosis))
+    if diagnosis.not_judged:
+        lines.append(("Not judged", _blind(diagnosis)))
+    steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
+    numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps, start=1)]
+    lines += _listed("Next", numbered if len(steps) > 1 else [_cell(sentence(steps[0]))])
+    lines.append(("Report", Text(safe(report_path), style="underline")))
+    return lines
+
+
+def _listed(name: str, cells: list[Text]) -> list[tuple[str, Text]]:
+    return [(name if index == 0 else "", cell) for index, cell in enumerate(cells)]
+
+
+def _cell(text: str, style: str = "") -> Text:
+    return Text(safe(text), style=style)
+
+
+def _verdict(diagnosis: Diagnosis) -> Text:
+    verdict = diagnosis.verdict
+    text = Text(f"{SHAPES[verdict.status]} {STATUSES[verdict.status]}", style=STATUS_STYLES[verdict.status])
+    text.append(" ")
+    text.append(shortened(safe(diagnosis.run.name), LONGEST_NAME) + ": ", style="bold")
+    return text.append_text(_cell(sentence(verdict.headline), style="default"))
+
+
+def _found(diagnosis: Diagnosis) -> list[Text]:
+    leading = roots(diagnosis)
+    cells = []
+    for finding in leading[:TOP_FINDINGS]:
+        text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
+        since = f", since {onset_words(finding.onset_step, None)}" if finding.onset_step is not None else ""
+        text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")
+        cells.append(text.append_text(_cell(sentence(finding.claim), style="default")))
+    rest = len(diagnosis.findings) - len(cells)
+    if rest:
+        cells.append(_cell(f"and {count(rest)} more, in the report", style="dim"))
+    return cells
+
+
+def _blind(diagnosis: Diagnosis) -> Text:
+    links = [LINKS[link].lower() for link in dict.fromkeys(item.link for item in diagnosis.not_judged)]
+    how_many = len(diagnosis.not_judged)
+    noun = "question" if how_many == 1 else "questions"
+    return _cell(f"{count(how_many)} {noun} ({joined(links)}); the report says what to record")

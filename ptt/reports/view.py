@@ -1,0 +1,148 @@
+"""A diagnosis in plain words: every string that the page and the terminal show, finished, and no markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptt.diagnostics.model import Diagnosis, NotJudged, Status
+from ptt.reports.foreign import safe
+from ptt.reports.lanes import Lane, lanes
+from ptt.reports.listings import (
+    FindingView,
+    SourceGroup,
+    finding_views,
+    source_groups,
+)
+from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
+from ptt.reports.numbers import count, number
+from ptt.reports.why import why
+
+NOTHING_TO_DO = "Nothing needs to be done."
+NO_LINK = {
+    Status.UNSTABLE: "Which link broke first cannot be said",
+    Status.SUSPECT: "Which link broke first cannot be said",
+    Status.HEALTHY: "No broken link found",
+    Status.CANNOT_SAY: "No link is known to be broken, nor the whole to be healthy",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One labelled fact, ready to show."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """One of the four conditions of the signature, and whether it holds: yes, no or cannot say."""
+
+    name: str
+    meaning: str
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blind:
+    """A question that was not judged."""
+
+    id: str
+    link: str
+    reason: str
+    missing: str
+    enable: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportView:
+    """Everything one report says."""
+
+    run_name: str
+    status: str  # the value, for styles
+    status_word: str
+    headline: str
+    first_broken: str
+    why: tuple[str, ...]
+    next: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    signature: str
+    conditions: tuple[Condition, ...]
+    findings: tuple[FindingView, ...]
+    lanes: tuple[Lane, ...]
+    not_judged: tuple[Blind, ...]
+    healthy: tuple[tuple[str, str, str], ...]  # id, link, reason
+    crashes: tuple[tuple[str, str], ...]  # id, error
+    sources: tuple[SourceGroup, ...]
+    context: tuple[Fact, ...]
+
+
+def view(diagnosis: Diagnosis) -> ReportView:
+    """Put a diagnosis into words."""
+    verdict, signature = diagnosis.verdict, diagnosis.signature
+    broken = verdict.first_broken_link
+    return ReportView(
+        run_name=safe(diagnosis.run.name),
+        status=verdict.status.value,
+        status_word=STATUSES[verdict.status],
+        headline=sentence(verdict.headline),
+        first_broken=f"First broken link: {LINKS[broken].lower()}" if broken else NO_LINK[verdict.status],
+        why=why(diagnosis),
+        next=tuple(sentence(step) for step in verdict.next) or (NOTHING_TO_DO,),
+        facts=_facts(diagnosis),
+        signature=ANSWERS[signature.status],
+        conditions=tuple(
+            Condition(name=name, meaning=meaning, answer=_yes_no(signature.conditions.get(key)))
+            for key, (name, meaning) in CONDITIONS.items()
+        ),
+        findings=finding_views(diagnosis),
+        lanes=lanes(diagnosis),
+        not_judged=tuple(_blind(item) for item in diagnosis.not_judged),
+        healthy=tuple((safe(h.id), LINKS[h.link], sentence(h.reason)) for h in diagnosis.healthy),
+        crashes=tuple((safe(crash.id), safe(crash.error)) for crash in diagnosis.crashes),
+        sources=source_groups(diagnosis.sources),
+        context=tuple(
+            Fact(name=safe(key), value=_scalar(value)) for key, value in sorted(diagnosis.run.context.items())
+        ),
+    )
+
+
+def _facts(diagnosis: Diagnosis) -> tuple[Fact, ...]:
+    run, pair = diagnosis.run, diagnosis.signature.pair
+    framework = safe(" · ".join(filter(None, (run.framework, run.algorithm)))) or "not recognised"
+    steps = count(run.step_count)
+    if run.first_step is not None and run.last_step is not None:
+        steps += f" ({count(run.first_step)} to {count(run.last_step)})"
+    return (
+        Fact(name="Framework", value=framework),
+        Fact(name="Steps", value=steps),
+        Fact(name="Sequences", value=count(run.sequences) if run.sequences else "none recorded"),
+        Fact(name="Model tokens", value=count(run.model_tokens) if run.model_tokens else "none recorded"),
+        Fact(name="Pair", value=pair_name(pair) if pair else "none: fewer than two log-probabilities"),
+    )
+
+
+def _blind(item: NotJudged) -> Blind:
+    return Blind(
+        id=safe(item.id),
+        link=LINKS[item.link],
+        reason=sentence(item.reason),
+        missing=", ".join(safe(name) for name in item.missing),
+        enable=sentence(item.enable),
+    )
+
+
+def _yes_no(held: bool | None) -> str:
+    return "cannot say" if held is None else "yes" if held else "no"
+
+
+def _scalar(value: str | float | bool | None) -> str:
+    match value:
+        case None:
+            return "not recorded"
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return safe(value)
+        case _:
+            return number(value)

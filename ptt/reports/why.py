@@ -1,0 +1,189 @@
+"""The few sentences under Why: what grew, since when, how sure that is, and what the usual curves did."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
+from ptt.reports.foreign import safe
+from ptt.reports.names import joined, metric_name, sentence, slice_name
+from ptt.reports.numbers import bounds, count, number, p_value, percent, times
+
+LONGEST = 4  # sentences: the first screen is read in half a minute
+THIRDS = 3
+
+
+def why(diagnosis: Diagnosis, *, coverage: bool = True) -> tuple[str, ...]:
+    """Give two to four sentences that carry the verdict; the last may say how much was judged."""
+    signature = diagnosis.signature
+    sentences = [*_crashes(diagnosis)]
+    if signature.status is Answer.FOUND:
+        sentences += [_grew(diagnosis), _since(signature), aggregates_sentence(signature)]
+        sentences += _beside(diagnosis)
+    else:
+        sentences += [*_leading(diagnosis), _no_signature(diagnosis)]
+        if signature.aggregates.alarms:
+            sentences.append(aggregates_sentence(signature))
+        sentences += [_coverage(diagnosis)] if coverage else []
+    return tuple(safe(text) for text in sentences if text)[:LONGEST]
+
+
+def roots(diagnosis: Diagnosis) -> list[Finding]:
+    """Give the findings that are nobody's consequence, worst first, then in the order of their onset."""
+    known = {finding.id for finding in diagnosis.findings}
+    free = [f for f in diagnosis.findings if f.consequence_of not in known or f.consequence_of == f.id]
+    return sorted(free, key=lambda f: (f.severity.rank, f.onset_step is None, f.onset_step or 0))
+
+
+def after_slice(diagnosis: Diagnosis) -> str:
+    """Name the slice after observations as this run's evidence allows it to be called."""
+    for table in ("growth", "tail_emergence", "ecdf"):
+        frame = diagnosis.tables.get(table)
+        if frame is not None and "slice" in frame.columns:
+            names = set(frame["slice"].drop_nulls().to_list())
+            if "post_tool" not in names and "post_observation" in names:
+                return "post_observation"
+    return "post_observation" if "post_observation" in diagnosis.signature.growth else "post_tool"
+
+
+def thirds(diagnosis: Diagnosis, of: str) -> list[float | None]:
+    """Give the p95 of one slice by thirds of the run; empty if it was not measured."""
+    frame = diagnosis.tables.get("growth")
+    if frame is None or frame.is_empty():
+        return []
+    rows = frame.filter((pl.col("parts") == THIRDS) & (pl.col("slice") == of)).sort("part")
+    return rows["p95"].to_list()
+
+
+def onset_words(step: int | None, interval: Steps | None) -> str:
+    """Say since which step, and how closely that is known."""
+    if step is None:
+        return "onset unknown"
+    return f"step {count(step)}" + (f" ({_steps(interval)})" if interval else "")
+
+
+def aggregates_sentence(signature: Signature) -> str:
+    """Say what loss, reward, entropy, KL and gradient norm did, and how long the tail was ahead of them."""
+    aggregates = signature.aggregates
+    if aggregates.status == "cannot_say":
+        return "Whether the usual curves stayed quiet cannot be said: too few of them were logged."
+    lead = ""
+    if signature.lead_steps is not None and signature.status is Answer.FOUND:
+        steps = f"{count(abs(signature.lead_steps))} steps"
+        behind = signature.lead_steps < 0
+        lead = f", {steps} before the tail" if behind else f", {steps} after the tail"
+        if signature.lead_is_lower_bound:
+            lead = f": the tail is at least {steps} ahead of them"
+    if aggregates.alarms:
+        first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
+        others = len(aggregates.alarms) - 1
+        more = f" ({others} more followed)" if others else ""
+        when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
+        return f"The first usual curve to alarm was {when}{more}{lead}."
+    return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
+
+
+def _movements(aggregates: Aggregates) -> str:
+    words = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": "cannot say"}
+    by_word: dict[str, list[str]] = {}
+    for name, movement in sorted(aggregates.metrics.items()):
+        by_word.setdefault(words.get(movement, movement), []).append(metric_name(name))
+    return "; ".join(f"{joined(names)} {word}" for word, names in by_word.items()) or "none logged"
+
+
+def _grew(diagnosis: Diagnosis) -> str:
+    signature, name = diagnosis.signature, after_slice(diagnosis)
+    growth = signature.growth.get(name)
+    rise = ""
+    if growth is not None and growth.p95 is not None:
+        rise = f" ({times(growth.p95)}"
+        rise += f", 95 % interval {bounds(*growth.interval_p95)})" if growth.interval_p95 else ")"
+    values, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")
+    if not values:
+        return f"{sentence(f'{slice_name(name)} tails of |log-ratio| grew{rise}')}"
+    pair = f" for {signature.pair}" if signature.pair else ""
+    beside = f"; text-only {_arrows(text)}" if text else ""
+    head = slice_name(name).capitalize()
+    return f"{head} p95 of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{beside}."
+
+
+def _since(signature: Signature) -> str:
+    parts = []
+    if signature.onset_step is not None:
+        known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
+        parts.append(f"It began at step {count(signature.onset_step)}{known}")
+    else:
+        parts.append("The step at which it began could not be placed")
+    rate = signature.false_alarm_rate
+    alarms = f"false alarms: {percent(rate)} of stable runs" if rate is not None else ""
+    chance = p_value(signature.p_value) if signature.p_value is not None else ""
+    if chance or alarms:
+        parts.append("chance is unlikely (" + "; ".join(filter(None, (chance, alarms))) + ")")
+    return "; ".join(parts) + "."
+
+
+def _leading(diagnosis: Diagnosis) -> list[str]:
+    leading = [f for f in roots(diagnosis) if f.severity.rank <= 2]
+    if not leading:
+        return []
+    first = leading[0]
+    known = first.onset_step is not None
+    since = f" since {onset_words(first.onset_step, first.onset_interval)}" if known else ""
+    followers = len(_followers(diagnosis, first))
+    after = f"; {_counted(followers, 'further finding')} can be traced to it" if followers else ""
+    told = sentence(first.claim)
+    return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
+
+
+def _followers(diagnosis: Diagnosis, root: Finding) -> set[str]:
+    caused = {root.id}
+    for _ in diagnosis.findings:
+        caused |= {finding.id for finding in diagnosis.findings if finding.consequence_of in caused}
+    return caused - {root.id}
+
+
+def _beside(diagnosis: Diagnosis) -> list[str]:
+    others = [f for f in roots(diagnosis) if f.severity.rank <= 1][1:]
+    return [f"{_counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
+
+
+def _no_signature(diagnosis: Diagnosis) -> str:
+    signature = diagnosis.signature
+    reason = sentence(signature.reason) if signature.reason else ""
+    if signature.status is Answer.CANNOT_SAY:
+        return f"Tail growth after tool calls could not be judged. {reason}".strip()
+    failed = [name for name, held in signature.conditions.items() if held is False]
+    which = f" (not met: {joined(failed)})" if failed else ""
+    return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
+
+
+def _coverage(diagnosis: Diagnosis) -> str:
+    judged = len(diagnosis.healthy)
+    if not judged and not diagnosis.not_judged:
+        return ""
+    healthy = (
+        f"{_counted(judged, 'check')} found nothing amiss"
+        if judged
+        else "No check could call anything healthy"
+    )
+    blind = len(diagnosis.not_judged)
+    return f"{healthy}; {_counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
+
+
+def _crashes(diagnosis: Diagnosis) -> list[str]:
+    if not diagnosis.crashes:
+        return []
+    names = joined([crash.id for crash in diagnosis.crashes])
+    return [f"A fault of ours: {names} crashed, so what it asks is unanswered."]
+
+
+def _arrows(values: list[float | None]) -> str:
+    return " → ".join(number(value) for value in values)
+
+
+def _steps(interval: Steps) -> str:
+    return f"{count(interval[0])} to {count(interval[1])}"
+
+
+def _counted(how_many: int, noun: str) -> str:
+    return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

@@ -1,0 +1,224 @@
+"""Small samples of every format, made with the real writers where those are at hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import struct
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
+
+NAN = math.nan
+
+SEQUENCE_ROWS: list[dict[str, Any]] = [
+    {
+        "step": step,
+        "sample_id": f"s{step}",
+        "reward": 1.0,
+        "advantage": 0.5,
+        "token_ids": [5, 6, 7, 8],
+        "model_mask": [True, False, False, True],
+        "policy_logp": [-0.5, None, -0.25, -1.0 * step],
+        "ref_logp": [-0.5, -0.125, -0.75, -2.0],
+        "rewards": {"right": 1.0},
+    }
+    for step in (1, 2)
+]
+
+HISTORY: list[dict[str, Any]] = [
+    {
+        "epoch": 0.1,
+        "grad_norm": 0.5,
+        "kl": 0.0,
+        "loss": 0.25,
+        "reward": 0.5,
+        "frac_reward_zero_std": 0.0,
+        "step": 1,
+    },
+    {"epoch": 0.2, "grad_norm": NAN, "kl": math.inf, "loss": None, "reward": 0.75, "step": 2},
+    {"epoch": 0.2, "eval_loss": 0.5, "eval_reward": 0.625, "step": 2},
+    {"epoch": 0.2, "step": 2, "train_loss": 0.375, "train_runtime": 3.5},
+]
+
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+UNKNOWN_CALL = {"type": "function", "function": {"name": "nope", "arguments": {"key": "x"}}}
+ERROR = "{'error': 'Tool nope not found.'}"
+PROMPT = [{"role": "user", "content": "what is 1 + 2"}]
+COMPLETIONS: list[dict[str, Any]] = [
+    {
+        "step": 3,
+        "prompt": PROMPT,
+        "completion": [
+            {"role": "assistant", "tool_calls": [CALL, UNKNOWN_CALL], "content": "", "name": None},
+            {"role": "tool", "tool_calls": None, "content": "3", "name": "add"},
+            {
+                "role": "tool",
+                "tool_calls": None,
+                "content": "{'error': 'Tool nope not found.'}",
+                "name": "nope",
+            },
+            {"role": "assistant", "tool_calls": None, "content": "it is 3", "name": None},
+        ],
+        "right": 1.0,
+        "format": None,
+        "kind": "sum",
+        "advantage": 0.5,
+    },
+    *(
+        {
+            "step": 3,
+            "prompt": PROMPT,
+            "completion": [{"role": "assistant", "tool_calls": None, "content": "3", "name": None}],
+            "right": 0.0,
+            "format": 0.125,
+            "kind": "sum",
+            "advantage": -0.5,
+        }
+        for _ in range(2)
+    ),
+]
+
+SCALARS: list[tuple[int, str, float]] = [
+    (1, "train/loss", 0.25),
+    (1, "train/kl", NAN),
+    (2, "train/loss", math.inf),
+    (2, "train/kl", -math.inf),
+    (3, "eval/loss", 0.125),
+]
+
+
+def jsonl(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _recorder(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(SEQUENCE_ROWS), path)
+
+
+def _state(path: Path) -> None:
+    state = {"epoch": 0.2, "global_step": 2, "log_history": HISTORY, "logging_steps": 1, "max_steps": 2}
+    path.write_text(json.dumps(state, indent=2, sort_keys=True) + "\n")
+
+
+def _completions(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(COMPLETIONS), path)
+
+
+def _tfevents(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # protobuf's own, while tensorboard is imported
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    with path.open("wb") as handle:
+        writer = RecordWriter(handle)
+        writer.write(event_pb2.Event(wall_time=1.7e9, file_version="brain.Event:2").SerializeToString())
+        for step, tag, value in SCALARS:
+            summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)])
+            event = event_pb2.Event(wall_time=1.7e9 + step, step=step, summary=summary)
+            writer.write(event.SerializeToString())
+
+
+VERL = [
+    {"step": 1, "data": {"actor/pg_loss": 0.25, "training/global_step": 1, "actor/grad_norm": None}},
+    {"step": 2, "data": {"actor/pg_loss": 0.5, "training/global_step": 2, "actor/grad_norm": 1.5}},
+]
+PRIME = [
+    {"step": 1, "time": 1.7e9, "loss/mean": 0.25, "optim/grad_norm": 1.0},
+    {"step": 1, "time": 1.7e9 + 1, "mismatch_kl/all/mean": 0.001},
+]
+FLAT: list[dict[str, Any]] = [
+    {"global_step": 1, "loss": 0.5, "done": True, "run": "a name", "nested": {"depth": {"x": 2}}},
+    {"global_step": 2, "loss": "NaN", "done": False, "run": "a name", "histogram": [1, 2, 3]},
+    {"global_step": 3, "loss": NAN, "kl": "-Infinity", "entropy": None, "run": "a name"},
+]
+STAMP = "2026-01-02T03:04:05+00:00"
+MICROSOFT: list[dict[str, Any]] = [
+    {"type": "header", "schema_version": "1.0", "run_id": "r", "trainer_type": "grpo", "timestamp": STAMP},
+    {"step": 1, "timestamp": STAMP, "metrics": {"grpo_loss": 0.25, "kl": 0.5, "reward_mean": 1.0}},
+    {"step": 2, "timestamp": STAMP, "metrics": {"grpo_loss": 0.125, "kl": math.inf}},
+    {"step": 2, "timestamp": STAMP, "metrics": {"grpo_loss": 0.1875}},
+    {"type": "footer", "run_id": "r", "status": "completed", "total_steps": 2, "timestamp": STAMP},
+]
+WIDE = "step,loss,kl,note\n1,0.5,nan,a\n2,0.25,,b\n3,-inf,0.125,c\n"
+LONG = 'step\tmetric\tvalue\n1\tloss\t0.5\n1\t"kl"\tNaN\n2\tloss\t0.25\n'
+
+
+def _zstd(data: bytes) -> bytes:
+    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
+    return packed
+
+
+Make = bytes | Callable[[Path], None]
+SAMPLES: dict[str, tuple[str, Make]] = {
+    "tokens/step_000001.parquet": ("recorder", _recorder),
+    "tokens/step_000001.jsonl": ("recorder_jsonl", jsonl(SEQUENCE_ROWS)),
+    "tokens/step_000002.jsonl.gz": ("recorder_jsonl", gzip.compress(jsonl(SEQUENCE_ROWS), mtime=0)),
+    "tokens/step_000003.jsonl.zst": ("recorder_jsonl", _zstd(jsonl(SEQUENCE_ROWS))),
+    "checkpoint-2/trainer_state.json": ("trl_state", _state),
+    "completions/completions_00003.parquet": ("trl_completions", _completions),
+    "runs/events.out.tfevents.1700000000.host.1.0": ("tensorboard", _tfevents),
+    "verl/run.jsonl": ("metrics_jsonl", jsonl(VERL)),
+    "prime/metrics.jsonl": ("metrics_jsonl", jsonl(PRIME)),
+    "flat.jsonl.gz": ("metrics_jsonl", gzip.compress(jsonl(FLAT), mtime=0)),
+    "flat.jsonl.zst": ("metrics_jsonl", _zstd(jsonl(FLAT))),
+    "ptt_run/metrics.jsonl": ("microsoft_metrics", jsonl(MICROSOFT)),
+    "wide.csv": ("metrics_csv", WIDE.encode()),
+    "long.tsv": ("metrics_csv", LONG.encode()),
+}
+
+
+def run_file(path: Path, rel: str | None = None) -> RunFile:
+    return RunFile(path=path, rel=rel or path.name, size=path.stat().st_size)
+
+
+def parser_named(name: str) -> Parser:
+    return next(parser for parser in PARSERS if parser.name == name)
+
+
+def takers(file: RunFile) -> list[str]:
+    return [parser.name for parser in PARSERS if parser.recognises(file)]
+
+
+def pieces_of(path: Path, name: str | None = None) -> list[Piece]:
+    file = run_file(path)
+    return list(parser_named(name or takers(file)[0]).read(file))
+
+
+def table(pieces: list[Piece], name: str) -> pl.DataFrame:
+    frames = [piece.frame for piece in pieces if isinstance(piece, Rows) and piece.table == name]
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+
+
+def losses(pieces: list[Piece]) -> tuple[int, int, str]:
+    lost = [piece for piece in pieces if isinstance(piece, Lost)]
+    notes = " ".join(piece.note or "" for piece in lost)
+    return sum(piece.rows for piece in lost), sum(piece.bytes for piece in lost), notes
+
+
+def tf_record_ends(data: bytes) -> list[int]:
+    ends, at = [], 0
+    while at < len(data):
+        at += 16 + struct.unpack_from("<Q", data, at)[0]
+        ends.append(at)
+    return ends
+
+
+def make_samples(root: Path) -> dict[str, Path]:
+    """Write each sample below one run dir and return it by its path from there."""
+    for rel, (_, make) in SAMPLES.items():
+        path = root / rel
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(make, bytes):
+            path.write_bytes(make)
+        else:
+            make(path)
+    return {rel: root / rel for rel in SAMPLES}

@@ -1,0 +1,266 @@
+"""What every parser owes: one taker a sample, rows of the schema, no traceback whatever the damage."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from parser_samples import (
+    SAMPLES,
+    SEQUENCE_ROWS,
+    jsonl,
+    losses,
+    make_samples,
+    parser_named,
+    run_file,
+    takers,
+    tf_record_ends,
+)
+
+from ptt.diagnostics import parsers
+from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.parsers import PARSERS, InPlace, Piece, Rows, run_files
+from ptt.diagnostics.schema import SEQUENCES, TABLES
+
+HELPERS = {
+    "aliases",
+    "conversations",
+    "crc32c",
+    "discover",
+    "event_message",
+    "interface",
+    "lines",
+    "metric_rows",
+    "metrics_fast",
+    "parquet_files",
+    "streams",
+}
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return each sample by its path below one run dir."""
+    return make_samples(tmp_path_factory.mktemp("run"))
+
+
+def _check(pieces: list[Piece]) -> int:
+    """Return the count of rows after holding every frame against the schema."""
+    rows = 0
+    for piece in pieces:
+        match piece:
+            case Rows(table=name, frame=frame):
+                assert frame.height > 0
+                assert {c: frame.schema[c] for c in frame.columns} == {
+                    c: TABLES[name][c] for c in frame.columns
+                }
+                rows += frame.height
+            case InPlace(rows=count, columns=columns):
+                assert set(columns) <= SEQUENCES.keys()
+                rows += count
+            case _:
+                pass
+    return rows
+
+
+def _read(name: str, path: Path, data: bytes, rel: str) -> tuple[int, list[Piece]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    if len(data) % 5 == 0:  # recognising damaged files must not raise either
+        takers(run_file(path, rel))
+    pieces = list(parser_named(name).read(run_file(path, rel)))
+    return _check(pieces), pieces
+
+
+def test_every_file_with_a_parser_stands_in_the_table_of_contents() -> None:
+    folder = Path(parsers.__path__[0])
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"} - HELPERS
+    assert {parser.name for parser in PARSERS} == files
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_exactly_one_parser_takes_each_sample(samples: dict[str, Path], rel: str) -> None:
+    assert takers(run_file(samples[rel], rel)) == [SAMPLES[rel][0]]
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(
+    samples: dict[str, Path], rel: str
+) -> None:
+    pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
+    assert _check(pieces) > 0
+    assert losses(pieces) == (0, 0, "")
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_reading_twice_gives_the_same_rows(samples: dict[str, Path], rel: str) -> None:
+    parser, file = parser_named(SAMPLES[rel][0]), run_file(samples[rel], rel)
+    for one, other in zip(parser.read(file), parser.read(file), strict=True):
+        if isinstance(one, Rows):
+            assert isinstance(other, Rows)
+            assert one.frame.equals(other.frame)
+        else:
+            assert one == other
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_a_file_cut_anywhere_gives_no_more_rows_than_the_whole(
+    samples: dict[str, Path], tmp_path: Path, rel: str
+) -> None:
+    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
+    whole, _ = _read(name, tmp_path / rel, data, rel)
+    for size in range(len(data)):
+        rows, pieces = _read(name, tmp_path / rel, data[:size], rel)
+        assert rows <= whole
+        if rows < whole and size > 0 and not _cut_cleanly(rel, data, size):
+            assert losses(pieces) != (0, 0, ""), f"cut at {size}"
+
+
+def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
+    """Whether nothing torn is left behind: the cut lies between two lines or two records."""
+    if "tfevents" in rel:
+        return size in tf_record_ends(data)
+    line = data[:size].rpartition(b"\n")[2]
+    if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
+        header = data.partition(b"\n")[0]
+        return (
+            not line
+            or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t"))
+            or line == data[:size]
+        )
+    return rel.endswith(".jsonl") and (not line or data[size : size + 1] == b"\n")
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_flipped_bytes_never_raise(samples: dict[str, Path], tmp_path: Path, rel: str) -> None:
+    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
+    dice = random.Random(rel)
+    for _ in range(60):
+        damaged = bytearray(data)
+        for _ in range(dice.choice((1, 1, 3, 20))):
+            damaged[dice.randrange(len(damaged))] = dice.choice((0, 0xFF, 0x22, 0x5C, dice.randrange(256)))
+        _read(name, tmp_path / rel, bytes(damaged), rel)
+        takers(run_file(tmp_path / rel, rel))
+
+
+@pytest.mark.parametrize("name", [parser.name for parser in PARSERS])
+def test_any_parser_survives_being_given_any_sample(samples: dict[str, Path], name: str) -> None:
+    for rel, path in samples.items():
+        _check(list(parser_named(name).read(run_file(path, rel))))
+
+
+@pytest.mark.parametrize("name", [parser.name for parser in PARSERS])
+def test_a_file_that_vanished_is_lost_not_raised(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tokens" / "step_1.parquet"
+    path.parent.mkdir()
+    path.write_bytes(b"PAR1")
+    file = run_file(path)
+    path.unlink()
+    assert losses(list(parser_named(name).read(file)))[2]
+    for parser in PARSERS:
+        assert not parser.recognises(file)
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_an_empty_file_is_nobodys(tmp_path: Path, rel: str) -> None:
+    path = tmp_path / Path(rel).name
+    path.write_bytes(b"")
+    assert takers(run_file(path, rel)) == []
+
+
+FOREIGN: dict[str, bytes] = {
+    "README.md": b"# step\n1\n",
+    "config.json": b'{"global_step": 3}',
+    "trainer_state.json": b'{"state": "mine"}',
+    "notes.jsonl": b"step one\nstep two\n",
+    "list.jsonl": b'[{"step": 1, "loss": 2}]\n',
+    "rollouts/1.jsonl": b'{"input": "q", "output": "a", "gts": null, "score": 1.0, "step": 1}\n',
+    "traces.jsonl": b'{"episode_id": "e", "step": 0, "type": "user_message", "content": "hi", "tokens": 3}\n',
+    "prose.jsonl": b'{"step": 1, "score": 0.5, "story": "' + b"x" * 300 + b'"}\n',
+    "export.jsonl": b'{"step": 1, "rank": 0, "ids": [' + b"1," * 99 + b"1]}\n",
+    "stepless.jsonl": b'{"loss": 1.0}\n',
+    "valueless.jsonl": b'{"step": 1, "name": "x"}\n',
+    "people.csv": b"name,age\nAda,36\n",
+    "texts.csv": b"step,prompt\n1,hello\n",
+    "header_only.csv": b"step,loss\n",
+    "table.csv": b"\x00\x01\x02",
+    "events.out.tfevents.1.host": b"this is no event file at all, it is prose",
+    "tokens.parquet": b"PAR2 not parquet",
+}
+
+
+@pytest.mark.parametrize("rel", FOREIGN)
+def test_a_foreign_file_is_nobodys(tmp_path: Path, rel: str) -> None:
+    path = tmp_path / rel
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(FOREIGN[rel])
+    assert takers(run_file(path, rel)) == []
+
+
+def test_a_parquet_file_with_other_columns_is_nobodys(tmp_path: Path) -> None:
+    path = tmp_path / "step_000001.parquet"
+    pq.write_table(pa.table({"step": [1], "policy_logp": [[0.5]], "model_mask": [[True]]}), path)
+    assert takers(run_file(path)) == []
+
+
+def test_a_torn_last_line_costs_that_line_and_is_counted(tmp_path: Path) -> None:
+    rel = "tokens/step_1.jsonl"
+    whole = jsonl(SEQUENCE_ROWS)
+    rows, pieces = _read("recorder_jsonl", tmp_path / rel, whole[:-20], rel)
+    assert rows == 1
+    last = jsonl(SEQUENCE_ROWS[1:])
+    assert losses(pieces) == (1, len(last) - 20, f"{rel} ends inside a line: that line is lost.")
+
+
+def test_a_wrong_line_in_the_middle_costs_that_line_and_is_counted(tmp_path: Path) -> None:
+    deep = b'{"step": ' + b"[" * 100_000 + b"\n"
+    no_mask = b'{"step": 1, "model_mask": "yes", "policy_logp": [1.0], "ref_logp": [1.0]}\n'
+    one_logp = b'{"step": 1, "model_mask": [true], "policy_logp": ["a"], "ref_logp": [1.0]}\n'
+    data = jsonl(SEQUENCE_ROWS[:1]) + b"nonsense\n\n" + deep + no_mask + one_logp + jsonl(SEQUENCE_ROWS[1:])
+    rows, pieces = _read("recorder_jsonl", tmp_path / "a.jsonl", data, "a.jsonl")
+    assert (rows, losses(pieces)[0]) == (2, 4)
+
+
+def test_files_are_listed_in_one_order_and_links_are_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.jsonl").write_text("{}")
+    run = tmp_path / "run"
+    for rel in ("b/2.txt", "b/10.txt", "a.txt", ".git/config", "b.txt"):
+        (run / rel).parent.mkdir(parents=True, exist_ok=True)
+        (run / rel).write_text("x")
+    (run / "link").symlink_to(outside)
+    (run / "file_link").symlink_to(outside / "secret.jsonl")
+    files, notes = run_files(run)
+    assert [file.rel for file in files] == ["a.txt", "b.txt", "b/10.txt", "b/2.txt"]
+    assert all(file.size == 1 for file in files)
+    assert len(notes) == 1
+    assert "2 symbolic link(s)" in notes[0]
+    assert "file_link, link" in notes[0]
+
+
+def test_a_single_file_is_a_run_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{}\n")
+    files, notes = run_files(path)
+    assert [(file.rel, file.size) for file in files] == [("metrics.jsonl", 3)]
+    assert notes == []
+
+
+def test_a_missing_run_is_an_input_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give the path of a run dir"):
+        run_files(tmp_path / "missing")
+
+
+def test_a_name_that_is_no_utf8_still_fits_a_table(tmp_path: Path) -> None:
+    try:
+        (tmp_path / "bad\udcff.jsonl").write_text(jsonl([{"step": 1, "loss": 0.5}]).decode())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    files, _ = run_files(tmp_path)
+    pieces = list(parser_named("metrics_jsonl").read(files[0]))
+    assert isinstance(pieces[0], Rows)
+    assert pieces[0].frame.select(pl.col("source").str.contains("bad")).item()

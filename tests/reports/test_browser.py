@@ -1,0 +1,135 @@
+"""The page in a real browser: silent, alone, visible in every light, and never wider than a phone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.files import write_text
+from ptt.reports.render import render_html
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+SWITCHES = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
+)  # fmt: skip
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+BOXES = """
+return [...document.querySelectorAll('figure svg')].map(svg => {
+  const box = svg.getBoundingClientRect(), id = svg.getAttribute('aria-labelledby').split(' ');
+  return {width: box.width, height: box.height, right: box.right,
+          role: svg.getAttribute('role'),
+          title: document.getElementById(id[0]).textContent, alt: document.getElementById(id[1]).textContent,
+          visible: svg.checkVisibility(), ink: getComputedStyle(svg.querySelector('text')).fill,
+          font: Math.min(...[...svg.querySelectorAll('text')].map(
+            t => parseFloat(getComputedStyle(t).fontSize) * box.width / svg.viewBox.baseVal.width))};
+});"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if BROWSER is None or DRIVER is None:
+        reason = "chromium and chromedriver are needed to look at the page"
+        if os.environ.get("CI"):
+            pytest.fail(f"{reason}; CI must not skip this")
+        pytest.skip(reason)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(samples: dict[str, Diagnosis], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("pages")
+    files = {name: write_text(folder / f"{name}.html", render_html(samples[name])) for name in NAMES}
+    return {name: path.as_uri() for name, path in files.items()}
+
+
+def show(browser: Any, url: str, *, scheme: str = "light", media: str = "", width: int = 1280) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(url)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]) -> None:
+    browser.get_log("performance")
+    show(browser, pages[name])
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert asked - {"data:,"} == {pages[name]}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "media"), [("light", ""), ("dark", ""), ("light", "print"), ("dark", "print")]
+)
+def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages["baseline"], scheme=scheme, media=media)
+    boxes = browser.execute_script(BOXES)
+    assert len(boxes) == 16
+    for box in boxes:
+        assert box["visible"]
+        assert box["width"] > 200
+        assert box["height"] > 100
+        assert box["role"] == "img"
+        assert box["title"]
+        assert any(letter.isdigit() for letter in box["alt"])
+    dark_page = scheme == "dark" and media == ""
+    brightness = [sum(map(int, box["ink"].strip("rgb()").split(","))) for box in boxes]
+    assert all((light > 380) == dark_page for light in brightness)
+
+
+def test_print_opens_what_is_folded(browser: Any, pages: dict[str, str]) -> None:
+    evidence = "return document.querySelector('.finding details table').getBoundingClientRect().height"
+    show(browser, pages["baseline"], media="print")
+    assert browser.execute_script(evidence) > 20
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_overflows_sideways(name: str, width: int, browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages[name], width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_figure_text_can_be_read_on_a_phone(browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages["baseline"], width=390)
+    boxes = browser.execute_script(BOXES)
+    assert min(box["font"] for box in boxes) >= 9.5
+    assert max(box["right"] for box in boxes) <= 390
+
+
+@pytest.mark.parametrize("name", ["baseline", "healthy", "collapse"])
+def test_no_label_lies_over_another(name: str, browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages[name])
+    overlaps = browser.execute_script("""
+return [...document.querySelectorAll('figure svg')].flatMap(svg => {
+  const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const hits = [];
+  for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
+    const a = texts[i][1], b = texts[j][1];
+    const w = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (w > 2 && h > 4) hits.push([svg.querySelector('title').textContent, texts[i][0], texts[j][0]]);
+  }
+  return hits;
+});""")
+    assert overlaps == []

@@ -1,0 +1,182 @@
+"""The page as text: escaped, closed in itself, small, quick, and the same every time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.drawing import write_figures
+from ptt.reports.figures import FIGURES
+from ptt.reports.files import write_text, write_with
+from ptt.reports.render import render_html
+
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
+
+
+@pytest.fixture(scope="module")
+def pages(samples: dict[str, Diagnosis]) -> dict[str, str]:
+    return {name: render_html(samples[name]) for name in NAMES}
+
+
+class Structure(HTMLParser):
+    """Collects tags, ids and links, and checks that tags are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.links += [
+            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "srcset", "action"}
+        ]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_is_closed_in_itself(name: str, pages: dict[str, str]) -> None:
+    found = Structure()
+    found.feed(pages[name])
+    assert found.open == []
+    assert "script" not in found.tags
+    assert len(found.ids) == len(set(found.ids))
+    assert [link for link in found.links if not link.startswith("#") and link != "data:,"] == []
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", pages[name])) <= set(found.ids)
+    assert not re.search(r"url\((?!#)|@import|expression\(", pages[name])
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in pages[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_is_small(name: str, pages: dict[str, str]) -> None:
+    assert len(pages[name].encode("utf-8")) < 700_000
+
+
+@pytest.mark.parametrize("name", ["baseline", "hostile"])
+def test_same_diagnosis_gives_same_page(
+    name: str, pages: dict[str, str], samples: dict[str, Diagnosis]
+) -> None:
+    assert render_html(samples[name]) == pages[name]
+
+
+def test_foreign_text_is_escaped(pages: dict[str, str]) -> None:
+    page = pages["hostile"]
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert not [c for c in page if c != "\n" and not c.isprintable() and c != "\u202f"]
+    assert "{{ 7*7 }}" in page
+
+
+def test_each_panel_has_a_name_and_a_description_with_numbers(pages: dict[str, str]) -> None:
+    drawn = re.findall(r'<svg[^>]*role="img" aria-labelledby="(\S+) (\S+)">', pages["baseline"])
+    assert len(drawn) == 16
+    for title, description in drawn:
+        assert re.search(rf'<title id="{title}">[^<]+</title>', pages["baseline"])
+        assert re.search(rf'<desc id="{description}">[^<]*\d[^<]*</desc>', pages["baseline"])
+
+
+def test_colours_of_the_page_drawings_are_properties(pages: dict[str, str]) -> None:
+    drawings = "".join(re.findall(r"<svg.*?</svg>", pages["baseline"], flags=re.DOTALL))
+    assert not re.findall(r"(?:fill|stroke): (?!none|var\()[^;\"]+", drawings)
+
+
+def test_absent_figures_say_why(pages: dict[str, str]) -> None:
+    assert pages["cannot_say"].count("Not drawn: No sequence holds an observation between model tokens.") == 3
+    assert pages["crashed"].count("ZeroDivisionError: division by zero") == 1
+
+
+@pytest.mark.parametrize("frames", [{}, {name: pl.DataFrame() for name in ("tail_emergence", "ecdf", "ess")}])
+def test_no_tables_at_all(frames: dict[str, pl.DataFrame], samples: dict[str, Diagnosis]) -> None:
+    bare = replace(samples["baseline"], tables=frames)
+    assert render_html(bare).count("Not drawn") == len(FIGURES)
+
+
+def test_unusable_values_are_left_out(samples: dict[str, Diagnosis]) -> None:
+    def spoil(frame: pl.DataFrame) -> pl.DataFrame:
+        column = next(c for c in ("value", "cdf", "ess_fraction", "p95") if c in frame.columns)
+        spoilt = pl.when(pl.int_range(pl.len()) % 5 == 0).then(float("nan")).otherwise(pl.col(column))
+        return frame.with_columns(spoilt.alias(column))
+
+    base = samples["baseline"]
+    page = render_html(replace(base, tables={name: spoil(frame) for name, frame in base.tables.items()}))
+    assert re.findall(r"\bnan\b", page) == []
+    assert page.count("no value") < 60
+
+
+def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
+    base = samples["baseline"]
+    short = {}
+    for name, frame in base.tables.items():
+        if name == "aggregates":
+            short[name] = frame.filter(pl.col("step") == 1)
+        elif name in {"tail_emergence", "ess"}:
+            ends = [
+                pl.lit(1).alias("step_first"),
+                pl.lit(1).alias("step_last"),
+                pl.lit(1.0).alias("step_mid"),
+            ]
+            short[name] = frame.filter(pl.col("step_first") == 1).with_columns(ends)
+    assert write_figures(replace(base, tables=short), tmp_path)
+
+
+def test_figures_are_the_same_bytes_twice_and_leave_no_parts(
+    samples: dict[str, Diagnosis], tmp_path: Path
+) -> None:
+    first = write_figures(samples["baseline"], tmp_path / "a")
+    second = write_figures(samples["baseline"], tmp_path / "b")
+    assert [path.name for path in first] == [
+        f"{kind.name}.{end}" for kind in FIGURES for end in ("svg", "png")
+    ]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first)
+    text = (tmp_path / "a" / "tail_emergence.svg").read_text(encoding="utf-8")
+    assert "dc:date" not in text
+    assert "var(" not in text
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    kept = write_text(tmp_path / "deep" / "r.txt", "old")
+
+    def fail(part: Path) -> None:
+        part.write_text("half")
+        raise ValueError("disk full")
+
+    with pytest.raises(ValueError, match="disk full"):
+        write_with(kept, fail)
+    assert [path.name for path in kept.parent.iterdir()] == ["r.txt"]
+    assert kept.read_text() == "old"
+
+
+def test_every_figure_file_is_in_the_table_of_contents() -> None:
+    import ptt.reports.figures as package
+
+    shared = {"__init__", "labels", "marks", "style"}
+    there = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - shared
+    assert there == {kind.name for kind in FIGURES}
+
+
+def test_words_need_no_matplotlib() -> None:
+    check = (
+        "import sys, ptt.reports.terminal, ptt.reports.findings_json, ptt.reports.view;"
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,160 @@
+"""The words of the report: numbers, sentences, lists, and what is said when little is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from ptt.diagnostics.model import Answer, Diagnosis, Source
+from ptt.reports.foreign import LONGEST, safe, shortened
+from ptt.reports.listings import source_groups
+from ptt.reports.names import joined, sentence
+from ptt.reports.numbers import count, number, p_value, percent, times, with_unit
+from ptt.reports.view import view
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9.0312, "9.03"),
+        (0.03784, "0.0378"),
+        (0.0, "0"),
+        (12_345.0, "12\u202f300"),
+        (999.9, "1\u202f000"),
+        (-2.5, "−2.5"),
+        (1.234e-7, "1.23\u202f×\u202f10⁻⁷"),
+        (5e8, "5\u202f×\u202f10⁸"),
+        (1_234_567, "1\u202f234\u202f567"),
+        (math.inf, "∞"),
+        (-math.inf, "−∞"),
+        (math.nan, "no value"),
+        (None, "no value"),
+    ],
+)
+def test_number(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_other_numbers() -> None:
+    assert times(5.288) == "×5.29"
+    assert percent(0.0123) == "1.23\u202f%"
+    assert with_unit(2.0, "x") == "×2"
+    assert with_unit(0.5, "share") == "50\u202f%"
+    assert with_unit(0.65, "nats") == "0.65\u202fnats"
+    assert p_value(0.0004) == "p < 0.001"
+    assert p_value(0.0312) == "p = 0.031"
+    assert count(-1200) == "−1\u202f200"
+
+
+def test_foreign_text_is_shown_not_obeyed() -> None:
+    assert safe("a\x1b[31mb\u202ec\x00d\ne") == "a\\x1b[31mb\\u202ec\\x00d e"
+    assert safe("naïve → 数") == "naïve → 数"
+    assert len(safe("x" * 10_000)) == LONGEST
+    assert shortened("abcdefghij", 5) == "ab…ij"
+
+
+def test_sentences() -> None:
+    assert sentence("post-tool tails grew") == "Post-tool tails grew."
+    assert sentence("p99 fell!") == "p99 fell!"
+    assert sentence("") == ""
+    assert joined(["a", "b", "c"]) == "a, b and c"
+
+
+def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["baseline"])
+    grew, since, curves = shown.why
+    assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
+    assert "step 129, 95 % interval 113 to 145" in since
+    assert "p = 0.001; false alarms: 1\u202f% of stable runs" in since
+    assert curves == "The first usual curve to alarm was KL at step 415, 286 steps after the tail."
+    assert [c.answer for c in shown.conditions] == ["yes"] * 4
+    assert len(shown.next) == 3
+
+
+def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]) -> None:
+    base = samples["baseline"]
+    quiet = dataclasses.replace(base.signature.aggregates, alarms={})
+    signature = dataclasses.replace(
+        base.signature, aggregates=quiet, lead_steps=571, lead_is_lower_bound=True
+    )
+    said = view(dataclasses.replace(base, signature=signature)).why[-1]
+    assert said.startswith("The usual curves raised no alarm")
+    assert said.endswith("the tail is at least 571 steps ahead of them.")
+
+
+def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["healthy"])
+    assert "not found (not met: material)" in shown.why[0]
+    assert "4 questions could not be judged" in shown.why[-1]
+    assert shown.first_broken == "No broken link found"
+
+
+def test_cannot_say_is_never_called_healthy(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["cannot_say"])
+    assert shown.status_word == "Cannot say"
+    assert "could not be judged" in shown.why[0]
+    assert {c.answer for c in shown.conditions} == {"cannot say"}
+    assert "healthy" not in shown.first_broken.replace("nor the whole to be healthy", "")
+
+
+def test_a_crash_is_said_first(samples: dict[str, Diagnosis]) -> None:
+    assert view(samples["crashed"]).why[0].startswith("A fault of ours: reward-hacking crashed")
+
+
+@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile"])
+def test_why_has_two_to_four_sentences(name: str, samples: dict[str, Diagnosis]) -> None:
+    assert 2 <= len(view(samples[name]).why) <= 4
+
+
+def test_consequences_stand_under_their_cause(samples: dict[str, Diagnosis]) -> None:
+    (root,) = view(samples["collapse"]).findings
+    assert root.id == "update-too-large"
+    assert root.consequences[0].id == "tools-vanish"
+    assert root.consequences[0].consequences[0].id == "zero-std-groups"
+
+
+def test_findings_that_cause_each_other_are_not_lost(samples: dict[str, Diagnosis]) -> None:
+    base = samples["collapse"]
+    first, second, _ = base.findings
+    ring = (
+        dataclasses.replace(first, consequence_of=second.id),
+        dataclasses.replace(second, consequence_of=first.id),
+    )
+    (shown,) = view(dataclasses.replace(base, findings=ring)).findings
+    assert {shown.id, shown.consequences[0].id} == {first.id, second.id}
+
+
+def test_a_thousand_files_become_one_row(samples: dict[str, Diagnosis]) -> None:
+    made = [
+        Source(
+            path=f"tokens/{i}.parquet",
+            kind="recorder",
+            bytes=9,
+            rows_ok=32,
+            rows_bad=int(i == 700),
+            bytes_lost=0,
+            note=None,
+        )
+        for i in range(1000)
+    ]
+    (group,) = source_groups(made)
+    assert [row.path for row in group.shown] == ["1\u202f000 files"]
+    assert group.shown[0].rows_ok == "32\u202f000"
+    assert group.folded[0].path == "tokens/700.parquet"  # the one with a loss comes first
+    assert group.unlisted.startswith("500 more")
+
+
+def test_lanes_cover_the_loop_and_mark_the_first_break(samples: dict[str, Diagnosis]) -> None:
+    lanes = view(samples["baseline"]).lanes
+    assert len(lanes) == 11
+    assert [lane.link for lane in lanes if lane.first] == ["Policy update"]
+    assert {lane.link: lane.state for lane in lanes}["Training signal"] == "silent"
+    assert {lane.link: lane.state for lane in lanes}["Environment and tools"] == "noted"
+
+
+def test_found_without_growth_table_still_speaks(samples: dict[str, Diagnosis]) -> None:
+    bare = dataclasses.replace(samples["baseline"], tables={})
+    assert bare.signature.status is Answer.FOUND
+    assert "tails of |log-ratio| grew (×5.29" in view(bare).why[0]
