@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, diagnose
+    from ptt.api import Diagnosis, InputError, Settings, SettingsError, diagnose, ingest, read_settings
 
-__all__ = ["Diagnosis", "__version__", "diagnose"]
 __version__ = "0.1.0"
+__all__ = [
+    "Diagnosis",
+    "InputError",
+    "Settings",
+    "SettingsError",
+    "__version__",
+    "diagnose",
+    "ingest",
+    "read_settings",
+]
 
 
 def __getattr__(name: str) -> object:
     """Import the door only when it is used: `ptt --help` must not pay for polars."""
-    if name in {"Diagnosis", "diagnose"}:
+    if name in __all__:
         from ptt import api
 
         return getattr(api, name)

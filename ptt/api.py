@@ -17,6 +17,8 @@ from ptt.diagnostics.rules import LIMITS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings"]
+
 STORE = "store"
 Progress = Callable[[str, int, int], None]
 

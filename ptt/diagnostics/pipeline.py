@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from ptt import __version__
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
+from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
@@ -20,6 +23,7 @@ from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.store import ingest as store_ingest
+from ptt.diagnostics.store.ingest import UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, scan_sequences
 
@@ -66,6 +70,8 @@ def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Man
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:
     """Judge a run."""
     manifest = ingest(place, copy=False, progress=progress)
+    table = read_table(place.store, "sources")
+    _something_read(place, table)
     tokens = local.tokens(
         place.store,
         manifest,
@@ -86,9 +92,18 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         signature=judgement.signature,
         verdicts=(judgement.verdict, *verdicts),
         crashes=crashes,
-        sources=sources(read_table(place.store, "sources"), tokens, manifest.notes),
+        sources=sources(table, tokens, manifest.notes),
         tables=gathered.tables,
     )
+
+
+def _something_read(place: Place, table: pl.DataFrame) -> None:
+    """Refuse a run of which every file that could be recognised is damaged from end to end."""
+    known = table.filter(pl.col("kind") != UNRECOGNISED)
+    if known.height and not known["rows_ok"].sum():
+        first = known.row(0, named=True)
+        why = first["note"] or f"{first['path']} holds no row."
+        raise InputError(f"{place.run}: none of its {known.height} recognised files could be read. {why}")
 
 
 def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:

@@ -131,7 +131,7 @@ def no_tokens(diagnosis: Diagnosis) -> str:
     for item in diagnosis.not_judged:
         if item.link in {Link.POLICY_UPDATE, Link.DATA_VALIDITY}:
             return f"Not drawn: {sentence(item.reason)}"
-    return "Not drawn: the run holds no per-token log-ratios for it."
+    return "Not drawn: the run gave no numbers for it."
 
 
 def error_bound() -> str:

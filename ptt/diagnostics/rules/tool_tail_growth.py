@@ -38,7 +38,7 @@ from ptt.diagnostics.model import (
     TailGrowth,
 )
 from ptt.diagnostics.rules.interface import Limits
-from ptt.diagnostics.statistics.growth import Percentile, SliceTails, interval
+from ptt.diagnostics.statistics.growth import MIN_BLOCK_TOKENS, Percentile, SliceTails, interval
 from ptt.diagnostics.statistics.windows import Span
 
 ID: Final = "tool-tail-growth"
@@ -78,7 +78,7 @@ class _Growth:
     text: Percentile
     grew: bool
     localised: bool | None
-    lasting: bool
+    lasting: bool | None
 
 
 def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
@@ -124,6 +124,9 @@ def _blocked(tails: Tails) -> str | None:
         return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
     if min(early, late) < MIN_WINDOW_TOKENS:
         return f"too few post-tool tokens: {early} in the early window, {late} in the late one, {MIN_WINDOW_TOKENS} needed"
+    judged = int(np.count_nonzero(np.isfinite(tails.post.percentiles["p99"].blocks)))
+    if judged < MIN_BLOCKS:
+        return f"too few post-tool tokens: {judged} of {len(tails.blocks)} blocks of steps hold {MIN_BLOCK_TOKENS}"
     return None
 
 
@@ -142,7 +145,7 @@ def _judge_percentile(name: str, tails: Tails, limits: Limits) -> _Growth:
         text=text,
         grew=grew,
         localised=localised,
-        lasting=bool(post.last_sixth >= halfway),
+        lasting=bool(post.last_sixth >= halfway) if math.isfinite(post.last_sixth) else None,
     )
 
 
@@ -220,6 +223,8 @@ def _reason(tails: Tails, led: _Growth, conditions: Mapping[str, bool | None], l
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as much: growth everywhere, not after tools"
+    if conditions["lasting"] is None:
+        return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:
         return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
     if conditions["material"] is None:
@@ -322,7 +327,7 @@ def _not_found(
             next=("look at mean KL and the learning rate before looking at tools",),
         )
         return Broken(findings=(finding,))
-    if not conditions["lasting"] and _humped(led.post, tails.windows):
+    if conditions["lasting"] is False and _humped(led.post, tails.windows):
         note = _note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)

@@ -81,7 +81,8 @@ def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
 def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
-    np.subtract(top[batch.is_model], bottom[batch.is_model], out=r, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
+        np.subtract(top[batch.is_model], bottom[batch.is_model], out=r, dtype=np.float64)
     segment = batch.segment
     segments = 2 * len(batch.seq)
     finite = np.isfinite(r)

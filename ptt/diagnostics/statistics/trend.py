@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -28,7 +29,8 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
     count = len(usable)
     if count < 4:
         return math.nan
-    ranks = np.argsort(np.argsort(usable, kind="stable"), kind="stable").astype(np.float64)
+    _, place, ties = np.unique(usable, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties + 1) / 2)[place]  # equal values share a rank: a flat stretch is no trend
     position = np.arange(count) - (count - 1) / 2
     seen = float(ranks @ position)
     generator = np.random.default_rng(seed)
@@ -48,7 +50,7 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
         return "cannot_say"
     blocks = np.array_split(np.arange(len(values)), FLATNESS_BLOCKS)
     means = np.array([values[block].mean() for block in blocks])
-    if np.ptp(means) == 0:
+    if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
         return "flat"
     position = np.arange(FLATNESS_BLOCKS) - (FLATNESS_BLOCKS - 1) / 2
     slope = float(position @ means / (position @ position))
@@ -68,11 +70,11 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
 def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) -> FloatArray:
     """Give the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) places passed."""
     finite = np.isfinite(values)
-    total = np.cumsum(np.where(finite, values, 0.0))
-    count = np.cumsum(finite)
-    total[width:] -= total[:-width].copy()
-    count[width:] -= count[:-width].copy()
-    mean: FloatArray = np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    pad = np.zeros(width)
+    held = sliding_window_view(np.concatenate([pad, np.where(finite, values, 0.0)]), width)[1:]
+    count = sliding_window_view(np.concatenate([pad, finite]), width)[1:].sum(axis=1)
+    # each window is added up by itself: a running sum would keep what one huge value left of its neighbours
+    mean: FloatArray = np.divide(held.sum(axis=1), count, out=np.full(len(values), np.nan), where=count > 0)
     mean[: (width if minimum is None else minimum) - 1] = np.nan
     return mean
 

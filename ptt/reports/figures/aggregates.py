@@ -56,14 +56,19 @@ def caption(diagnosis: Diagnosis) -> str:
     if frame is None:
         return absence(diagnosis)
     onset = diagnosis.signature.onset_step
-    mark = (
-        f" The dashed upright line is the onset of the tail's growth at step {count(onset)}." if onset else ""
-    )
-    return (
+    told = [
         f"The curves one usually watches: thin is each step, thick the mean of {WINDOW} steps, dotted the "
-        f"limit at which that mean raises an alarm.{mark} {aggregates_sentence(diagnosis.signature)} "
-        "A metric without a limit is judged by its movement alone."
-    )
+        "limit at which that mean raises an alarm, an orange line the step at which it did.",
+        f"The dashed line is the onset of the tail's growth at step {count(onset)}."
+        if onset is not None
+        else "",
+        aggregates_sentence(diagnosis.signature),
+        "A metric without a limit is judged by its movement alone.",
+        "The last panel is the tail, for comparison."
+        if table(diagnosis, "tail_emergence") is not None
+        else "",
+    ]
+    return " ".join(filter(None, told))
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
@@ -132,9 +137,9 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     if limit is not None:
         _draw_limit(ax, limit, shown=shown)
     alarm = diagnosis.signature.aggregates.alarms.get(name)
-    if alarm is not None:
+    if alarm is not None and steps[0] <= alarm <= steps[-1]:
         ax.axvline(alarm, color=POST, linewidth=1.2, zorder=5)
-        place_beside(ax, f"alarm {count(alarm)}", float(alarm), color=POST)
+        place_beside(ax, [f"alarm {count(alarm)}"], float(alarm), color=POST)
 
 
 def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None) -> bool:

@@ -10,7 +10,7 @@ import polars as pl
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.labels import EndLabel, end_labels
 from ptt.reports.figures.marks import mark_onset, shade_windows
-from ptt.reports.figures.style import LINES, dress, linear, logarithmic, role, short_slice, step_axis
+from ptt.reports.figures.style import LINES, dress, linear, logarithmic, role, short_slice, sparse, step_axis
 from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number, percent
@@ -122,7 +122,13 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
     for name in slices(drawn):
         part = drawn.filter(pl.col("slice") == name).sort("step_mid")
         look = LINES[role(name)]
-        ax.plot(part["step_mid"].to_numpy(), part["drawn"].to_numpy(), **look, zorder=4)
+        ax.plot(
+            part["step_mid"].to_numpy(),
+            part["drawn"].to_numpy(),
+            **look,
+            markevery=sparse(len(part)),
+            zorder=4,
+        )
         last = part.row(-1, named=True)
         end = float(last["drawn"])
         labels.append(

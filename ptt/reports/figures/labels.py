@@ -49,13 +49,9 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     spots = [ax.transData.transform((label.x, label.y)) for label in labels]
     for label, spot in zip(labels, spots, strict=True):
         if spot[0] < box.x1 - EARLY:
-            place_beside(
-                ax,
-                f"{label.text} {label.value}, last at {count(round(label.x))}",
-                label.x,
-                near=label.y,
-                color=label.colour,
-            )
+            text = f"{label.text} {label.value}"
+            texts = [f"{text}, last at {count(round(label.x))}", text]
+            place_beside(ax, texts, label.x, near=label.y, color=label.colour)
     outside = [i for i, spot in enumerate(spots) if spot[0] >= box.x1 - EARLY]
     heights = spread([float(spots[i][1]) for i in outside], 2 * LINE_HEIGHT, box.y0 + 4, box.y1 + 10)
     for i, height in zip(outside, heights, strict=True):
@@ -96,31 +92,28 @@ def label_curves(ax: Axes, curves: Sequence[Curve], levels: tuple[float, float, 
     The levels are the heights of the label for the left, the middle and the right curve.
     """
     ordered = sorted(curves, key=lambda curve: _crossing(curve, levels[1]))
-    spots = {1: (levels[2],), 2: (levels[0], levels[2])}.get(len(ordered), levels)
-    for index, (curve, level) in enumerate(zip(ordered, spots, strict=True)):
-        x = _crossing(curve, level)
+    wished = {1: (levels[2],), 2: (levels[0], levels[2])}.get(len(ordered), levels)
+    pairs = zip(ordered, wished, strict=True)
+    reached = [float(np.clip(level, curve.y.min(), curve.y.max())) for curve, level in pairs]
+    points = [(_crossing(curve, level), level) for curve, level in zip(ordered, reached, strict=True)]
+    pixels = [ax.transData.transform(point) for point in points]
+    box = ax.get_window_extent()
+    heights = spread([float(pixel[1]) for pixel in pixels], LINE_HEIGHT, box.y0, box.y1)
+    for index, (curve, point) in enumerate(zip(ordered, points, strict=True)):
         on_left = index == 0 and len(ordered) > 1
-        outermost = x if on_left else max(_crossing(other, level) for other in ordered)
-        start, end = (float(ax.transData.transform((at, level))[0]) for at in (x, outermost))
-        leader = None
-        if end - start > 1:
-            leader = {
-                "arrowstyle": "-",
-                "color": curve.colour,
-                "linewidth": 0.8,
-                "shrinkA": 0.0,
-                "shrinkB": 0.0,
-            }
+        outermost = max(_crossing(other, point[1]) for other in ordered)
+        away = float(ax.transData.transform((outermost, point[1]))[0] - pixels[index][0])
+        leader = {"arrowstyle": "-", "color": curve.colour, "linewidth": 0.8, "shrinkA": 0.0, "shrinkB": 0.0}
         ax.annotate(
             curve.text,
-            (x, level),
-            xytext=(-7 if on_left else end - start + 9, 0),
+            point,
+            xytext=(-7 if on_left else away + 9, heights[index] - float(pixels[index][1])),
             textcoords="offset points",
             ha="right" if on_left else "left",
             va="center",
             fontsize=SMALL,
             color=INK,
-            arrowprops=leader,
+            arrowprops=leader if away > 1 and not on_left else None,
             zorder=6,
             bbox={"facecolor": PAPER, "alpha": 0.75, "linewidth": 0, "pad": 0.8},
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHTS = (0.93, 0.07, 0.8, 0.2, 0.65, 0.35, 0.5)  # of a text in the axes, best first
-ROOM = 16.0  # pixels that a label needs above and below it
+ROOM = 13.0  # pixels between the middle of one line of text and the data
+LETTER, LINE = 6.9, 14.0  # pixels: the mean width of a letter, the height of a line
 
 
 def shade_windows(ax: Axes, diagnosis: Diagnosis, *, named: bool = True) -> None:
@@ -44,51 +47,70 @@ def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None
     """Mark the onset of the tail's growth: a line, its interval as a band, and its numbers."""
     signature = diagnosis.signature
     step = signature.onset_step
-    if step is None:
+    first, last = ax.get_xlim()
+    if step is None or not first <= step <= last:
         return
-    text = f"onset {count(step)}"
+    texts = [f"onset {count(step)}"]
     if signature.onset_interval is not None:
         low, high = signature.onset_interval
-        ax.axvspan(low, high, color=INK, alpha=0.10, linewidth=0, zorder=1)
-        text += f" [{count(low)}, {count(high)}]"
+        ax.axvspan(max(low, first), min(high, last), color=INK, alpha=0.10, linewidth=0, zorder=1)
+        known = f"[{count(low)}, {count(high)}]"
+        texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", texts[0]]
     ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
     if labelled:
-        place_beside(ax, text, float(step))
+        place_beside(ax, texts, float(step))
 
 
-def place_beside(ax: Axes, text: str, x: float, *, near: float | None = None, color: str = INK) -> None:
-    """Write a text beside a place on the x axis, where it covers no data; `near` is a wished-for height."""
-    box = ax.get_window_extent()
-    spot, wished = ax.transData.transform((x, near if near is not None else ax.get_ylim()[0]))
-    heights = HEIGHTS
-    if near is not None:
-        share = (float(wished) - box.y0) / box.height
-        heights = tuple(sorted((share, *HEIGHTS), key=lambda height: abs(height - share)))
-    width = 7.2 * len(text)
-    best: tuple[float, float, float] | None = None
-    for side in (1.0, -1.0):
-        start = spot + side * 5
-        left, right = min(start, start + side * width), max(start, start + side * width)
-        if left < box.x0 - 2 or right > box.x1 + 8:
-            continue
-        for height in heights:
-            y = box.y0 + height * box.height
-            free = min(_distance(ax, left, right, y), ROOM)
-            if best is None or free > best[0] + 0.5:
-                best = (free, side, height)
-    _, side, height = best or (0.0, 1.0, 0.93)
+def place_beside(
+    ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK
+) -> None:
+    """Write the first text that fits beside a place on the x axis without covering data.
+
+    `near` is a wished-for height. If no text is free of data, the one with most room is taken.
+    """
+    spots = [spot for text in texts for spot in _spots(ax, text, x, near)]
+    if not spots:  # nothing fits at all: the shortest, on the side with more room
+        side = 1.0 if x < sum(ax.get_xlim()) / 2 else -1.0
+        spots = [_Spot(text=texts[-1], side=side, height=HEIGHTS[0], free=0.0)]
+    best = next((spot for spot in spots if spot.free >= 1), max(spots, key=lambda spot: spot.free))
     ax.annotate(
-        text,
-        (x, height),
+        best.text,
+        (x, best.height),
         xycoords=("data", "axes fraction"),
-        xytext=(side * 5, 0),
+        xytext=(best.side * 5, 0),
         textcoords="offset points",
-        ha="left" if side > 0 else "right",
+        ha="left" if best.side > 0 else "right",
         va="center",
         fontsize=SMALL,
         color=color,
+        linespacing=1.1,
         zorder=6,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spot:
+    text: str
+    side: float  # 1 right of the place, -1 left
+    height: float  # as a share of the axes
+    free: float  # distance to the data, over what the text needs
+
+
+def _spots(ax: Axes, text: str, x: float, near: float | None) -> Iterator[_Spot]:
+    box = ax.get_window_extent()
+    start, wished = ax.transData.transform((x, near if near is not None else ax.get_ylim()[0]))
+    share = (float(wished) - box.y0) / box.height
+    heights = sorted((share, *HEIGHTS), key=lambda h: abs(h - share)) if near is not None else HEIGHTS
+    lines = text.split("\n")
+    width, needed = LETTER * max(map(len, lines)), ROOM + LINE * (len(lines) - 1) / 2
+    for height in heights:
+        y = box.y0 + height * box.height
+        if not box.y0 + LINE * len(lines) / 2 < y < box.y1 - LINE * len(lines) / 2:
+            continue
+        for side in (1.0, -1.0):
+            left, right = sorted((float(start) + side * 5, float(start) + side * (5 + width)))
+            if box.x0 <= left and right <= box.x1 + 2:
+                yield _Spot(text=text, side=side, height=height, free=_distance(ax, left, right, y) / needed)
 
 
 def _distance(ax: Axes, left: float, right: float, y: float) -> float:

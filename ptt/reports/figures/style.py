@@ -49,6 +49,7 @@ WINDOW_LINES: tuple[dict[str, Any], ...] = (
     {"linestyle": (0, (5, 1.6)), "linewidth": 1.8},
     {"linestyle": "-", "linewidth": 2.2},
 )
+MARKERS = 20  # on a line, about
 LOG_FROM = 12.0  # a range wider than this ratio is drawn on a log axis
 
 
@@ -111,6 +112,7 @@ def dress(ax: Axes, *, x_name: str, y_name: str = "", top: int = TWO_LINES) -> N
     )
     ax.grid(axis="y", color=RULE, linewidth=0.7)
     ax.tick_params(length=3, width=0.8, color=RULE, pad=3)
+    ax.tick_params(axis="x", pad=7)  # clear of the lowest number on the vertical axis
 
 
 def linear(ax: Axes, axis: str, *, ticks: int = 5) -> None:
@@ -164,6 +166,11 @@ def short_slice(name: str) -> str:
     """Name a slice in the few letters that fit beside a line."""
     known = {"text_only": "text-only", "post_tool": "post-tool", "post_observation": "post-obs."}
     return known.get(name) or drawable(name, 10)
+
+
+def sparse(points: int) -> int:
+    """Tell every how many points a marker stands, so that markers never run together."""
+    return max(1, points // MARKERS)
 
 
 def drawable(text: str, limit: int = 40) -> str:

@@ -17,6 +17,7 @@ from ptt.reports.figures.style import (
     logarithmic,
     role,
     short_slice,
+    sparse,
     step_axis,
 )
 from ptt.reports.names import slice_name
@@ -78,13 +79,19 @@ def small_tail(diagnosis: Diagnosis, size: tuple[int, int], steps: tuple[int, in
         linear(ax, "x", ticks=4)
         linear(ax, "y", ticks=4)
         shade_windows(ax, diagnosis, named=False)
-        ax.plot(rows["step_mid"].to_numpy(), rows["value"].to_numpy(), **LINES[role(name)], zorder=4)
+        ax.plot(
+            rows["step_mid"].to_numpy(),
+            rows["value"].to_numpy(),
+            **LINES[role(name)],
+            markevery=sparse(len(rows)),
+            zorder=4,
+        )
         mark_onset(ax, diagnosis)
 
     return (
         Panel(
             key="tail-small",
-            title=f"For comparison: {slice_name(name)} p95 of |r|",
+            title=f"{slice_name(name).capitalize()} p95 of |r|",
             alt=_alt(diagnosis, rows, SMALL_Q),
             draw=draw,
             width=size[0],
@@ -170,7 +177,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
         ax.fill_between(
             known["step_mid"], known["lo"], known["hi"], color=look["color"], alpha=0.18, linewidth=0
         )
-        ax.plot(x, y, **look, zorder=4)
+        ax.plot(x, y, **look, markevery=sparse(len(x)), zorder=4)
         labels.append(
             EndLabel(
                 x=float(x[-1]),

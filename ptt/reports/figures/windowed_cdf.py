@@ -130,7 +130,8 @@ def _draw_tail(ax: Axes, rows: pl.DataFrame, name: str, span: tuple[float, float
     if not curves:
         return
     lowest = min(float(curve.y.min()) for curve in curves)
-    logarithmic(ax, "x", min(float(curve.x[0]) for curve in curves), span[1])
+    left_end = min(float(curve.x[0]) for curve in curves)
+    logarithmic(ax, "x", left_end, span[1], powers=left_end < 1e-3)
     logarithmic(ax, "y", lowest, TAIL_FROM * 1.2, powers=lowest < 1e-3)
     _plot(ax, curves)
     _ratio_of_two(ax)
@@ -153,7 +154,7 @@ def _ratio_of_two(ax: Axes) -> None:
     if not left * 1.3 < cap < right / 1.3:
         return
     ax.axvline(cap, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-    place_beside(ax, "ratio 2", cap, color=MUTED)
+    place_beside(ax, ["ratio 2"], cap, color=MUTED)
 
 
 def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, name: str, quantiles: tuple[float, float]) -> str:

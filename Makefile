@@ -1,0 +1,42 @@
+# Each target sets up what it needs: Python 3.11 or newer is all that must be there. uv is used where it is found.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+SAMPLE ?= sample_logs/tool_tail_growth
+
+.PHONY: demo test check format bench docs sync-samples clean
+
+demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
+	$(BIN)/ptt diagnose $(SAMPLE)
+
+test: $(STAMP)  ## all tests, two at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+check: $(STAMP)  ## format, lint, types, and pages that are made from code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python docs/make_pages.py --check
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(STAMP)  ## make the pages that are made from code
+	$(BIN)/python docs/make_pages.py
+
+bench: $(STAMP)  ## what the token pass costs beside a bare scan of the same columns (20M tokens; makes the data first)
+	$(BIN)/python -m benchmarks.token_pass
+
+$(STAMP): pyproject.toml uv.lock
+	@if command -v uv >/dev/null 2>&1; then \
+		uv sync --quiet --locked; \
+	else \
+		$(PYTHON) -m venv .venv && \
+		$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" && \
+		$(BIN)/python -m pip install --quiet --editable . --group dev; \
+	fi
+	@touch $(STAMP)
+
+clean:
+	rm -rf .venv dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What ptt costs, side by side with what a user would write instead."""

@@ -1,0 +1,83 @@
+"""Make the pages that come from code: rules, formats, settings and tables; `--check` only tells whether they are current."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from ptt.diagnostics import schema
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
+
+HERE = Path(__file__).parent
+HEAD = "<!-- made from code by docs/make_pages.py; edit the code -->\n\n"
+
+
+def rules() -> str:
+    """One section a rule: its docstring and its limits."""
+    modules = [(tool_tail_growth.ID, tool_tail_growth, "policy_update")]
+    modules += [(rule.id, inspect.getmodule(rule.check), str(rule.link)) for rule in RULES]
+    parts = ["# Rules\n\nEach limit can be set in `ptt.toml` under `[limits.<rule>]`.\n"]
+    for name, module, link in modules:
+        limits = "\n".join(f"| `{key}` | {value:.4g} |" for key, value in LIMITS[name].items())
+        parts.append(f"## {name}\n\nLink: {link}.\n\n{inspect.getdoc(module)}\n\n| limit | default |\n|---|---|\n{limits}\n")
+    return "\n".join(parts)
+
+
+def formats() -> str:
+    """One line a parser."""
+    lines = [f"| `{parser.name}` | {parser.describes} |" for parser in PARSERS]
+    return (
+        "# Formats\n\nThe first parser that recognises a file, by its name and first bytes, reads it. What is torn or damaged\n"
+        "costs its own part and is counted under Sources in the report.\n\n| parser | files and what they yield |\n|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+def settings() -> str:
+    """All keys of ptt.toml with their defaults."""
+    limits = "\n".join(
+        f"\n[limits.{rule}]\n" + "\n".join(f"{key} = {value:.4g}" for key, value in values.items())
+        for rule, values in LIMITS.items()
+    )
+    return (
+        "# Settings\n\n`ptt.toml` in the folder you call from, or `--settings FILE`. An unknown key is an error. These are the\n"
+        f"defaults:\n\n```toml\n[diagnose]\nfail_on = \"never\"  # or critical, high, medium, low, info\n\n[slices]\n"
+        f"min_observation = {Settings().min_observation}  # tokens; a shorter gap between model tokens is a template, not tool output\n"
+        f"{limits}\n```\n"
+    )
+
+
+def tables() -> str:
+    """The canonical tables of the store."""
+    parts = [f"# Tables of the store\n\nSchema version {schema.VERSION}.\n"]
+    for name, columns in schema.TABLES.items():
+        rows = "\n".join(f"| `{column}` | {kind} |" for column, kind in columns.items())
+        parts.append(f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+PAGES = {"rules.md": rules, "formats.md": formats, "settings.md": settings, "tables.md": tables}
+
+
+def main() -> int:
+    """Write the pages, or with --check name those that are out of date."""
+    stale = [name for name, make in PAGES.items() if _text(name) != HEAD + make()]
+    if "--check" in sys.argv:
+        print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")
+        return 1 if stale else 0
+    for name in stale:
+        (HERE / name).write_text(HEAD + PAGES[name](), encoding="utf-8")
+    return 0
+
+
+def _text(name: str) -> str:
+    path = HERE / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

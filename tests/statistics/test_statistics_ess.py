@@ -1,0 +1,83 @@
+"""Effective sample size: closed forms, and brute force over windows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import Array, frame_of, growing, repeatable, tables_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptt.diagnostics.statistics.ess import log_ess, sliding_ess
+from ptt.diagnostics.statistics.windows import Span, sliding
+
+
+def ess_of(logs: Array) -> tuple[float, float]:
+    weight = np.exp(logs)
+    return float(weight.sum() ** 2 / (weight**2).sum() / len(weight)), float(weight.max() / weight.sum())
+
+
+def test_equal_weights_are_worth_all_and_a_dominating_one_is_worth_one() -> None:
+    assert log_ess(np.full(10, 3.0)) == pytest.approx((1.0, 10, 0.1))
+    assert log_ess(np.array([0.0] * 9 + [500.0])) == pytest.approx((0.1, 10, 1.0))
+    assert log_ess(np.array([-4.0])) == pytest.approx((1.0, 1, 1.0))
+
+
+@repeatable
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.floats(-1e5, 1e5))
+def test_log_ess_is_brute_force_and_does_not_mind_how_large_the_logs_are(
+    logs: list[float], shift: float
+) -> None:
+    wanted, top = ess_of(np.array(logs))
+    found = log_ess(np.array(logs))
+    assert found == pytest.approx((wanted, len(logs), top), rel=1e-9)
+    assert log_ess(np.array(logs) + shift)[0] == pytest.approx(wanted, rel=1e-6)
+    assert 1 / len(logs) - 1e-12 <= found[0] <= 1 + 1e-12
+
+
+def test_every_window_is_brute_force_over_its_tokens_and_sequences() -> None:
+    frame = growing(steps=8, sequences=10)
+    sequences = tables_of(frame).sequences.filter(pl.col("slice") == 1).sort("step", "seq")
+    spans = sliding(range(1, 9), width=3, stride=2)
+    found = sliding_ess(sequences, spans, pair="policy/ref", inverse="ref/policy")
+    assert found.height == 4 * len(spans)
+    for span in spans:
+        held = frame.filter(pl.col("step").is_between(span.first, span.last))
+        r = [
+            np.array(row["policy_logp"][48:]) - np.array(row["ref_logp"][48:])  # 40 of text, 8 observed
+            for row in held.to_dicts()
+            if len(row["model_mask"]) > 48
+        ]
+        for weights, sign in (("policy/ref", 1.0), ("ref/policy", -1.0)):
+            for level, logs in (
+                ("token", np.concatenate(r)),
+                ("sequence", np.array([one.sum() for one in r])),
+            ):
+                row = found.filter(
+                    (pl.col("step_first") == span.first)
+                    & (pl.col("level") == level)
+                    & (pl.col("weights") == weights)
+                ).row(0, named=True)
+                wanted, top = ess_of(sign * logs)
+                assert row["ess_fraction"] == pytest.approx(wanted, rel=1e-9)
+                assert row["top_share"] == pytest.approx(top, rel=1e-9)
+                assert row["n"] == len(logs)
+                assert (row["step_last"], row["step_mid"]) == (span.last, span.middle)
+
+
+def test_a_window_without_tokens_is_left_out() -> None:
+    sequences = tables_of(frame_of([{"policy_logp": [0.5], "step": 5}])).sequences
+    found = sliding_ess(sequences, (Span(1, 4), Span(5, 6)), pair="a/b", inverse="b/a")
+    assert found["step_first"].unique().to_list() == [5]
+
+
+def test_a_single_token_that_is_the_window_is_said_to_be_so_even_beyond_the_cap() -> None:
+    sequences = tables_of(frame_of([{"policy_logp": [0.1, 0.2, 9999.0]}])).sequences
+    found = sliding_ess(sequences, (Span(1, 1),), pair="a/b", inverse="b/a")
+    token = found.filter((pl.col("level") == "token") & (pl.col("weights") == "a/b")).row(0, named=True)
+    assert token["top_share"] == pytest.approx(1.0)
+    assert token["ess_fraction"] == pytest.approx(1 / 3)
+    assert all(math.isfinite(value) for value in found["ess_fraction"])

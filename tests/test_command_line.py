@@ -1,0 +1,153 @@
+"""The command as a user runs it: what it prints, writes and ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
+HEALTHY, BROKEN = SAMPLES / "healthy", SAMPLES / "tool_tail_growth"
+
+
+def ptt(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ptt", *map(str, args)]
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONWARNINGS": "default"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_path: Path) -> None:
+    done = ptt("diagnose", BROKEN, cwd=tmp_path)
+    out = tmp_path / "ptt-report" / "tool_tail_growth"
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "Unstable" in done.stdout
+    assert "\x1b" not in done.stdout  # no colour where output is piped
+    assert "report.html" in done.stdout
+    assert {path.name for path in out.iterdir()} == {"report.html", "findings.json", "store"}
+    findings = json.loads((out / "findings.json").read_text(encoding="utf-8"))
+    assert findings["schema_version"] == 1
+    assert findings["signature"]["status"] == "found"
+
+
+def test_json_goes_to_standard_output_alone(tmp_path: Path) -> None:
+    done = ptt("diagnose", HEALTHY, "--json", "--out", tmp_path / "o", cwd=tmp_path)
+    assert done.stdout == (tmp_path / "o" / "findings.json").read_text(encoding="utf-8")
+
+
+def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
+    ptt("diagnose", BROKEN, "--figures", tmp_path / "figures", cwd=tmp_path)
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    for figure in ("tail_emergence", "windowed_cdf", "effective_sample_size"):
+        assert {f"{figure}.svg", f"{figure}.png"} <= names
+
+
+@pytest.mark.parametrize(("limit", "code"), [("critical", 3), ("high", 3), ("never", 0)])
+def test_fail_on_ends_with_three_when_a_finding_is_as_bad(limit: str, code: int, tmp_path: Path) -> None:
+    assert ptt("diagnose", BROKEN, "--fail-on", limit, cwd=tmp_path).returncode == code
+
+
+def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:
+    assert ptt("diagnose", HEALTHY, "--fail-on", "medium", cwd=tmp_path).returncode == 0
+
+
+def test_settings_are_read_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "ptt.toml").write_text('[diagnose]\nfail_on = "high"\n[limits.kl-over-target]\nlimit = 9.0\n')
+    done = ptt("diagnose", BROKEN, "--json", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "kl-over-target" not in {finding["id"] for finding in json.loads(done.stdout)["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[diagnose]\nfailon = 'high'\n", "unknown key 'failon'"),
+        ("[limits.kl-over-target]\nlimt = 1\n", "unknown key 'limt'"),
+        ("[limits.kl]\n", "unknown key 'kl'"),
+        ("[limits.kl-over-target]\nlimit = 'x'\n", "must be a finite number"),
+        ("[diagnose]\nfail_on = 'bad'\n", "it can be never"),
+        ("[slices]\nmin_observation = 0\n", "1 or more"),
+        ("nonsense", "cannot be read as TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_ends_with_two(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "ptt.toml").write_text(text)
+    done = ptt("diagnose", HEALTHY, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
+    done = ptt("diagnose", tmp_path / "nowhere", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "there is no such file or folder" in done.stderr
+
+
+def test_output_never_goes_into_the_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(HEALTHY, run)
+    done = ptt("diagnose", ".", cwd=run)
+    assert done.returncode == 2
+    assert "--out" in done.stderr
+    assert not (run / "ptt-report").exists()
+
+
+def test_an_empty_folder_leaves_it_blind_and_says_what_to_record(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    done = ptt("diagnose", "run", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "annot say" in done.stdout
+    assert (tmp_path / "ptt-report" / "run" / "report.html").exists()
+
+
+def test_foreign_files_leave_it_blind_and_are_listed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "notes.txt").write_text("nothing to see")
+    (run / "model.safetensors").write_bytes(b"\0" * 100)
+    pl.DataFrame({"a": [1]}).write_parquet(run / "other.parquet")
+    done = ptt("diagnose", run, "--json", cwd=tmp_path)
+    assert done.returncode == 4
+    kinds = {source["path"]: source["kind"] for source in json.loads(done.stdout)["sources"]}
+    assert kinds == {
+        "notes.txt": "unrecognised",
+        "model.safetensors": "unrecognised",
+        "other.parquet": "unrecognised",
+    }
+
+
+def test_ingest_makes_a_store_that_stands_alone(tmp_path: Path) -> None:
+    done = ptt("ingest", HEALTHY, "--out", tmp_path / "o", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = pl.read_parquet(tmp_path / "o" / "store" / "recorded.parquet")
+    assert rows.height == 2048
+    assert "rows" in done.stdout
+
+
+def test_version_and_help_import_neither_polars_nor_matplotlib() -> None:
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom ptt.cli.app import app\n"
+        "for word in ('--help', '--version'):\n    assert CliRunner().invoke(app, [word]).exit_code == 0\n"
+        "CliRunner().invoke(app, ['diagnose', '--help'])\n"
+        "print(sorted({'polars', 'matplotlib', 'numpy', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_completion_can_be_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ptt", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )
+    assert "complete" in done.stdout

@@ -1,0 +1,140 @@
+"""Damaged input: the damage is named and counted, the rest is judged, nothing crashes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import ptt
+from ptt.diagnostics.model import Source
+
+SAMPLE = Path(__file__).parents[1] / "sample_logs" / "tool_tail_growth"
+VICTIM = "tokens/step_000097.parquet"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    shutil.copytree(SAMPLE, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def source(diagnosis: ptt.Diagnosis, path: str) -> Source:
+    (found,) = [source for source in diagnosis.sources if source.path == path]
+    return found
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def scramble_pages(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[60:1200] = bytes(255 - byte for byte in data[60:1200])
+    path.write_bytes(bytes(data))
+
+
+def text_logps(path: Path) -> None:
+    frame = pl.read_parquet(path)
+    frame.with_columns(pl.col("ref_logp").cast(pl.List(pl.String))).write_parquet(path)
+
+
+def short_lists(path: Path) -> None:
+    frame = pl.read_parquet(path)
+    wrong = (
+        pl.when(pl.int_range(pl.len()) < 5)
+        .then(pl.col("ref_logp").list.head(2))
+        .otherwise(pl.col("ref_logp"))
+    )
+    frame.with_columns(wrong).write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "says", "bad"),
+    [
+        (cut, "cut", 0),
+        (scramble_pages, "Damaged inside", 32),
+        (text_logps, "ref_logp", 32),
+        (short_lists, "5 rows left out", 5),
+    ],
+)
+def test_one_harmed_file_costs_itself_and_is_named(
+    harm: Callable[[Path], None], says: str, bad: int, run: Path
+) -> None:
+    whole = ptt.diagnose(SAMPLE)
+    harm(run / VICTIM)
+    found = ptt.diagnose(run)
+    told = source(found, VICTIM)
+    assert told.note is not None
+    assert says in told.note
+    assert told.rows_bad >= bad
+    assert found.signature.status == "found"
+    assert found.run.sequences == whole.run.sequences - (5 if harm is short_lists else 32)
+
+
+def test_null_and_nan_logprobs_are_counted_and_never_filled(run: Path) -> None:
+    path = run / VICTIM
+    frame = pl.read_parquet(path)
+    broken = pl.col("ref_logp").list.eval(pl.element() * float("nan"))
+    frame.with_columns(broken).write_parquet(path)
+    found = ptt.diagnose(run)
+    steps = found.tables["step_stats"].filter(pl.col("pair") == "policy/ref")["step"].to_list()
+    assert 97 not in steps
+    assert found.signature.status == "found"
+
+
+def test_a_torn_jsonl_line_costs_that_line(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "kl": 0.01, "loss": 0.1, "entropy": 0.5, "reward": 1.0, "grad_norm": 1.0}
+        for step in range(40)
+    ]
+    text = "\n".join(json.dumps(row) for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(text[:-10])
+    found = ptt.diagnose(tmp_path)
+    (told,) = found.sources
+    assert (told.rows_bad, told.note is not None) == (1, True)
+    assert found.run.last_step == 38
+    assert {verdict.id for verdict in found.healthy} >= {"kl-over-target", "metrics-lost"}
+
+
+def test_a_run_of_nothing_but_a_cut_file_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "run" / "tokens").mkdir(parents=True)
+    shutil.copy(SAMPLE / VICTIM, tmp_path / "run" / VICTIM)
+    cut(tmp_path / "run" / VICTIM)
+    with pytest.raises(ptt.InputError, match="could be read"):
+        ptt.diagnose(tmp_path / "run")
+
+
+def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.parquet"
+    shutil.copy(run / VICTIM, outside)
+    (run / "tokens" / "step_000999.parquet").symlink_to(outside)
+    (run / "more").symlink_to(tmp_path)
+    found = ptt.diagnose(run)
+    assert found.run.last_step == 700
+    assert any("link" in (told.note or "") for told in found.sources)
+
+
+def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ptt.diagnostics import pipeline
+    from ptt.diagnostics.gate import Outcome, decide
+    from ptt.diagnostics.model import Link
+    from ptt.diagnostics.rules.interface import Rule
+
+    def burst(*_: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    bad = Rule(id="bursting", link=Link.NUMERICS, check=burst)  # type: ignore[arg-type]
+    monkeypatch.setattr(pipeline, "RULES", (*pipeline.RULES, bad))
+    found = ptt.diagnose(SAMPLE)
+    assert [crash.id for crash in found.crashes] == ["bursting"]
+    assert "no such luck" in found.crashes[0].error
+    assert "bursting" in found.to_html()
+    assert found.signature.status == "found"
+    assert decide(found, fail_on=None) is Outcome.CRASHED

@@ -1,0 +1,65 @@
+"""What a user installs: the wheel built from the sdist holds every module, template and table, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = out.glob("*.whl")
+    (archive,) = out.glob("*.tar.gz")
+    with tarfile.open(archive) as members:
+        assert not [name for name in members.getnames() if "__pycache__" in name]
+    return found
+
+
+def tracked() -> set[str]:
+    kinds = {".py", ".j2", ".css", ".toml", ".typed"}
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "ptt").rglob("*")
+        if path.is_file() and (path.suffix in kinds or path.name == "py.typed")
+    }
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")}
+    assert {name for name in names if ".dist-info/" not in name} == tracked()
+
+
+def test_the_wheel_alone_judges_a_sample(wheel: Path, tmp_path: Path) -> None:
+    """Unpacked in front of this environment's path: nothing of the checkout is imported."""
+    place = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(place)
+    code = f"import sys; sys.path.insert(0, {str(place)!r}); import ptt.cli.app as a; print(a.__file__); a.main()"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            code,
+            "diagnose",
+            str(ROOT / "sample_logs" / "healthy"),
+            "--out",
+            str(tmp_path / "o"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(place) in done.stdout
+    assert "Healthy" in done.stdout
