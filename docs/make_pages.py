@@ -22,7 +22,9 @@ def rules() -> str:
     parts = ["# Rules\n\nEach limit can be set in `ptt.toml` under `[limits.<rule>]`.\n"]
     for name, module, link in modules:
         limits = "\n".join(f"| `{key}` | {value:.4g} |" for key, value in LIMITS[name].items())
-        parts.append(f"## {name}\n\nLink: {link}.\n\n{inspect.getdoc(module)}\n\n| limit | default |\n|---|---|\n{limits}\n")
+        parts.append(
+            f"## {name}\n\nLink: {link}.\n\n{inspect.getdoc(module)}\n\n| limit | default |\n|---|---|\n{limits}\n"
+        )
     return "\n".join(parts)
 
 
@@ -45,7 +47,7 @@ def settings() -> str:
     )
     return (
         "# Settings\n\n`ptt.toml` in the folder you call from, or `--settings FILE`. An unknown key is an error. These are the\n"
-        f"defaults:\n\n```toml\n[diagnose]\nfail_on = \"never\"  # or critical, high, medium, low, info\n\n[slices]\n"
+        f'defaults:\n\n```toml\n[diagnose]\nfail_on = "never"  # or critical, high, medium, low, info\n\n[slices]\n'
         f"min_observation = {Settings().min_observation}  # tokens; a shorter gap between model tokens is a template, not tool output\n"
         f"{limits}\n```\n"
     )
@@ -67,7 +69,9 @@ def main() -> int:
     """Write the pages, or with --check name those that are out of date."""
     stale = [name for name, make in PAGES.items() if _text(name) != HEAD + make()]
     if "--check" in sys.argv:
-        print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")
+        print(
+            "\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else ""
+        )
         return 1 if stale else 0
     for name in stale:
         (HERE / name).write_text(HEAD + PAGES[name](), encoding="utf-8")

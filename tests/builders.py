@@ -29,7 +29,7 @@ Scale = Callable[[float], float]
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60, database=None)
 POLICY_REF: Pair = PAIRS[0]
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "seq": pl.UInt32,
     "step": pl.Int64,
     "model_mask": pl.List(pl.Boolean),
@@ -58,20 +58,25 @@ def hump(low: float, high: float) -> Scale:
     return lambda done: high if 1 / 3 <= done < 2 / 3 else low
 
 
+QUIET = steady(0.03)
+MOST = steady(0.75)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Story:
     """What a made run is like; by default nothing happens in it."""
 
     steps: int = 60
     sequences: int = 16  # a step
-    text: Scale = steady(0.03)
-    post: Scale = steady(0.03)
-    tool_share: Scale = steady(0.75)
+    text: Scale = QUIET
+    post: Scale = QUIET
+    tool_share: Scale = MOST
     head: int = 40  # model tokens before the observation
     observation: int = 8
     tail: int = 40  # model tokens after it
     likeness: float = 0.3  # log-SD of a sequence's own scale: its tokens are alike
     step_noise: float = 0.0  # log-SD of an AR(1) 0.8 that all sequences of a step share
+    post_noise: float = 0.0  # the same for post-tool tokens alone
     nan_share: float = 0.0  # of model tokens
     seed: int = 0
 
@@ -79,16 +84,17 @@ class Story:
 def sequences_of(story: Story) -> pl.DataFrame:
     """Make the sequences of a story: seq, step (from 1), model_mask, policy_logp, ref_logp."""
     generator = np.random.default_rng(story.seed)
-    shared = 0.0
+    shared = np.zeros(2)
     rows: list[dict[str, Any]] = []
     for step in range(story.steps):
         done = step / max(1, story.steps - 1)
-        shared = 0.8 * shared + 0.6 * generator.normal()  # variance 1 in the long run
+        shared = 0.8 * shared + 0.6 * generator.normal(size=2)  # variance 1 in the long run
         tools = round(story.tool_share(done) * story.sequences)
         for number in range(story.sequences):
             gap, tail = (story.observation, story.tail) if number < tools else (0, 0)
             scale = np.repeat([story.text(done), 0.0, story.post(done)], [story.head, gap, tail])
-            scale *= np.exp(story.likeness * generator.normal() + story.step_noise * shared)
+            scale *= np.exp(story.likeness * generator.normal() + story.step_noise * shared[0])
+            scale[story.head :] *= np.exp(story.post_noise * shared[1])
             r = scale * generator.normal(size=len(scale))
             ref = -generator.exponential(size=len(scale))
             policy = ref + r
@@ -124,7 +130,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], *, logps: Sequence[str] = ()) ->
         for number, row in enumerate(rows)
     ]
     extra = {"tool_count": pl.Int64} if any("tool_count" in row for row in rows) else {}
-    schema = {
+    schema: dict[str, Any] = {
         "seq": pl.UInt32,
         "step": pl.Int64,
         "model_mask": pl.List(pl.Boolean),

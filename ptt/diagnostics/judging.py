@@ -103,7 +103,7 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
         first = min(roots, key=_time)
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
-            headline=first.claim + ".",
+            headline=first.claim + (f", since step {first.onset_step}." if first.onset_step is not None else "."),
             first_broken_link=first.link,
             next=_next([first, *(root for root in roots if root is not first)]),
         )
@@ -116,7 +116,7 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
         )
     return RunVerdict(
         status=Status.HEALTHY,
-        headline=f"Nothing at or above medium was found; {signature.reason}.",
+        headline="Nothing of medium severity or above was found.",
         first_broken_link=None,
         next=("keep recording: the same figures of the next run show whether it stays so",),
     )

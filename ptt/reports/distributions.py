@@ -30,7 +30,8 @@ def frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
         pl.col("window").is_in(WINDOW_NAMES),
         pl.col("slice").is_not_null(),
     )
-    return None if usable.is_empty() else usable.sort("slice", "window", "x")
+    moved = usable.filter(pl.col("cdf").min().over("slice") < 1, pl.col("x").max().over("slice") > NEAREST)
+    return None if moved.is_empty() else moved.sort("slice", "window", "x")
 
 
 def curves(rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:

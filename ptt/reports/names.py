@@ -13,12 +13,13 @@ SLICES = {
     "all": "all tokens",
 }
 METRICS = {
-    "kl": "KL",
-    "reward": "reward",
+    "kl/ref": "mean KL",
+    "reward/mean": "reward",
     "entropy": "entropy",
     "grad_norm": "gradient norm",
-    "loss": "loss",
-    "policy_loss": "policy loss",
+    "loss/total": "loss",
+    "loss/policy": "policy loss",
+    "clip/frac": "clip fraction",
 }
 STATUSES = {
     Status.UNSTABLE: "Unstable",

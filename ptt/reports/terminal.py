@@ -13,6 +13,7 @@ from ptt.reports.view import NOTHING_TO_DO
 from ptt.reports.why import onset_words, roots, why
 
 TOP_FINDINGS = 3
+TOP_STEPS = 2  # the rest stands in the report
 INDENT, NARROWEST = 12, 20
 LONGEST_NAME = 60
 STATUS_STYLES = {
@@ -48,7 +49,7 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
     if diagnosis.not_judged:
         lines.append(("Not judged", _blind(diagnosis)))
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
-    numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps, start=1)]
+    numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps[:TOP_STEPS], start=1)]
     lines += _listed("Next", numbered if len(steps) > 1 else [_cell(sentence(steps[0]))])
     lines.append(("Report", Text(safe(report_path), style="underline")))
     return lines
@@ -71,16 +72,18 @@ def _verdict(diagnosis: Diagnosis) -> Text:
 
 
 def _found(diagnosis: Diagnosis) -> list[Text]:
-    leading = roots(diagnosis)
+    told = diagnosis.verdict.headline  # the finding that the headline already tells is not told twice
+    leading = [finding for finding in roots(diagnosis) if not told.startswith(finding.claim)]
     cells = []
     for finding in leading[:TOP_FINDINGS]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
         since = f", since {onset_words(finding.onset_step, None)}" if finding.onset_step is not None else ""
         text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")
         cells.append(text.append_text(_cell(sentence(finding.claim), style="default")))
-    rest = len(diagnosis.findings) - len(cells)
-    if rest:
-        cells.append(_cell(f"and {count(rest)} more, in the report", style="dim"))
+    rest = len(diagnosis.findings) - len(cells) - sum(told.startswith(f.claim) for f in diagnosis.findings)
+    if rest > 0:
+        more = f"and {count(rest)} more, in the report" if cells else f"{count(rest)} more, in the report"
+        cells.append(_cell(more, style="dim"))
     return cells
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
 from ptt.reports.foreign import safe
 from ptt.reports.names import joined, metric_name, sentence, slice_name
-from ptt.reports.numbers import bounds, count, number, p_value, percent, times
+from ptt.reports.numbers import bounds, count, number, p_value, percent, times, with_unit
 
 LONGEST = 4  # sentences: the first screen is read in half a minute
 THIRDS = 3
@@ -18,7 +18,7 @@ def why(diagnosis: Diagnosis, *, coverage: bool = True) -> tuple[str, ...]:
     signature = diagnosis.signature
     sentences = [*_crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [_grew(diagnosis), _since(signature), aggregates_sentence(signature)]
+        sentences += [_grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
         sentences += _beside(diagnosis)
     else:
         sentences += [*_leading(diagnosis), _no_signature(diagnosis)]
@@ -107,19 +107,29 @@ def _grew(diagnosis: Diagnosis) -> str:
     return f"{head} p95 of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{beside}."
 
 
-def _since(signature: Signature) -> str:
+def _since(diagnosis: Diagnosis) -> str:
+    signature = diagnosis.signature
     parts = []
     if signature.onset_step is not None:
         known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
-        parts.append(f"It began at step {count(signature.onset_step)}{known}")
+        parts.append(f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}")
     else:
-        parts.append("The step at which it began could not be placed")
+        parts.append("The step at which it passed its limit could not be placed")
     rate = signature.false_alarm_rate
     alarms = f"false alarms: {percent(rate)} of stable runs" if rate is not None else ""
     chance = p_value(signature.p_value) if signature.p_value is not None else ""
     if chance or alarms:
         parts.append("chance is unlikely (" + "; ".join(filter(None, (chance, alarms))) + ")")
     return "; ".join(parts) + "."
+
+
+def _limit(diagnosis: Diagnosis) -> str:
+    """Name the limit of the finding that speaks of the signature's onset."""
+    for finding in diagnosis.findings:
+        if finding.onset_step == diagnosis.signature.onset_step and finding.limit is not None:
+            percentile = finding.evidence.get("percentile")
+            return f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
+    return ""
 
 
 def _leading(diagnosis: Diagnosis) -> list[str]:
@@ -132,6 +142,8 @@ def _leading(diagnosis: Diagnosis) -> list[str]:
     followers = len(_followers(diagnosis, first))
     after = f"; {_counted(followers, 'further finding')} can be traced to it" if followers else ""
     told = sentence(first.claim)
+    if diagnosis.verdict.headline.startswith(first.claim):  # the headline has told it: only what follows is news
+        return [f"{sentence(_counted(followers, 'further finding'))[:-1]} can be traced to it."] if followers else []
     return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
 
 

@@ -154,11 +154,11 @@ def _aggregates(last: int, rng: np.random.Generator, kl: tuple[float, float]) ->
     steps = np.arange(1, last + 1)
     along = steps / last
     shapes: dict[str, tuple[np.ndarray, float, float | None]] = {
-        "kl": (kl[0] + kl[1] * along**1.7, 0.5 * kl[0], 0.3),
-        "reward": (0.34 + 0.12 * np.minimum(1, 2 * along), 0.09, None),
+        "kl/ref": (kl[0] + kl[1] * along**1.7, 0.5 * kl[0], 0.3),
+        "reward/mean": (0.34 + 0.12 * np.minimum(1, 2 * along), 0.09, None),
         "entropy": (0.15 - 0.05 * along, 0.012, 0.02),
         "grad_norm": (0.35 + 0.0 * along, 0.07, 5.0),
-        "loss": (0.01 + 0.0 * along, 0.02, None),
+        "loss/total": (0.01 + 0.0 * along, 0.02, None),
     }
     rows: list[dict[str, object]] = []
     for name, (shape, noise, limit) in shapes.items():
@@ -339,13 +339,13 @@ def baseline() -> Diagnosis:
             aggregates=Aggregates(
                 status="quiet",
                 metrics={
-                    "kl": "rose",
-                    "reward": "rose",
+                    "kl/ref": "rose",
+                    "reward/mean": "rose",
                     "entropy": "fell",
                     "grad_norm": "flat",
-                    "loss": "flat",
+                    "loss/total": "flat",
                 },
-                alarms={"kl": 415},
+                alarms={"kl/ref": 415},
             ),
             growth={
                 "post_tool": TailGrowth(p95=5.29, p99=1.94, interval_p95=(4.1, 6.6), interval_p99=(1.6, 2.4)),
@@ -429,11 +429,11 @@ def healthy() -> Diagnosis:
             aggregates=Aggregates(
                 status="quiet",
                 metrics={
-                    "kl": "flat",
-                    "reward": "rose",
+                    "kl/ref": "flat",
+                    "reward/mean": "rose",
                     "entropy": "fell",
                     "grad_norm": "flat",
-                    "loss": "flat",
+                    "loss/total": "flat",
                 },
                 alarms={},
             ),
@@ -489,7 +489,9 @@ def cannot_say() -> Diagnosis:
             status=Answer.CANNOT_SAY,
             reason=reason,
             pair=None,
-            aggregates=Aggregates(status="quiet", metrics={"kl": "flat", "loss": "flat"}, alarms={}),
+            aggregates=Aggregates(
+                status="quiet", metrics={"kl/ref": "flat", "loss/total": "flat"}, alarms={}
+            ),
         ),
         findings=(),
         healthy=HEALTHY[:2],
@@ -551,8 +553,8 @@ def collapse() -> Diagnosis:
             pair="policy/ref",
             aggregates=Aggregates(
                 status="alarming",
-                metrics={"kl": "rose", "reward": "fell", "entropy": "cannot_say"},
-                alarms={"kl": 14, "reward": 31},
+                metrics={"kl/ref": "rose", "reward/mean": "fell", "entropy": "cannot_say"},
+                alarms={"kl/ref": 14, "reward/mean": 31},
             ),
             conditions={"growth": None, "localised": None, "lasting": None, "material": True},
         ),
@@ -631,7 +633,7 @@ def hostile() -> Diagnosis:
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     column = "name" if "name" in frame.columns else "slice"
     return frame.with_columns(
-        pl.when(pl.col(column).is_in(["kl", "post_tool"]))
+        pl.when(pl.col(column).is_in(["kl/ref", "post_tool"]))
         .then(pl.lit(HOSTILE))
         .otherwise(pl.col(column))
         .alias(column)

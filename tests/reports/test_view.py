@@ -68,7 +68,7 @@ def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> Non
     assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
     assert "step 129, 95 % interval 113 to 145" in since
     assert "p = 0.001; false alarms: 1\u202f% of stable runs" in since
-    assert curves == "The first usual curve to alarm was KL at step 415, 286 steps after the tail."
+    assert curves == "The first usual curve to alarm was mean KL at step 415, 286 steps after the tail."
     assert [c.answer for c in shown.conditions] == ["yes"] * 4
     assert len(shown.next) == 3
 

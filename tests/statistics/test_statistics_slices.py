@@ -20,7 +20,7 @@ def runs_of(masks: Masks, shortest: list[int]) -> ModelRuns:
 
 
 def by_hand(mask: list[bool], shortest: int) -> tuple[list[int], int]:
-    """Give for each model token whether it stands after an observation, and how many observations there are."""
+    """Give for each model token whether it stands after an observation, and their number."""
     slices: list[int] = []
     seen = gap = 0
     for token in mask:

@@ -74,8 +74,9 @@ def test_percentiles_of_any_log_ratios_are_those_of_numpy(case: list[tuple[float
     found = percentiles_of(r)
     for name, q in QUANTILES.items():
         wanted = float(np.percentile(np.abs(r), 100 * q))
-        low, high = np.percentile(np.abs(r), 100 * q, method="lower"), np.percentile(
-            np.abs(r), 100 * q, method="higher"
+        low, high = (
+            np.percentile(np.abs(r), 100 * q, method="lower"),
+            np.percentile(np.abs(r), 100 * q, method="higher"),
         )
         assert found[name] == pytest.approx(wanted, rel=WITHIN, abs=WITHIN * float(high))
         assert low * (1 - WITHIN) <= found[name] <= high * (1 + WITHIN)
@@ -89,7 +90,7 @@ def test_a_single_token_is_every_percentile_to_the_last_bit(r: float) -> None:
 
 
 def test_tokens_that_share_no_bin_give_exactly_what_numpy_gives() -> None:
-    r = 0.001 * 1.1 ** np.arange(80)
+    r = 0.001 * np.power(1.1, np.arange(80.0))
     found = percentiles_of(r)
     for name, q in QUANTILES.items():
         assert found[name] == pytest.approx(np.percentile(r, 100 * q), rel=1e-13)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import polars as pl
 import pytest
 from builders import repeatable
@@ -21,7 +23,9 @@ def test_parts_hold_every_step_once_and_differ_by_at_most_one_step(steps: list[i
     assert [step for part in held for step in part] == steps
     assert len(spans) == min(count, len(steps))
     assert max(map(len, held)) - min(map(len, held)) <= 1
-    assert all(part[0] == span.first and part[-1] == span.last for part, span in zip(held, spans, strict=True))
+    assert all(
+        part[0] == span.first and part[-1] == span.last for part, span in zip(held, spans, strict=True)
+    )
 
 
 def test_without_steps_there_are_no_parts() -> None:
@@ -39,7 +43,7 @@ def test_sliding_windows_have_one_width_and_reach_the_last_step(
     assert spans[-1].last == steps[-1]
     places = [(steps.index(span.first), steps.index(span.last)) for span in spans]
     assert all(last - first + 1 == min(width, len(steps)) for first, last in places)
-    gaps = [after[0] - before[0] for before, after in zip(places[:-1], places[1:], strict=True)]
+    gaps = [after[0] - before[0] for before, after in pairwise(places)]
     assert all(gap == stride for gap in gaps[:-1])
     assert all(1 <= gap <= stride for gap in gaps[-1:])
 

@@ -45,7 +45,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=Severity.HIGH,
                 link=Link.POLICY_UPDATE,
-                claim=f"More than {limit:.0%} of tokens were clipped from step {onset} on",
+                claim=f"More than {limit:.0%} of tokens are clipped",
                 observed=peak,
                 limit=limit,
                 unit="share",

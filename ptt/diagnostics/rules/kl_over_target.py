@@ -52,7 +52,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=severity,
                 link=Link.POLICY_UPDATE,
-                claim=f"Mean KL to the reference passed {limit:g} nats a token at step {onset} and stayed above",
+                claim=f"Mean KL to the reference stays above {limit:g} nats a token",
                 observed=peak,
                 limit=limit,
                 unit="nats",

@@ -52,7 +52,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=Severity.LOW if solved else Severity.HIGH if lost else Severity.MEDIUM,
                 link=Link.TRAINING_SIGNAL,
-                claim=f"More than {limit:.0%} of prompt groups gave no signal from step {onset} on"
+                claim=f"More than {limit:.0%} of prompt groups give no signal"
                 + ("; the reward stands near its best, so the task looks solved" if solved else "")
                 + ("; the reward fell as well" if lost else ""),
                 observed=last,

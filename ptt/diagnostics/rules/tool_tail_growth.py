@@ -262,14 +262,13 @@ def _finding(tails: Tails, signature: Signature, severity: Severity, level: tupl
     name, limit = level
     observed = float(tails.post.percentiles[name].windows[2])
     growth, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
-    since = f" since step {signature.onset_step}" if signature.onset_step is not None else ""
     return Finding(
         id=ID,
         severity=severity,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{_label(tails)} log-ratio tails grew {growth.p95:.2g}-fold at p95 and {growth.p99:.2g}-fold at p99, "
-        f"text-only ones {text.p95:.2g}- and {text.p99:.2g}-fold; {name} of |r| is past {limit:.2g} nats{since}",
+        f"text-only ones {text.p95:.2g}- and {text.p99:.2g}-fold; {name} of |r| is past {limit:.2g} nats",
         observed=observed,
         limit=limit,
         unit="nats",

@@ -43,7 +43,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             reason=f"tool use went from {mean[0]:.2g} to {last:.2g} (best {best:.2g})",
         )
     low = mean < limits["gone"]
-    back = np.flatnonzero(~low)[-1]
+    back = np.flatnonzero(~low)[-1] if not low.all() else -1  # never used as much as a user's own limit asks
     onset = int(steps[min(back + 1, len(steps) - 1)])
     return Broken(
         findings=(
@@ -51,7 +51,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=Severity.HIGH,
                 link=Link.ENVIRONMENT,
-                claim=f"Tool use fell from {best:.2g} to {last:.2g} and is gone since step {onset}",
+                claim=f"Tool use fell from {best:.2g} to {last:.2g} and did not come back",
                 observed=last,
                 limit=limits["gone"],
                 unit="share",

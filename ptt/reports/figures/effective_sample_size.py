@@ -59,7 +59,7 @@ def caption(diagnosis: Diagnosis) -> str:
     return (
         "Effective sample size (sum of weights, squared, over the sum of squared weights) as a share of n, "
         f"for the pair {pair_of(diagnosis)} in both directions; windows of about {count(span)} steps, n of "
-        f"{sizes} in each. 1 means all weights alike; falling means that few of them carry the update. It "
+        f"{sizes} in each; a point stands at the end of its window. 1 means all weights alike; falling means that few of them carry the update. It "
         "depends on n and on the window: compare its course, not its level. The largest single weight held "
         f"{percent(worst['top_share'])} of the sum ({safe(worst['level'])} level, {safe(worst['weights'])}). "
         f"Windows: {window_words(diagnosis)}."
@@ -112,7 +112,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
         drawn = drawn.filter(pl.col("drawn") > 0)
         dress(ax, x_name="trainer step", y_name="1 − ESS/n, log axis" if lost else "ESS/n, log axis")
         low, high = min(drawn["drawn"].to_list(), default=0.1), max(drawn["drawn"].to_list(), default=1.0)
-        logarithmic(ax, "y", low / 1.6, max(high * 1.6, low * 8), powers=low < 1e-4)
+        logarithmic(ax, "y", low / 1.6, max(high * 1.6, low * 8), powers=low < 2e-3)
     else:
         dress(ax, x_name="trainer step", y_name="ESS/n")
         ax.set_ylim(0, 1.02)
@@ -120,10 +120,10 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
     shade_windows(ax, diagnosis)
     labels = []
     for name in slices(drawn):
-        part = drawn.filter(pl.col("slice") == name).sort("step_mid")
+        part = drawn.filter(pl.col("slice") == name).sort("step_last")
         look = LINES[role(name)]
         ax.plot(
-            part["step_mid"].to_numpy(),
+            part["step_last"].to_numpy(),
             part["drawn"].to_numpy(),
             **look,
             markevery=sparse(len(part)),
@@ -133,7 +133,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
         end = float(last["drawn"])
         labels.append(
             EndLabel(
-                x=float(last["step_mid"]),
+                x=float(last["step_last"]),
                 y=end,
                 text=short_slice(name),
                 value=number(end, 2),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINE_HEIGHT = 14.0  # pixels between two labels
-EARLY = 24.0  # pixels before the right edge: a line that ends there ended early
+EARLY = 24.0  # pixels before the end of the longest line: a line that ends there ended early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,13 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     """
     box = ax.get_window_extent()
     spots = [ax.transData.transform((label.x, label.y)) for label in labels]
+    latest = min(box.x1, max((float(spot[0]) for spot in spots), default=box.x1))
     for label, spot in zip(labels, spots, strict=True):
-        if spot[0] < box.x1 - EARLY:
+        if spot[0] < latest - EARLY:
             text = f"{label.text} {label.value}"
             texts = [f"{text}, last at {count(round(label.x))}", text]
             place_beside(ax, texts, label.x, near=label.y, color=label.colour)
-    outside = [i for i, spot in enumerate(spots) if spot[0] >= box.x1 - EARLY]
+    outside = [i for i, spot in enumerate(spots) if spot[0] >= latest - EARLY]
     heights = spread([float(spots[i][1]) for i in outside], 2 * LINE_HEIGHT, box.y0 + 4, box.y1 + 10)
     for i, height in zip(outside, heights, strict=True):
         label = labels[i]

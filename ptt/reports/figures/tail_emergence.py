@@ -74,7 +74,7 @@ def small_tail(diagnosis: Diagnosis, size: tuple[int, int], steps: tuple[int, in
 
     def draw(ax: Axes) -> None:
         ax.set_xlim(steps[0], max(steps[1], steps[0] + 1))
-        ax.set_ylim(0, 1.15 * max(rows["value"].to_list()))
+        ax.set_ylim(0, 1.15 * max(rows["value"].to_list()) or 1.0)  # a slice may hold nothing but zeros
         dress(ax, x_name="trainer step", top=NO_LINE)
         linear(ax, "x", ticks=4)
         linear(ax, "y", ticks=4)

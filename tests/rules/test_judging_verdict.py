@@ -1,0 +1,235 @@
+"""From verdicts to one answer: status, what broke first, what followed from it, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from builders import aggregates, run_of
+
+from ptt.diagnostics.judging import EXPLAINS, MAX_NEXT, verdict_of
+from ptt.diagnostics.model import (
+    Answer,
+    Broken,
+    Diagnosis,
+    Finding,
+    Healthy,
+    Link,
+    NotJudged,
+    RuleCrash,
+    RuleVerdict,
+    Severity,
+    Signature,
+    Status,
+)
+from ptt.diagnostics.rules import LIMITS
+
+
+def finding(
+    name: str,
+    severity: Severity = Severity.HIGH,
+    onset: int | None = None,
+    link: Link = Link.POLICY_UPDATE,
+    steps: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(
+        id=name,
+        severity=severity,
+        link=link,
+        claim=f"{name} happened",
+        observed=1.0,
+        limit=0.5,
+        unit="x",
+        onset_step=onset,
+        next=steps,
+    )
+
+
+def signature(status: Answer) -> Signature:
+    return Signature(status=status, reason="why", pair=None, aggregates=aggregates())
+
+
+def healthy(*notes: Finding) -> Healthy:
+    return Healthy(id="any", link=Link.CRITIC, reason="fine", notes=notes)
+
+
+def diagnosis(
+    *found: Finding,
+    verdicts: Sequence[RuleVerdict] = (),
+    status: Answer = Answer.NOT_FOUND,
+    crashes: Sequence[RuleCrash] = (),
+) -> Diagnosis:
+    return verdict_of(
+        run=run_of(),
+        signature=signature(status),
+        verdicts=[Broken(findings=(one,)) for one in found] + list(verdicts),
+        crashes=crashes,
+        sources=(),
+        tables={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("severity", "status"),
+    [
+        (Severity.CRITICAL, Status.UNSTABLE),
+        (Severity.HIGH, Status.SUSPECT),
+        (Severity.MEDIUM, Status.SUSPECT),
+        (Severity.LOW, Status.HEALTHY),
+        (Severity.INFO, Status.HEALTHY),
+    ],
+)
+def test_the_worst_finding_makes_the_status(severity: Severity, status: Status) -> None:
+    assert diagnosis(finding("a", severity), finding("b", Severity.INFO)).verdict.status is status
+
+
+def test_one_critical_finding_outranks_many_lesser_ones_wherever_it_stands() -> None:
+    found = [
+        finding("a", Severity.MEDIUM, 1),
+        finding("b", Severity.CRITICAL, 9),
+        finding("c", Severity.LOW, 2),
+    ]
+    assert diagnosis(*found).verdict.status is Status.UNSTABLE
+
+
+def test_without_findings_the_signature_decides_between_healthy_and_cannot_say() -> None:
+    assert diagnosis(verdicts=[healthy()]).verdict.status is Status.HEALTHY
+    blind = diagnosis(verdicts=[healthy()], status=Answer.CANNOT_SAY).verdict
+    assert blind.status is Status.CANNOT_SAY
+    assert "why" in blind.headline
+    assert blind.first_broken_link is None
+
+
+def test_a_serious_finding_counts_although_the_signature_cannot_be_told() -> None:
+    assert diagnosis(finding("a"), status=Answer.CANNOT_SAY).verdict.status is Status.SUSPECT
+
+
+def test_what_cannot_be_said_comes_with_what_to_record() -> None:
+    missing = [
+        NotJudged(id=name, link=Link.CRITIC, reason="", enable=enable)
+        for name, enable in (
+            ("a", "log a"),
+            ("b", ""),
+            ("c", "log a"),
+            ("d", "log d"),
+            *zip("efg", "efg", strict=True),
+        )
+    ]
+    found = diagnosis(verdicts=missing, status=Answer.CANNOT_SAY)
+    assert found.verdict.next == ("log a", "log d", "e", "f")
+    assert len(found.not_judged) == 7
+
+
+def test_the_first_broken_link_is_that_of_the_earliest_root_not_of_the_worst() -> None:
+    found = diagnosis(
+        finding("late", Severity.CRITICAL, 90, Link.NUMERICS),
+        finding("early", Severity.MEDIUM, 10, Link.REWARD),
+        finding("earlier but harmless", Severity.LOW, 1, Link.ENVIRONMENT),
+    )
+    assert found.verdict.first_broken_link is Link.REWARD
+    assert found.verdict.headline.startswith("early happened")
+    assert found.verdict.status is Status.UNSTABLE
+
+
+def test_of_findings_that_start_together_the_outer_link_broke_first() -> None:
+    found = diagnosis(finding("a", onset=5, link=Link.NUMERICS), finding("b", onset=5, link=Link.ENVIRONMENT))
+    assert found.verdict.first_broken_link is Link.ENVIRONMENT
+
+
+def test_a_finding_without_a_date_comes_after_those_with_one() -> None:
+    found = diagnosis(
+        finding("undated", link=Link.DATA_VALIDITY), finding("dated", onset=50, link=Link.NUMERICS)
+    )
+    assert found.verdict.first_broken_link is Link.NUMERICS
+
+
+def causes(found: Diagnosis) -> dict[str, str | None]:
+    return {one.id: one.consequence_of for one in found.findings}
+
+
+def test_a_later_failure_that_an_earlier_one_explains_is_told_under_it() -> None:
+    found = diagnosis(finding("kl-over-target", onset=80), finding("tool-tail-growth", onset=20))
+    assert causes(found) == {"tool-tail-growth": None, "kl-over-target": "tool-tail-growth"}
+
+
+def test_an_earlier_failure_is_no_consequence_of_a_later_one() -> None:
+    found = diagnosis(finding("kl-over-target", onset=20), finding("tool-tail-growth", onset=80))
+    assert causes(found) == {"tool-tail-growth": None, "kl-over-target": None}
+
+
+@pytest.mark.parametrize(("cause", "effect"), [(None, 5), (5, None), (None, None)])
+def test_without_both_dates_nothing_is_called_a_consequence(cause: int | None, effect: int | None) -> None:
+    found = diagnosis(finding("kl-over-target", onset=effect), finding("tool-tail-growth", onset=cause))
+    assert set(causes(found).values()) == {None}
+
+
+def test_of_two_causes_the_earlier_is_named() -> None:
+    found = diagnosis(
+        finding("tool-tail-growth", onset=10),
+        finding("kl-over-target", onset=5),
+        finding("gradient-spikes", onset=20),
+    )
+    assert causes(found)["gradient-spikes"] == "kl-over-target"
+
+
+def test_a_chain_of_consequences_has_one_root_and_that_one_is_the_headline() -> None:
+    found = diagnosis(
+        finding("tool-use-vanished", Severity.HIGH, 60, Link.ENVIRONMENT),
+        finding("kl-over-target", Severity.CRITICAL, 40),
+        finding("tool-tail-growth", Severity.MEDIUM, 20),
+    )
+    assert causes(found) == {
+        "tool-tail-growth": None,
+        "kl-over-target": "tool-tail-growth",
+        "tool-use-vanished": "kl-over-target",
+    }
+    assert found.verdict.headline.startswith("tool-tail-growth")
+    assert found.verdict.first_broken_link is Link.POLICY_UPDATE
+
+
+def test_all_failures_at_one_step_still_leave_a_root() -> None:
+    found = diagnosis(*(finding(name, onset=5) for name in LIMITS))
+    assert None in causes(found).values()
+    assert found.verdict.first_broken_link is not None
+
+
+def test_what_explains_what_speaks_of_rules_that_exist_and_has_no_circle() -> None:
+    assert set(EXPLAINS) | {name for names in EXPLAINS.values() for name in names} <= set(LIMITS)
+
+    def reached(name: str) -> set[str]:
+        return {name}.union(*(reached(later) for later in EXPLAINS.get(name, ())))
+
+    assert all(name not in reached(later) for name, names in EXPLAINS.items() for later in names)
+
+
+def test_next_steps_are_those_of_the_roots_first_one_first_without_repeats_and_few() -> None:
+    found = diagnosis(
+        finding("kl-over-target", onset=30, steps=("of a consequence",)),
+        finding("x", Severity.CRITICAL, 50, steps=("c", "a", "d", "e", "f")),
+        finding("tool-tail-growth", onset=20, steps=("a", "b")),
+    )
+    assert found.verdict.next == ("a", "b", "c", "d")
+    assert len(found.verdict.next) == MAX_NEXT
+
+
+def test_findings_stand_by_severity_then_onset_then_link_then_name() -> None:
+    found = diagnosis(
+        finding("e", Severity.HIGH),
+        finding("d", Severity.HIGH, 7, Link.NUMERICS),
+        finding("c", Severity.HIGH, 7, Link.REWARD),
+        finding("b", Severity.HIGH, 7, Link.REWARD),
+        finding("a", Severity.CRITICAL, 99),
+    )
+    assert [one.id for one in found.findings] == ["a", "b", "c", "d", "e"]
+
+
+def test_notes_of_healthy_rules_are_findings_and_verdicts_keep_their_kind() -> None:
+    note = finding("note", Severity.INFO)
+    unknown = NotJudged(id="n", link=Link.CRITIC, reason="none")
+    crash = RuleCrash(id="r", error="ValueError")
+    found = diagnosis(verdicts=[healthy(note), unknown], crashes=[crash])
+    assert found.findings == (note,)
+    assert found.not_judged == (unknown,)
+    assert found.crashes == (crash,)
+    assert len(found.healthy) == 1
+    assert found.verdict.status is Status.HEALTHY

@@ -1,0 +1,74 @@
+"""Aggregates: quiet, alarming or unknown, and who raised the alarm first."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from builders import Array, evidence_of
+
+from ptt.diagnostics.model import Aggregates, Broken, Finding, Link, Severity
+from ptt.diagnostics.rules import RULES
+from ptt.diagnostics.rules.aggregates import WATCHED, aggregates_of
+
+
+def noise(count: int = 120) -> Array:
+    return np.random.default_rng(1).normal(size=count)
+
+
+def judged(**metrics: Array) -> Aggregates:
+    evidence = evidence_of(metrics={name.replace("_", "/", 1): values for name, values in metrics.items()})
+    return aggregates_of(evidence, [rule.run(evidence) for rule in RULES])
+
+
+def test_without_a_watched_metric_nothing_can_be_said() -> None:
+    found = judged()
+    assert found.status == "cannot_say"
+    assert set(found.metrics) == set(WATCHED)
+    assert set(found.metrics.values()) == {"cannot_say"}
+    assert judged(reward_mean=noise(9)).status == "cannot_say"
+    assert judged(reward_mean=np.full(100, math.nan)).status != "quiet"
+
+
+def test_metrics_that_raise_no_alarm_are_quiet_and_their_movement_is_told() -> None:
+    found = judged(
+        reward_mean=np.linspace(0, 10, 120) + noise(), loss_total=5 + noise(), kl_ref=0.01 * noise() ** 2
+    )
+    assert found.status == "quiet"
+    assert found.alarms == {}
+    assert found.metrics["reward/mean"] == "rose"
+    assert found.metrics["loss/total"] == "flat"
+    assert found.metrics["entropy"] == "cannot_say"
+
+
+def test_an_alarm_is_the_onset_of_a_rule_on_that_metric() -> None:
+    found = judged(kl_ref=np.r_[np.full(60, 0.01), np.full(60, 0.9)])
+    assert found.status == "alarming"
+    assert list(found.alarms) == ["kl/ref"]
+    assert 61 <= found.alarms["kl/ref"] <= 75
+
+
+def finding(severity: Severity, onset: int | None, metric: str = "entropy") -> Finding:
+    return Finding(
+        id="any",
+        severity=severity,
+        link=Link.EXPLORATION,
+        claim="",
+        observed=1.0,
+        limit=0.0,
+        unit="",
+        onset_step=onset,
+        evidence={"metric": metric},
+    )
+
+
+def test_of_several_alarms_the_first_counts_and_harmless_or_undated_or_foreign_ones_do_not() -> None:
+    found = aggregates_of(
+        evidence_of(),
+        [
+            Broken(findings=(finding(Severity.HIGH, 50), finding(Severity.MEDIUM, 40))),
+            Broken(findings=(finding(Severity.LOW, 10), finding(Severity.CRITICAL, None))),
+            Broken(findings=(finding(Severity.CRITICAL, 5, metric="tool_use"),)),
+        ],
+    )
+    assert found.alarms == {"entropy": 40}

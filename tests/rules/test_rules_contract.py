@@ -1,0 +1,81 @@
+"""What every rule must do, whatever it looks for."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from builders import aggregates, run_of
+
+from ptt.diagnostics import rules
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Answer, NotJudged
+from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
+from ptt.diagnostics.rules.interface import Rule
+
+SHARED = {"__init__", "interface", "reading", "aggregates"}  # no rules, but what rules are made with
+FILES = sorted(path.stem for path in Path(str(rules.__file__)).parent.glob("*.py"))
+MODULES = {
+    name.replace("_", "-"): importlib.import_module(f"{rules.__name__}.{name}")
+    for name in FILES
+    if name not in SHARED
+}
+NOTHING = Evidence(run=run_of())
+
+
+def test_every_file_of_the_folder_is_a_rule_in_the_table_of_contents() -> None:
+    assert set(FILES) >= SHARED
+    assert sorted(MODULES) == sorted([*(rule.id for rule in RULES), tool_tail_growth.ID])
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_stands_in_the_file_of_its_name(rule: Rule) -> None:
+    assert MODULES[rule.id].RULE is rule
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_without_evidence_a_rule_says_so_and_what_to_record(rule: Rule) -> None:
+    verdict = rule.run(NOTHING)
+    assert isinstance(verdict, NotJudged)
+    assert (verdict.id, verdict.link) == (rule.id, rule.link)
+    assert verdict.reason
+    assert verdict.enable
+    assert verdict.missing
+
+
+def test_without_evidence_the_signature_cannot_be_judged_and_says_what_to_record() -> None:
+    judgement = tool_tail_growth.judge(NOTHING, aggregates("cannot_say"))
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert isinstance(judgement.verdict, NotJudged)
+    assert judgement.verdict.id == tool_tail_growth.ID
+    assert judgement.signature.reason
+    assert judgement.verdict.enable
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_a_rule_documents_what_why_and_what_to_do(module: ModuleType) -> None:
+    page = str(module.__doc__)
+    assert page.startswith("This run shows ")
+    assert page.splitlines()[0].endswith(".")
+    places = [page.index(f"\n{heading}: ") for heading in ("What", "Why it matters", "What to do", "Source")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_every_limit_is_a_finite_number_with_a_name_in_the_module(module: ModuleType) -> None:
+    limits = LIMITS[module.ID]
+    named = {
+        value for name, value in vars(module).items() if name.isupper() and isinstance(value, int | float)
+    }
+    assert limits
+    assert set(limits.values()) <= named
+    assert all(math.isfinite(limit) for limit in limits.values())
+
+
+def test_every_rule_has_its_limits_in_the_settings() -> None:
+    assert set(LIMITS) == set(MODULES)
+    assert {rule.id: rule.limits for rule in RULES} | {tool_tail_growth.ID: tool_tail_growth.LIMITS} == LIMITS

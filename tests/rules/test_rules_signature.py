@@ -1,0 +1,260 @@
+"""The signature: found where it is, and not where something merely looks like it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from builders import (
+    Scale,
+    Story,
+    aggregates,
+    evidence_of,
+    hump,
+    rising,
+    sequences_of,
+    steady,
+    stepped,
+)
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Answer, Broken, Healthy, NotJudged, Severity
+from ptt.diagnostics.rules.tool_tail_growth import ID, LIMITS, Judgement, judge
+
+GROWS = rising(0.05, 1.5)
+
+
+def until(end: float, share: float = 0.75) -> Scale:
+    return lambda done: share if done < end else 0.0
+
+
+STORIES: dict[str, Story] = {
+    "found": Story(post=GROWS),
+    "medium": Story(post=rising(0.05, 0.5)),
+    "high": Story(post=rising(0.05, 1.0)),
+    "immaterial": Story(post=rising(0.01, 0.1)),
+    "no growth": Story(),
+    "high but stable": Story(post=steady(1.0)),
+    "more tools, same tails": Story(post=steady(1.0), tool_share=lambda done: 0.2 + 0.8 * done),
+    "alike": Story(text=GROWS, post=GROWS),
+    "text only": Story(text=GROWS, post=steady(0.05)),
+    "hump": Story(post=hump(0.05, 1.0)),
+    "rise that came back": Story(
+        steps=90, post=lambda done: 0.05 if done < 0.4 else 1.5 if done < 0.82 else 0.06
+    ),
+    "falling": Story(post=rising(1.5, 0.05)),
+    "no tools": Story(post=GROWS, tool_share=steady(0.0)),
+    "no head": Story(post=GROWS, head=0),
+    "vanished": Story(post=GROWS, tool_share=until(0.4)),
+    "vanished in the end": Story(post=GROWS, tool_share=until(0.82)),
+    "too few tool tokens": Story(post=GROWS, tail=2, sequences=6, tool_share=steady(0.5)),
+    "thin blocks": Story(post=rising(0.05, 3.0), steps=240, sequences=8, tail=8, tool_share=steady(0.13)),
+    "few text tokens": Story(post=GROWS, head=1, steps=30, tool_share=steady(1.0)),
+    "short": Story(post=GROWS, steps=11),
+    "copies": Story(text=steady(0.0), post=steady(0.0)),
+    "holes": Story(post=GROWS, nan_share=0.3),
+    "few holes": Story(post=GROWS, nan_share=0.1),
+}
+
+
+@cache
+def evidence(story: str) -> Evidence:
+    return evidence_of(sequences_of(STORIES[story]))
+
+
+def judged(story: str, **limits: float) -> Judgement:
+    return judge(replace(evidence(story), limits={ID: limits}), aggregates())
+
+
+def test_growth_after_tools_alone_is_found_with_its_numbers() -> None:
+    judgement = judged("found")
+    signature = judgement.signature
+    assert signature.status is Answer.FOUND
+    assert dict(signature.conditions) == dict.fromkeys(("growth", "localised", "lasting", "material"), True)
+    assert signature.pair == "policy/ref"
+    assert signature.p_value is not None
+    assert signature.p_value <= 0.001
+    assert signature.false_alarm_rate == LIMITS["false_alarms"]
+    post, text = signature.growth["post_tool"], signature.growth["text_only"]
+    # thirtyfold over the run, so about 30 ** (2/3) = 9.7 from the first third to the last
+    assert post.p95 == pytest.approx(9.7, rel=0.2)
+    assert text.p95 == pytest.approx(1.0, abs=0.1)
+    assert post.interval_p99 is not None
+    assert post.interval_p99[0] <= post.p99 <= post.interval_p99[1]  # type: ignore[operator]
+    assert isinstance(judgement.verdict, Broken)
+    finding = judgement.verdict.findings[0]
+    assert (finding.id, finding.slice, finding.unit) == (ID, "post_tool", "nats")
+    assert finding.severity is Severity.CRITICAL
+    assert finding.observed is not None
+    assert finding.limit == LIMITS["critical_p95"]
+    assert finding.observed > finding.limit
+    assert finding.onset_step == signature.onset_step
+
+
+@pytest.mark.parametrize(
+    ("story", "severity", "name"),
+    [("medium", Severity.MEDIUM, "p99"), ("high", Severity.HIGH, "p95"), ("found", Severity.CRITICAL, "p95")],
+)
+def test_severity_is_that_of_the_late_tail(story: str, severity: Severity, name: str) -> None:
+    verdict = judged(story).verdict
+    assert isinstance(verdict, Broken)
+    assert verdict.findings[0].severity is severity
+    assert verdict.findings[0].evidence["percentile"] == name
+
+
+def test_the_onset_is_where_the_tail_passes_its_limit_for_good() -> None:
+    judgement = judge(evidence_of(sequences_of(Story(post=stepped(0.05, 1.5)))), aggregates())
+    assert judgement.signature.onset_step == 31
+    first, last = judgement.signature.onset_interval or (0, 0)
+    assert 29 <= first <= 31 <= last <= 33
+
+
+@pytest.mark.parametrize(
+    ("story", "condition"),
+    [
+        ("immaterial", "material"),
+        ("no growth", "growth"),
+        ("high but stable", "growth"),
+        ("more tools, same tails", "growth"),
+        ("text only", "growth"),
+        ("falling", "growth"),
+        ("hump", "growth"),
+        ("hump", "lasting"),
+        ("rise that came back", "lasting"),
+        ("alike", "localised"),
+    ],
+)
+def test_what_lacks_one_condition_is_not_the_signature(story: str, condition: str) -> None:
+    judgement = judged(story)
+    assert judgement.signature.status is Answer.NOT_FOUND
+    assert judgement.signature.conditions[condition] is False
+    assert judgement.signature.reason
+    assert judgement.signature.onset_step is None
+    assert judgement.signature.lead_steps is None
+
+
+@pytest.mark.parametrize(
+    ("story", "note"),
+    [("immaterial", "tail-growth-immaterial"), ("hump", "tail-hump"), ("rise that came back", "tail-hump")],
+)
+def test_what_is_worth_knowing_is_a_note_and_no_failure(story: str, note: str) -> None:
+    verdict = judged(story).verdict
+    assert isinstance(verdict, Healthy)
+    assert [(one.id, one.severity) for one in verdict.notes] == [(note, Severity.INFO)]
+
+
+@pytest.mark.parametrize("story", ["no growth", "high but stable", "more tools, same tails", "falling"])
+def test_where_nothing_grew_there_is_nothing_to_note(story: str) -> None:
+    verdict = judged(story).verdict
+    assert isinstance(verdict, Healthy)
+    assert verdict.notes == ()
+
+
+def test_growth_everywhere_is_a_finding_of_its_own() -> None:
+    verdict = judged("alike").verdict
+    assert isinstance(verdict, Broken)
+    assert [(one.id, one.severity) for one in verdict.findings] == [
+        ("tail-growth-everywhere", Severity.MEDIUM)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("story", "why"),
+    [
+        ("no tools", "no token follows"),
+        ("no head", "no token follows"),
+        ("vanished", "vanished"),
+        ("vanished in the end", "last sixth"),
+        ("too few tool tokens", "too few post-tool tokens"),
+        ("thin blocks", "blocks"),
+        ("few text tokens", "too few text-only tokens"),
+        ("short", "too few"),
+        ("copies", "copies"),
+        ("holes", "no finite log-ratio"),
+    ],
+)
+def test_where_the_tails_cannot_be_judged_it_says_why_and_never_healthy(story: str, why: str) -> None:
+    judgement = judged(story)
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert why in judgement.signature.reason
+    assert isinstance(judgement.verdict, NotJudged)
+    assert judgement.verdict.reason == judgement.signature.reason
+    assert judgement.verdict.enable
+
+
+def test_a_few_holes_do_not_hide_the_signature() -> None:
+    assert judged("few holes").signature.status is Answer.FOUND
+    tails = evidence("few holes").tails
+    assert tails is not None
+    assert tails.bad_tokens / (tails.tokens + tails.bad_tokens) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_run_in_which_every_log_ratio_is_missing_has_no_tails() -> None:
+    assert evidence_of(sequences_of(Story(steps=12, nan_share=1.0))).tails is None
+
+
+def test_limits_set_by_the_user_are_those_in_force() -> None:
+    assert judged("immaterial", material_p99=0.05).signature.status is Answer.FOUND
+    assert judged("found", material_p99=50.0).signature.conditions["material"] is False
+    assert judged("found", false_alarms=1e-9).signature.conditions["growth"] is False
+    verdict = judged("found", critical_p95=50.0).verdict
+    assert isinstance(verdict, Broken)
+    assert verdict.findings[0].severity is Severity.HIGH
+
+
+def test_a_tail_that_touches_the_limit_is_neither_material_nor_immaterial() -> None:
+    tails = evidence("medium").tails
+    assert tails is not None
+    judgement = judged("medium", material_p99=float(tails.post.percentiles["p99"].windows[2]))
+    assert judgement.signature.conditions["material"] is None
+    assert judgement.signature.status is Answer.CANNOT_SAY
+
+
+def test_the_lead_is_from_the_onset_to_the_first_alarm() -> None:
+    held = evidence("found")
+    onset = judge(held, aggregates()).signature.onset_step
+    assert onset is not None
+    alarmed = judge(held, aggregates(kl_ref=onset + 7, grad_norm=onset + 30)).signature
+    assert (alarmed.lead_steps, alarmed.lead_is_lower_bound) == (7, False)
+    early = judge(held, aggregates(kl_ref=onset - 3)).signature
+    assert (early.lead_steps, early.lead_is_lower_bound) == (-3, False)
+
+
+def test_without_an_alarm_the_lead_is_a_lower_bound_and_without_aggregates_there_is_none() -> None:
+    held = evidence("found")
+    quiet = judge(held, aggregates("quiet")).signature
+    assert quiet.onset_step is not None
+    assert (quiet.lead_steps, quiet.lead_is_lower_bound) == (60 - quiet.onset_step, True)
+    blind = judge(held, aggregates("cannot_say")).signature
+    assert (blind.lead_steps, blind.lead_is_lower_bound) == (None, False)
+
+
+def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
+    for story in STORIES:
+        judgement = judged(story)
+        numbers = [judgement.signature.p_value]
+        for growth in judgement.signature.growth.values():
+            numbers += [growth.p95, growth.p99, *(growth.interval_p95 or ()), *(growth.interval_p99 or ())]
+        if isinstance(judgement.verdict, Broken):
+            finding = judgement.verdict.findings[0]
+            numbers += [finding.observed, finding.limit]
+            numbers += [value for value in finding.evidence.values() if isinstance(value, float)]
+        assert all(number is None or math.isfinite(number) for number in numbers), story
+
+
+def test_runs_in_which_nothing_happens_do_not_show_the_signature() -> None:
+    for seed in range(12):
+        made = sequences_of(
+            Story(steps=24, sequences=10, text=steady(0.4), post=steady(0.8), seed=100 + seed)
+        )
+        judgement = judge(evidence_of(made), aggregates())
+        assert judgement.signature.status is Answer.NOT_FOUND, seed
+
+
+def test_two_judgements_of_one_run_are_equal() -> None:
+    first, second = (
+        judge(evidence_of(sequences_of(Story(post=GROWS, steps=24))), aggregates()) for _ in range(2)
+    )
+    assert first == second

@@ -1,0 +1,162 @@
+"""Growth of tails: a known factor is recovered, noise is not growth, and the floor holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Story, growing, rising, sequences_of, steady, stepped, tails_of
+
+from ptt.diagnostics.evidence import Tails
+from ptt.diagnostics.statistics.growth import FLOOR, Percentile, interval
+from ptt.diagnostics.statistics.windows import Span
+
+
+def made(**changes: Any) -> Tails:
+    return tails_of(sequences_of(Story(**changes)))
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0, 8.0])
+def test_a_known_growth_factor_lies_in_its_interval(factor: float) -> None:
+    """Late over early is known: the scale of all tokens changes at half of the run."""
+    inside = 0
+    for seed in range(6):
+        tails = made(post=stepped(0.2, 0.2 * factor), seed=seed)
+        for name in ("p95", "p99"):
+            post = tails.post.percentiles[name]
+            low, high = post.growth_interval()
+            inside += int(low <= factor <= high)
+            assert post.growth() == pytest.approx(factor, rel=0.25)
+            assert low <= post.growth() <= high
+            assert high / low < 2
+    assert inside >= 10  # of 12, at 95 % each
+
+
+def test_growth_of_one_slice_is_not_growth_of_the_other() -> None:
+    tails = made(post=stepped(0.1, 0.5))
+    assert tails.post.percentiles["p95"].growth_interval()[0] > 3
+    low, high = tails.text.percentiles["p95"].growth_interval()
+    assert low < 1 < high
+    assert tails.post.percentiles["p95"].trend_p < 0.005 < tails.text.percentiles["p95"].trend_p
+
+
+def test_without_growth_intervals_hold_one_and_trends_are_seldom_significant() -> None:
+    held = significant = 0
+    for seed in range(20):
+        post = made(steps=30, post=steady(0.5), seed=seed).post.percentiles["p99"]
+        low, high = post.growth_interval()
+        held += int(low <= 1 <= high)
+        significant += int(post.trend_p < 0.05)
+    assert held >= 17
+    assert significant <= 4
+
+
+def test_noise_that_all_sequences_of_a_step_share_widens_the_interval() -> None:
+    calm = made(post=steady(0.5)).post.percentiles["p95"].growth_interval()
+    noisy = made(post=steady(0.5), post_noise=0.5).post.percentiles["p95"].growth_interval()
+    assert math.log(noisy[1] / noisy[0]) > 2 * math.log(calm[1] / calm[0])
+
+
+def test_windows_and_blocks_are_the_percentiles_of_their_tokens() -> None:
+    frame = growing(steps=30)
+    tails = tails_of(frame)
+    assert len(tails.windows) == 3
+    assert len(tails.blocks) == 15
+    tokens: dict[int, list[float]] = {}
+    for row in frame.iter_rows(named=True):
+        r = np.abs(np.array(row["policy_logp"]) - np.array(row["ref_logp"]))[48:]
+        tokens.setdefault(row["step"], []).extend(r.tolist())
+    for name, q in (("p95", 95), ("p99", 99)):
+        percentile = tails.post.percentiles[name]
+        for values, spans in ((percentile.windows, tails.windows), (percentile.blocks, tails.blocks)):
+            for value, span in zip(values, spans, strict=True):
+                held = np.concatenate([tokens[step] for step in range(span.first, span.last + 1)])
+                assert value == pytest.approx(np.percentile(held, q), rel=0.004)
+        last = np.concatenate([tokens[step] for step in range(26, 31)])
+        assert percentile.last_sixth == pytest.approx(np.percentile(last, q), rel=0.004)
+    assert tails.post.window_tokens.tolist() == [12 * 40 * 10] * 3
+    assert tails.post.units.tolist() == [24] * 15
+    assert tails.tokens == sum(map(sum, frame["model_mask"].to_list()))
+    assert tails.tool_free_tokens == 30 * 4 * 40
+
+
+def test_redrawn_blocks_lie_about_the_value_they_stand_for() -> None:
+    percentile = made(post=steady(0.5), sequences=40).post.percentiles["p95"]
+    assert np.median(percentile.drawn, axis=1) == pytest.approx(percentile.blocks, rel=0.1)
+    assert np.median(percentile.windows_drawn, axis=1) == pytest.approx(percentile.windows, rel=0.05)
+
+
+def test_growth_from_nothing_is_finite_and_a_lower_bound() -> None:
+    tails = made(post=stepped(0.0, 0.5))
+    percentile = tails.post.percentiles["p95"]
+    assert percentile.windows[0] == pytest.approx(0.0, abs=1e-6)
+    assert percentile.growth() == pytest.approx(percentile.windows[2] / FLOOR)
+    assert math.isfinite(percentile.growth_interval()[1])
+
+
+def test_changes_below_the_floor_are_no_growth_and_no_trend() -> None:
+    tails = made(post=rising(1e-6, 1e-4))
+    percentile = tails.post.percentiles["p99"]
+    assert percentile.growth() == 1.0
+    assert percentile.growth_interval() == (1.0, 1.0)
+    assert percentile.trend_p == 1.0
+
+
+def test_a_slice_without_tokens_has_no_numbers_rather_than_good_ones() -> None:
+    tails = made(tool_share=steady(0.0))
+    percentile = tails.post.percentiles["p99"]
+    assert not tails.post.window_tokens.any()
+    assert np.isnan(percentile.blocks).all()
+    assert math.isnan(percentile.growth())
+    assert math.isnan(percentile.trend_p)
+    assert all(math.isnan(bound) for bound in percentile.growth_interval())
+    assert percentile.onset(0.1, tails.blocks) is None
+
+
+def test_a_block_with_too_few_tokens_has_no_percentile() -> None:
+    tails = made(tool_share=lambda done: 0.75 if done < 0.5 else 0.0)
+    blocks = tails.post.percentiles["p95"].blocks
+    assert np.array_equal(np.isfinite(blocks), tails.post.tokens >= 50)
+    assert 0 < np.isfinite(blocks).sum() < len(blocks)
+
+
+def test_the_onset_is_the_first_step_of_the_first_block_that_stays_above() -> None:
+    tails = made(post=stepped(0.1, 1.0))
+    found = tails.post.percentiles["p95"].onset(0.8, tails.blocks)
+    assert found is not None
+    step, (first, last) = found
+    assert step == 31  # the second half of 60 steps
+    assert first <= step <= last
+    assert last - first <= 4
+    assert tails.post.percentiles["p95"].onset(50.0, tails.blocks) is None
+
+
+def test_an_onset_jumps_over_a_single_early_excess() -> None:
+    blocks = np.array([0.1, 5.0, 0.1, 0.1, np.nan, 2.0, 2.0, 2.0])
+    percentile = Percentile(
+        blocks=blocks,
+        drawn=np.repeat(blocks[:, None], 10, axis=1),
+        windows=np.zeros(3),
+        windows_drawn=np.zeros((3, 10)),
+        last_sixth=2.0,
+        trend_p=0.5,
+    )
+    spans = tuple(Span(10 * place, 10 * place + 9) for place in range(8))
+    assert percentile.onset(1.0, spans) == (50, (50, 50))
+
+
+def test_an_interval_leaves_out_draws_without_a_value() -> None:
+    draws = np.concatenate([np.arange(101.0), [math.nan, math.inf]])
+    assert interval(draws) == (2.5, 97.5)
+    assert all(math.isnan(bound) for bound in interval(np.array([math.nan])))
+
+
+def test_two_readings_of_one_run_give_the_same_bits() -> None:
+    first, second = tails_of(growing(steps=24)), tails_of(growing(steps=24))
+    for name in ("p95", "p99"):
+        one, two = first.post.percentiles[name], second.post.percentiles[name]
+        for attribute in ("blocks", "drawn", "windows", "windows_drawn"):
+            assert np.array_equal(getattr(one, attribute), getattr(two, attribute), equal_nan=True)
+        assert (one.last_sixth, one.trend_p) == (two.last_sixth, two.trend_p)

@@ -1,0 +1,164 @@
+"""Trends: the rank test, the three answers on movement, rolling means, the first lasting excess."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from builders import Array, repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ptt.diagnostics.statistics.trend import first_lasting, movement, rolling_mean, trend_p_value
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0, 2.0, 1.0, 3.0, 4.0, 2.5],
+        [5.0, 1.0, 4.0, 0.0, 2.0],
+        [1.0, 1.0, 1.0, 2.0, 2.0, 0.0],  # ties
+        [3.0, 3.0, 3.0, 3.0, 3.0],
+    ],
+)
+def test_the_p_value_is_that_of_all_orders_of_the_ranks(values: list[float]) -> None:
+    ranks = stats.rankdata(values)
+    place = np.arange(len(values))
+    every = [float(np.dot(order, place)) for order in permutations(ranks)]
+    wanted = np.mean([one >= float(ranks @ place) - 1e-9 for one in every])
+    assert trend_p_value(np.array(values), seed=1) == pytest.approx(float(wanted), abs=0.02)
+
+
+@pytest.mark.parametrize("slope", [-0.05, 0.0, 0.03, 0.08])
+def test_the_p_value_is_that_of_a_permuted_spearman_correlation(slope: float) -> None:
+    values = slope * np.arange(20) + np.random.default_rng(2).normal(size=20)
+    rho = stats.spearmanr(np.arange(20), values).statistic
+    wanted = stats.permutation_test(
+        (values,),
+        lambda one: stats.spearmanr(np.arange(20), one).statistic,
+        permutation_type="pairings",
+        alternative="greater",
+        n_resamples=1000,
+        rng=3,
+    )
+    assert wanted.statistic == pytest.approx(rho)
+    error = 4 * math.sqrt(max(wanted.pvalue * (1 - wanted.pvalue), 0.001) / 1000)
+    assert trend_p_value(values, seed=4) == pytest.approx(wanted.pvalue, abs=error)
+
+
+def test_a_rising_series_has_a_small_p_a_falling_one_a_large_one_and_a_flat_one_is_no_trend() -> None:
+    rising = np.arange(12.0)
+    assert trend_p_value(rising, seed=1) == 1 / 10_000
+    assert trend_p_value(-rising, seed=1) == 1.0
+    assert (
+        trend_p_value(np.full(12, 0.001), seed=1) == 1.0
+    )  # what lies below the floor of ratios is all alike
+
+
+def test_a_wild_last_value_counts_no_more_than_any_larger_one() -> None:
+    values = np.random.default_rng(7).normal(size=15)
+    tame, wild = values.copy(), values.copy()
+    tame[-1], wild[-1] = values.max() + 1, 1e12
+    assert trend_p_value(tame, seed=1) == trend_p_value(wild, seed=1)
+
+
+def test_under_the_null_p_values_are_uniform() -> None:
+    generator = np.random.default_rng(8)
+    p = np.array(
+        [trend_p_value(generator.normal(size=20), seed=seed, permutations=499) for seed in range(400)]
+    )
+    assert stats.kstest(p, "uniform").pvalue > 0.01
+    assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
+
+
+def test_values_that_are_not_finite_are_left_out_and_fewer_than_four_give_no_p_value() -> None:
+    values = np.array([1.0, math.nan, 2.0, 3.0, math.inf, 4.0, 5.0])
+    assert trend_p_value(values, seed=1) == trend_p_value(np.arange(1.0, 6.0), seed=1)
+    assert math.isnan(trend_p_value(np.array([1.0, 2.0, 3.0, math.nan]), seed=1))
+
+
+def moved(values: Array) -> str:
+    return movement(np.arange(len(values), dtype=float), values)
+
+
+def noise(seed: int, count: int = 240) -> Array:
+    return np.random.default_rng(seed).normal(size=count)
+
+
+def test_noise_about_a_level_is_flat_nearly_always() -> None:
+    found = [moved(5.0 + noise(seed)) for seed in range(100)]
+    assert found.count("flat") >= 97
+
+
+def test_a_clear_rise_rose_and_a_clear_fall_fell() -> None:
+    ramp = np.linspace(0, 8, 240)
+    for seed in range(20):
+        assert moved(ramp + noise(seed)) == "rose"
+        assert moved(-ramp + noise(seed)) == "fell"
+
+
+def test_a_step_up_rose() -> None:
+    assert moved(np.repeat([0.0, 10.0], 120) + noise(1)) == "rose"
+
+
+def test_a_jump_in_the_last_block_alone_cannot_be_told_from_a_trend() -> None:
+    assert moved(np.repeat([0.0] * 11 + [1.0], 10)) == "cannot_say"
+
+
+def test_too_few_values_cannot_say_and_nan_does_not_count() -> None:
+    assert moved(noise(3, 23)) == "cannot_say"
+    holed = np.concatenate([noise(3, 23), np.full(100, math.nan)])
+    assert moved(holed) == "cannot_say"
+    assert moved(np.full(60, math.nan)) == "cannot_say"
+
+
+@pytest.mark.parametrize("count", [24, 25, 30, 41, 100])
+@pytest.mark.parametrize("level", [0.0, 0.1, -1e-7, 1e9 / 3])
+def test_a_constant_is_flat_whatever_its_last_bit(level: float, count: int) -> None:
+    assert moved(np.full(count, level)) == "flat"
+
+
+def test_a_movement_does_not_depend_on_the_unit() -> None:
+    values = np.linspace(0, 3, 100) + noise(4, 100)
+    assert {moved(scale * values + 7 * scale) for scale in (1e-6, 1.0, 1e6)} == {moved(values)}
+
+
+floats = st.one_of(st.just(math.nan), st.just(math.inf), st.floats(-1e3, 1e3))
+
+
+@repeatable
+@given(st.lists(floats, max_size=30), st.integers(1, 12), st.one_of(st.none(), st.integers(1, 12)))
+def test_a_rolling_mean_is_that_of_the_finite_ones_of_the_last_few(
+    values: list[float], width: int, minimum: int | None
+) -> None:
+    found = rolling_mean(np.array(values), width, minimum=minimum)
+    assert len(found) == len(values)
+    for place in range(len(values)):
+        held = [value for value in values[max(0, place - width + 1) : place + 1] if math.isfinite(value)]
+        if place + 1 < (width if minimum is None else minimum) or not held:
+            assert math.isnan(found[place])
+        else:
+            assert found[place] == pytest.approx(sum(held) / len(held), rel=1e-9, abs=1e-9)
+
+
+def test_one_huge_value_leaves_no_trace_once_it_is_out_of_the_window() -> None:
+    values = np.array([1e20, *[0.5] * 30])
+    assert rolling_mean(values, 10)[-1] == 0.5
+    assert values[0] == 1e20
+
+
+@repeatable
+@given(st.lists(st.booleans(), max_size=20), st.sampled_from([0.5, 0.8, 1.0]))
+def test_the_first_lasting_place_is_that_of_a_plain_search(exceeds: list[bool], share: float) -> None:
+    wanted = next(
+        (
+            place
+            for place in range(len(exceeds))
+            if exceeds[place] and sum(exceeds[place:]) / len(exceeds[place:]) >= share
+        ),
+        None,
+    )
+    assert first_lasting(np.array(exceeds, np.bool_), share=share) == wanted
