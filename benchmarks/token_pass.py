@@ -1,7 +1,7 @@
-"""The token pass, and the whole diagnosis, beside a bare Polars scan-and-sum of the same columns: `make bench`.
+"""The token pass and the whole diagnosis beside a bare Polars scan-and-sum of the same columns: `make bench`.
 
-Each measurement is a process of its own, in turn, so that neither warms the other's memory; printed are the least and
-the median of the runs, the ratio of the medians, and the peak memory of a process.
+Each measurement is a process of its own, in turn, so that neither warms the other's memory; printed are the
+least and the median of the runs, the ratio of the medians, and the peak memory of a process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def child(name: str, folder: Path) -> None:
 
 def main() -> None:
     """Measure in turn and print a table."""
-    folder = make()
+    make()
     found: dict[str, list[dict[str, float]]] = {name: [] for name in WORK}
     for _ in range(ROUNDS):
         for name in WORK:

@@ -1,4 +1,4 @@
-"""Make the pages that come from code: rules, formats, settings and tables; `--check` only tells whether they are current."""
+"""Make the pages that come from code; `--check` tells whether they are current."""
 
 from __future__ import annotations
 
@@ -22,21 +22,40 @@ def rules() -> str:
     parts = ["# Rules\n\nEach limit can be set in `ptt.toml` under `[limits.<rule>]`.\n"]
     for name, module, link in modules:
         limits = "\n".join(f"| `{key}` | {value:.4g} |" for key, value in LIMITS[name].items())
-        parts.append(
-            f"## {name}\n\nLink: {link}.\n\n{inspect.getdoc(module)}\n\n| limit | default |\n|---|---|\n{limits}\n"
-        )
+        table = f"| limit | default |\n|---|---|\n{limits}\n"
+        parts.append(f"## {name}\n\nLink: {link}.\n\n{inspect.getdoc(module)}\n\n{table}")
     return "\n".join(parts)
+
+
+FORMATS = """# Formats
+
+The first parser that recognises a file, by its name and first bytes, reads it. What is torn or damaged costs
+its own part and is counted under Sources.
+
+| parser | files and what they yield |
+|---|---|
+"""
 
 
 def formats() -> str:
     """One line a parser."""
-    lines = [f"| `{parser.name}` | {parser.describes} |" for parser in PARSERS]
-    return (
-        "# Formats\n\nThe first parser that recognises a file, by its name and first bytes, reads it. What is torn or damaged\n"
-        "costs its own part and is counted under Sources in the report.\n\n| parser | files and what they yield |\n|---|---|\n"
-        + "\n".join(lines)
-        + "\n"
-    )
+    return FORMATS + "".join(f"| `{parser.name}` | {parser.describes} |\n" for parser in PARSERS)
+
+
+SETTINGS = """# Settings
+
+`ptt.toml` in the folder you call from, or `--settings FILE`. An unknown key is an error. The
+defaults are:
+
+```toml
+[diagnose]
+fail_on = "never"  # or critical, high, medium, low, info
+
+[slices]
+min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
+{limits}
+```
+"""
 
 
 def settings() -> str:
@@ -45,12 +64,7 @@ def settings() -> str:
         f"\n[limits.{rule}]\n" + "\n".join(f"{key} = {value:.4g}" for key, value in values.items())
         for rule, values in LIMITS.items()
     )
-    return (
-        "# Settings\n\n`ptt.toml` in the folder you call from, or `--settings FILE`. An unknown key is an error. These are the\n"
-        f'defaults:\n\n```toml\n[diagnose]\nfail_on = "never"  # or critical, high, medium, low, info\n\n[slices]\n'
-        f"min_observation = {Settings().min_observation}  # tokens; a shorter gap between model tokens is a template, not tool output\n"
-        f"{limits}\n```\n"
-    )
+    return SETTINGS.format(shortest=Settings().min_observation, limits=limits)
 
 
 def tables() -> str:

@@ -77,7 +77,7 @@ def diagnose(
 
 
 def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None) -> Path:
-    """Parse the run into a Parquet store below `out` that can be read without the run, and say where it is."""
+    """Parse the run into a Parquet store below `out` that stands without the run, and say where it is."""
     place = _place(Path(run), Path(out))
     pipeline.ingest(place, copy=True, progress=progress)
     return place.store

@@ -23,7 +23,8 @@ ALLOWED = {
     "judging": {"model"},
     "gate": {"model"},
     "pipeline": {
-        "ptt", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers", "rules", "store",
+        "ptt", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers", "rules",
+        "store",
     },
     "reports": {"ptt", "model"},
 }  # fmt: skip

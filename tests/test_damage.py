@@ -122,16 +122,16 @@ def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> Non
 def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ptt.diagnostics import pipeline
     from ptt.diagnostics.gate import Outcome, decide
     from ptt.diagnostics.model import Link
+    from ptt.diagnostics.rules import RULES
     from ptt.diagnostics.rules.interface import Rule
 
     def burst(*_: object) -> None:
         raise ZeroDivisionError("no such luck")
 
     bad = Rule(id="bursting", link=Link.NUMERICS, check=burst)  # type: ignore[arg-type]
-    monkeypatch.setattr(pipeline, "RULES", (*pipeline.RULES, bad))
+    monkeypatch.setattr("ptt.diagnostics.pipeline.RULES", (*RULES, bad))
     found = ptt.diagnose(SAMPLE)
     assert [crash.id for crash in found.crashes] == ["bursting"]
     assert "no such luck" in found.crashes[0].error

@@ -1,4 +1,4 @@
-"""Every printed statistic of every sample run against an independent computation: plain numpy on exploded tokens."""
+"""Every statistic of every sample run against an independent computation: numpy on plain lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel built from the sdist holds every module, template and table, and nothing else."""
+"""What a user installs: the wheel built from the sdist holds every module and template, nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_the_wheel_alone_judges_a_sample(wheel: Path, tmp_path: Path) -> None:
     """Unpacked in front of this environment's path: nothing of the checkout is imported."""
     place = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(place)
-    code = f"import sys; sys.path.insert(0, {str(place)!r}); import ptt.cli.app as a; print(a.__file__); a.main()"
+    path = f"import sys; sys.path.insert(0, {str(place)!r})"
+    code = f"{path}; import ptt.cli.app as app; print(app.__file__); app.main()"
     done = subprocess.run(
         [
             sys.executable,

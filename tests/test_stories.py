@@ -1,4 +1,4 @@
-"""The sample runs, from files to verdict: each must read as its expected.json says, twice alike, and stay untouched."""
+"""The sample runs, from files to verdict: as expected.json says, twice alike, and left untouched."""
 
 from __future__ import annotations
 
