@@ -65,14 +65,18 @@ def test_percentiles_and_sums_of_every_step_agree_with_numpy(story: str) -> None
 
 
 def test_the_logged_kl_is_the_k3_of_the_recorded_tokens() -> None:
-    """TRL logs mean k3 over all model tokens: the recorded tokens must give the same number."""
+    """TRL logs the mean k3 over all model tokens: the recorded tokens must give the same number.
+
+    At the first of a generation's two optimiser steps only (the odd ones); at the second TRL weights k3
+    by the ratio.
+    """
     found = diagnosis("tool_tail_growth")
     stats = found.tables["step_stats"]
     mean = stats.group_by("step").agg(((pl.col("k3") * pl.col("n")).sum() / pl.col("n").sum()).alias("k3"))
     logged = found.tables["aggregates"].filter(pl.col("name") == "kl/ref").select("step", "value")
-    both = mean.join(logged, on="step").filter(pl.col("step") <= 60)
-    assert both.height > 10
-    assert np.abs((both["k3"] - both["value"]).to_numpy()).max() < 1e-3
+    both = mean.join(logged, on="step").filter(pl.col("step") % 2 == 1)
+    assert both.height > 80
+    assert both["k3"].to_numpy() == pytest.approx(both["value"].to_numpy(), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -96,6 +96,13 @@ def test_tokens_that_share_no_bin_give_exactly_what_numpy_gives() -> None:
         assert found[name] == pytest.approx(np.percentile(r, 100 * q), rel=1e-13)
 
 
+def test_many_tokens_in_a_bin_are_taken_as_spread_over_it() -> None:
+    r = np.random.default_rng(4).uniform(0.5, 1.0, size=200_000)
+    found = percentiles_of(r)
+    for name, q in QUANTILES.items():
+        assert found[name] == pytest.approx(np.percentile(r, 100 * q), rel=2e-5)  # bins are 0.2 % wide here
+
+
 def test_ties_stay_within_their_bin() -> None:
     found = percentiles_of([0.3] * 1000)
     assert all(found[name] == pytest.approx(0.3, rel=WITHIN) for name in QUANTILES)

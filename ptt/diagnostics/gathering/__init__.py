@@ -16,7 +16,7 @@ from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.rules import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import read_table
+from ptt.diagnostics.store.scan import read_table, read_trajectories
 
 __all__ = ["Gathered", "gather"]
 
@@ -39,7 +39,12 @@ def gather(
     metrics = read_table(folder, "metrics")
     series = read_series(metrics) if "priority" in metrics.columns else {}
     limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
-    tables = {"aggregates": aggregate_table(series, limits)}
+    tables = {
+        "aggregates": aggregate_table(series, limits),
+        "metrics": metrics,
+        "trajectories": read_trajectories(folder),
+        "tool_calls": read_table(folder, "tool_calls"),
+    }
     found = None
     if tokens is not None:
         found = gather_tails(tokens, post_name=_post_name(folder, series, tokens))

@@ -53,6 +53,24 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
     return pl.concat(pl.read_parquet(part) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
 
 
+def read_trajectories(folder: Path) -> pl.DataFrame:
+    """Read the trajectories with their split resolved.
+
+    TRL's completions files do not say whether a row was trained on: an evaluation overwrites the training file of its
+    step, and the next file repeats its samples. Rows of a step with evaluation metrics, and of the next logged one,
+    stay `unknown`; the others are `train`.
+    """
+    metrics = read_table(folder, "metrics").select("step", "split").drop_nulls().unique().sort("step")
+    logged = metrics.filter(pl.col("split") == "train")["step"].to_numpy()
+    doubtful: set[int] = set()
+    for step in metrics.filter(pl.col("split") == "eval")["step"].to_list():
+        later = logged[logged > step]
+        doubtful |= {step, int(later[0])} if len(later) else {step}
+    unsure = pl.col("step").is_in(sorted(doubtful)) | pl.lit(value=not len(logged))
+    resolved = pl.when((pl.col("split") == "unknown") & ~unsure).then(pl.lit("train")).otherwise(pl.col("split"))
+    return read_table(folder, "trajectories").with_columns(resolved.alias("split"))
+
+
 def scan_sequences(
     folder: Path, manifest: Manifest, root: Path, *, without: Iterable[str] = ()
 ) -> SequenceScan | None:
