@@ -48,9 +48,14 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
         table = _histograms(rows)
         units[block] = len(table)
         recorded[block] = table.sum(axis=0)
-        times = generator.multinomial(len(table), np.full(len(table), 1 / len(table)), size=draws)
-        drawn[block] = times @ table
+        drawn[block] = _times_drawn(len(table), draws, generator) @ table
     return Resampled(recorded, drawn, units)
+
+
+def _times_drawn(units: int, draws: int, generator: np.random.Generator) -> FloatArray:
+    """Give (draws, units): how often each unit is drawn when as many are drawn as there are."""
+    chosen = generator.integers(0, units, size=(draws, units)) + units * np.arange(draws)[:, None]
+    return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units).astype(np.float64)
 
 
 def _histograms(rows: pl.DataFrame) -> FloatArray:

@@ -29,5 +29,5 @@ def write_tokens(folder: Path, key: dict[str, object], tables: TokenTables) -> N
     place.mkdir(exist_ok=True)
     (place / "key.json").unlink(missing_ok=True)
     for name in FRAMES:
-        getattr(tables, name).write_parquet(place / f"{name}.parquet")
+        getattr(tables, name).write_parquet(place / f"{name}.parquet", compression="lz4")
     (place / "key.json").write_text(json.dumps(key, sort_keys=True), encoding="ascii")
