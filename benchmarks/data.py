@@ -39,7 +39,7 @@ def _step(generator: np.random.Generator, step: int) -> pa.Table:
             mask[start:end] = False
             scale[end : offsets[row + 1]] = 0.05 + 0.4 * step / STEPS
     policy = -generator.exponential(0.5, total).astype(np.float32)
-    ref = policy + (generator.standard_t(4, total) * scale).astype(np.float32)
+    ref = np.minimum(policy + (generator.standard_t(4, total) * scale).astype(np.float32), 0.0)
 
     def listed(values: np.ndarray, kind: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, kind))

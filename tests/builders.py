@@ -96,8 +96,8 @@ def sequences_of(story: Story) -> pl.DataFrame:
             scale *= np.exp(story.likeness * generator.normal() + story.step_noise * shared[0])
             scale[story.head :] *= np.exp(story.post_noise * shared[1])
             r = scale * generator.normal(size=len(scale))
-            ref = -generator.exponential(size=len(scale))
-            policy = ref + r
+            likelier = -generator.exponential(size=len(scale))  # of the two: neither may pass 0
+            policy, ref = likelier + np.minimum(r, 0), likelier - np.maximum(r, 0)
             policy[generator.random(len(scale)) < story.nan_share] = np.nan
             rows.append(
                 {
@@ -116,19 +116,29 @@ def growing(**changes: Any) -> pl.DataFrame:
     return sequences_of(Story(**({"post": rising(0.05, 1.5)} | changes)))
 
 
+def logps_of(r: Sequence[float] | Array) -> tuple[list[float], list[float]]:
+    """Give policy and reference logprobs that differ by exactly r and look like logprobs.
+
+    No value lies above 0, none stands for a missing one, and no side is constant.
+    """
+    wanted = np.asarray(r, dtype=np.float64)
+    top = np.where(np.arange(len(wanted)) % 2 == 0, -1e-300, -2e-300)  # too small to change a difference
+    top = np.where(np.abs(wanted) == 1.0, -0.5, top)  # -1 exactly is what some writers pad with
+    low = top - np.abs(wanted)
+    return np.where(wanted > 0, top, low).tolist(), np.where(wanted > 0, low, top).tolist()
+
+
 def frame_of(rows: Sequence[Mapping[str, Any]], *, logps: Sequence[str] = ()) -> pl.DataFrame:
-    """Lay hand-written rows out as sequences; `seq` counts, `step` is 1 and `ref_logp` 0 where not given."""
+    """Lay hand-written rows out as sequences; `seq` counts, `step` is 1; `r` stands for both logprobs."""
     names = [*dict.fromkeys(["policy_logp", "ref_logp", *logps])]
-    filled = [
-        {
-            "seq": number,
-            "step": 1,
-            "model_mask": [True] * len(row.get("policy_logp") or []),
-            "ref_logp": [0.0] * len(row.get("policy_logp") or []),
-        }
-        | dict(row)
-        for number, row in enumerate(rows)
-    ]
+    filled = []
+    for number, given in enumerate(rows):
+        row = dict(given)
+        if "r" in row:
+            row["policy_logp"], row["ref_logp"] = logps_of(row.pop("r"))
+        count = len(row.get("policy_logp") or [])
+        usual = {"seq": number, "step": 1, "model_mask": [True] * count, "ref_logp": [-0.75] * count}
+        filled.append(usual | row)
     extra = {"tool_count": pl.Int64} if any("tool_count" in row for row in rows) else {}
     schema: dict[str, Any] = {
         "seq": pl.UInt32,
@@ -142,7 +152,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], *, logps: Sequence[str] = ()) ->
 
 def frame_of_r(r: Sequence[float] | Array, *, step: int = 1) -> pl.DataFrame:
     """Give one sequence of model tokens with these log-ratios."""
-    return frame_of([{"policy_logp": list(map(float, r)), "step": step}])
+    return frame_of([{"r": r, "step": step}])
 
 
 def tables_of(

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.growth import SliceTails
+from ptt.diagnostics.statistics.sampled import PairSample
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.statistics.windows import Span
 
@@ -53,15 +54,17 @@ class Series:
     def excess(self, limit: float) -> int | None:
         """Give the first step at which the rolling mean lies above `limit` and half of its values do, lastingly.
 
-        The second condition keeps one wild step from lifting the mean; "lastingly" means for half a window more.
+        The second condition keeps one wild step from lifting the mean; "lastingly" means that half of the values of
+        the half window to come do so as well.
         """
         steps, values = self.finite()
+        above = (values > limit).astype(np.float64)
         mean = rolling_mean(values, self.width, minimum=WARM)
-        share = rolling_mean((values > limit).astype(np.float64), self.width, minimum=WARM)
+        share = rolling_mean(above, self.width, minimum=WARM)
+        ahead = rolling_mean(above[::-1], max(2, self.width // 2), minimum=1)[::-1]
+        to_come = np.append(ahead[1:], 1.0)
         with np.errstate(invalid="ignore"):
-            over = (mean > limit) & (share >= 0.5)
-        stays = rolling_mean(over[::-1].astype(np.float64), max(2, self.width // 2))[::-1]
-        places = np.flatnonzero(over & (stays >= 0.8))
+            places = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
         return int(steps[places[0]]) if len(places) else None
 
     def finite(self) -> tuple[IntArray, FloatArray]:
@@ -97,6 +100,55 @@ class ToolUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnomalyCount:
+    """Values of one logprob column that are no logprobs, of one kind (see statistics.anomalies)."""
+
+    column: str
+    kind: str
+    tokens: int
+    sequences: int
+    first_step: int
+    last_step: int
+    files: int
+    example: str  # one of the files
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Of one logprob column's sampled values: share with four decimals at most, commonest value, its share."""
+
+    rounded_share: float
+    common_value: float
+    common_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What is there twice, or not at all."""
+
+    repeated: int  # sequences whose (step, sample_id) was there before
+    step_gaps: tuple[tuple[int, int], ...]  # (last step before, first step after)
+    ranks: int  # known ranks, 0 where none are recorded
+    missing_ranks: tuple[int, ...]
+    steps_missing_ranks: int
+    first_step_missing_rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validity:
+    """What there is to say about the recorded logprobs themselves."""
+
+    anomalies: tuple[AnomalyCount, ...]
+    pairs: Mapping[str, tuple[PairSample | None, PairSample | None]]  # over the run, and early in it
+    columns: Mapping[str, ColumnFacts]
+    sequences: int
+    model_tokens: int
+    observed_share: float  # of sequences with at least one observation
+    leaked_tokens: int  # with gradient though not sampled by the policy
+    coverage: Coverage
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that a rule may look at. What is None or absent was not recorded."""
 
@@ -106,4 +158,5 @@ class Evidence:
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""
     tool_use: ToolUse | None = None
+    validity: Validity | None = None
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

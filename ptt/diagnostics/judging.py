@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
+    "unmasked-tools": frozenset({"placeholder-logprobs", "truncated-support", "retokenised-turns"}),
+    "scaled-logprobs": frozenset({"truncated-support"}),
     "tool-tail-growth": frozenset({"kl-over-target", "clip-fraction-high", "gradient-spikes"}),
     "kl-over-target": frozenset(
         {
@@ -44,6 +46,7 @@ EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
 """Which failure explains which, where it came first: the later one is then told under it."""
 
 MAX_NEXT: Final = 4
+UNKNOWN: Final = 1 << 60  # later than any step
 
 
 def verdict_of(
@@ -73,6 +76,17 @@ def verdict_of(
     )
 
 
+def contaminated(verdicts: Sequence[RuleVerdict], pair: str | None) -> str | None:
+    """Say why the tails of `pair` must not be judged, or None; findings name what they contaminate as evidence."""
+    for verdict in verdicts:
+        for finding in verdict.findings if isinstance(verdict, Broken) else ():
+            what = finding.evidence.get("contaminates")
+            sides = {f"{side}_logp" for side in (pair or "").split("/")}
+            if what == "all" or (what is not None and (what == pair or what in sides)):
+                return finding.claim
+    return None
+
+
 def _order(finding: Finding) -> tuple[int, int, int, str]:
     onset = finding.onset_step if finding.onset_step is not None else 1 << 60
     return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
@@ -85,12 +99,9 @@ def _linked(findings: Sequence[Finding]) -> list[Finding]:
         causes = [
             other
             for other in findings
-            if finding.id in EXPLAINS.get(other.id, ())
-            and other.onset_step is not None
-            and finding.onset_step is not None
-            and other.onset_step <= finding.onset_step
+            if finding.id in EXPLAINS.get(other.id, ()) and _since(other) <= _since(finding) < UNKNOWN
         ]
-        first = min(causes, key=lambda cause: (cause.onset_step or 0, cause.id), default=None)
+        first = min(causes, key=lambda cause: (_since(cause), cause.id), default=None)
         linked.append(replace(finding, consequence_of=first.id) if first else finding)
     return linked
 
@@ -122,8 +133,15 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
     )
 
 
+def _since(finding: Finding) -> int:
+    """Give the step a failure began at; logprobs that cannot be trusted could not from the start."""
+    if finding.link is Link.DATA_VALIDITY:
+        return -1
+    return finding.onset_step if finding.onset_step is not None else UNKNOWN
+
+
 def _time(finding: Finding) -> tuple[int, int]:
-    return (finding.onset_step if finding.onset_step is not None else 1 << 60, list(Link).index(finding.link))
+    return (_since(finding), list(Link).index(finding.link))
 
 
 def _next(roots: Sequence[Finding]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
-from ptt.diagnostics.judging import verdict_of
+from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.rules import RULES, tool_tail_growth
@@ -121,7 +121,12 @@ def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
 
 def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | RuleCrash:
     try:
-        return tool_tail_growth.judge(evidence, aggregates_of(evidence, verdicts))
+        aggregates = aggregates_of(evidence, verdicts)
+        pair = evidence.tails.pair if evidence.tails is not None else None
+        distrust = contaminated(verdicts, pair)
+        if distrust is not None:
+            return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
+        return tool_tail_growth.judge(evidence, aggregates)
     except Exception as error:  # likewise
         return RuleCrash(id=tool_tail_growth.ID, error=_where(error))
 

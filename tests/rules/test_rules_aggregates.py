@@ -66,7 +66,7 @@ def test_of_several_alarms_the_first_counts_and_harmless_or_undated_or_foreign_o
     found = aggregates_of(
         evidence_of(),
         [
-            Broken(findings=(finding(Severity.HIGH, 50), finding(Severity.MEDIUM, 40))),
+            Broken(findings=tuple(finding(Severity.HIGH, onset) for onset in (50, 40, 60))),
             Broken(findings=(finding(Severity.LOW, 10), finding(Severity.CRITICAL, None))),
             Broken(findings=(finding(Severity.CRITICAL, 5, metric="tool_use"),)),
         ],

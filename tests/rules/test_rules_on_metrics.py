@@ -131,13 +131,17 @@ HEALTHY: dict[str, dict[str, Metrics]] = {
         "level": {"grad_norm": level(1.0)},
         "one spike": {"grad_norm": with_at(level(1.0), [70], 500.0)},
         "rising slowly": {"grad_norm": np.geomspace(0.1, 10, 200)},
-        "ordinary after a task is solved": {"grad_norm": with_at(jump(1.0, 0.001), [60, 70, 80, 90], 1.0)},
+        "ordinary after a task is solved": {"grad_norm": with_at(jump(1.0, 0.001), [80, 85, 90, 95], 1.0)},
     },
     "metrics-lost": {
         "all there": {"loss/total": level(1.0), "reward/mean": level(1.0)},
         "logged every tenth step": {
             "loss/total": series_of("loss/total", level(1.0, 20), steps=list(range(5, 205, 10))),
             "reward/mean": level(1.0, 200),
+        },
+        "logged so seldom that the next value is not due": {
+            "loss/total": series_of("loss/total", level(1.0, 10), steps=list(range(1, 101, 10))),
+            "reward/mean": level(1.0, 116),
         },
     },
     "tool-use-vanished": {

@@ -43,6 +43,14 @@ def test_a_burst_shorter_than_half_a_window_is_no_excess() -> None:
     assert series_of("kl/ref", values).excess(0.3) is None
 
 
+def test_values_that_are_above_half_of_the_time_for_one_window_only_are_no_excess() -> None:
+    values = np.zeros(100)
+    values[40:60:2] = 5.0
+    assert series_of("kl/ref", values).excess(0.3) is None
+    values[40:100:2] = 5.0
+    assert series_of("kl/ref", values).excess(0.3) == 59
+
+
 def test_an_excess_is_found_at_the_step_it_was_logged_at() -> None:
     values = np.r_[np.zeros(50), np.ones(50)]
     series = series_of("kl/ref", values, steps=[10 * place for place in range(100)])

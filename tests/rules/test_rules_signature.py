@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from builders import (
     Scale,
@@ -193,6 +194,19 @@ def test_a_few_holes_do_not_hide_the_signature() -> None:
 
 def test_a_run_in_which_every_log_ratio_is_missing_has_no_tails() -> None:
     assert evidence_of(sequences_of(Story(steps=12, nan_share=1.0))).tails is None
+
+
+def test_a_trend_alone_is_no_growth_where_the_interval_of_late_over_early_holds_one() -> None:
+    held = evidence("found")
+    assert held.tails is not None
+    unsure = {
+        name: replace(one, windows_drawn=np.sort(one.windows_drawn[[2, 1, 2]]))
+        for name, one in held.tails.post.percentiles.items()
+    }
+    tails = replace(held.tails, post=replace(held.tails.post, percentiles=unsure))
+    judgement = judge(replace(held, tails=tails), aggregates())
+    assert judgement.signature.p_value == judged("found").signature.p_value
+    assert judgement.signature.conditions["growth"] is False
 
 
 def test_limits_set_by_the_user_are_those_in_force() -> None:

@@ -13,7 +13,7 @@ CASES = {
     "one token": np.array([0.37]),
     "tokens on edges": np.array([0.25, 0.5, 0.5, 1.0, 2.0]),
     "zeros among others": np.array([0.0, 0.0, 0.0, 0.125, -3.0]),
-    "placeholders": np.array([0.1, 0.2, 9999.0]),
+    "beyond the last edge": np.array([0.1, 0.2, 999.0]),
     "next to an edge": np.nextafter([1.0, 1.0, 2.0], [0.0, 2.0, 0.0]),
 }
 

@@ -69,13 +69,13 @@ def test_every_window_is_brute_force_over_its_tokens_and_sequences() -> None:
 
 
 def test_a_window_without_tokens_is_left_out() -> None:
-    sequences = tables_of(frame_of([{"policy_logp": [0.5], "step": 5}])).sequences
+    sequences = tables_of(frame_of([{"r": [0.5], "step": 5}])).sequences
     found = sliding_ess(sequences, (Span(1, 4), Span(5, 6)), pair="a/b", inverse="b/a")
     assert found["step_first"].unique().to_list() == [5]
 
 
 def test_a_single_token_that_is_the_window_is_said_to_be_so_even_beyond_the_cap() -> None:
-    sequences = tables_of(frame_of([{"policy_logp": [0.1, 0.2, 9999.0]}])).sequences
+    sequences = tables_of(frame_of([{"r": [0.1, 0.2, 5000.0]}])).sequences
     found = sliding_ess(sequences, (Span(1, 1),), pair="a/b", inverse="b/a")
     token = found.filter((pl.col("level") == "token") & (pl.col("weights") == "a/b")).row(0, named=True)
     assert token["top_share"] == pytest.approx(1.0)

@@ -158,9 +158,9 @@ def test_the_same_input_gives_the_same_bits() -> None:
 
 def test_tokens_without_a_finite_ratio_are_counted_and_never_filled() -> None:
     rows: list[dict[str, Any]] = [
-        {"policy_logp": [0.5, None, NAN, 0.25], "ref_logp": [0.0, 0.0, 0.0, None]},
-        {"policy_logp": [INF, -INF, -INF, 1.0], "ref_logp": [0.0, 0.0, -INF, 0.0]},
-        {"policy_logp": [None, None], "ref_logp": [0.0, 0.0]},
+        {"policy_logp": [-0.25, None, NAN, -0.5], "ref_logp": [-0.75, -0.75, -0.75, None]},
+        {"policy_logp": [INF, -INF, -INF, -0.25], "ref_logp": [-0.5, -0.5, -INF, -1.25]},
+        {"policy_logp": [None, None], "ref_logp": [-0.75, -0.75]},
     ]
     tables = tables_of(frame_of(rows))
     assert tables.cells["n"].sum() == 2
@@ -173,27 +173,27 @@ def test_tokens_without_a_finite_ratio_are_counted_and_never_filled() -> None:
 
 def test_values_under_the_mask_do_not_count_whatever_they_are() -> None:
     mask = [True, False, False, False, False, True]
-    row = {"model_mask": mask, "policy_logp": [0.5, NAN, 9999.0, INF, None, 0.25], "ref_logp": [0.0] * 6}
+    row = {"model_mask": mask, "policy_logp": [-0.25, NAN, -9999.0, INF, None, -0.5]}
     tables = tables_of(frame_of([row]))
     assert tables.bad.is_empty()
     assert tables.cells.select("slice", "n", "s_r").rows() == [(0, 1, 0.5), (1, 1, 0.25)]
 
 
 UNSOUND = {
-    "a logprob list shorter than the mask": {"policy_logp": [0.5], "model_mask": [True, True]},
-    "a logprob list longer than the mask": {"policy_logp": [0.5, 0.5], "model_mask": [True]},
-    "two logprob lists of unlike length": {"policy_logp": [0.5, 0.5], "ref_logp": [0.0]},
-    "no mask": {"policy_logp": [0.5], "model_mask": None},
-    "a hole in the mask": {"policy_logp": [0.5, 0.5], "model_mask": [True, None]},
-    "no step": {"policy_logp": [0.5], "step": None},
-    "a step below 0": {"policy_logp": [0.5], "step": -1},
-    "a step that is no step": {"policy_logp": [0.5], "step": STEP_LIMIT},
+    "a logprob list shorter than the mask": {"policy_logp": [-0.5], "model_mask": [True, True]},
+    "a logprob list longer than the mask": {"policy_logp": [-0.5, -0.5], "model_mask": [True]},
+    "two logprob lists of unlike length": {"policy_logp": [-0.5, -0.5], "ref_logp": [-0.75]},
+    "no mask": {"policy_logp": [-0.5], "model_mask": None},
+    "a hole in the mask": {"policy_logp": [-0.5, -0.5], "model_mask": [True, None]},
+    "no step": {"policy_logp": [-0.5], "step": None},
+    "a step below 0": {"policy_logp": [-0.5], "step": -1},
+    "a step that is no step": {"policy_logp": [-0.5], "step": STEP_LIMIT},
 }
 
 
 @pytest.mark.parametrize("fault", UNSOUND.values(), ids=UNSOUND)
 def test_a_row_that_does_not_fit_together_is_counted_and_costs_no_other(fault: dict[str, Any]) -> None:
-    sound = [{"policy_logp": [0.25, 0.5]}, {"policy_logp": [1.0]}]
+    sound = [{"r": [0.25, 0.5]}, {"r": [1.0]}]
     frame = frame_of([sound[0], fault, sound[1]])
     tables = tables_of(frame)
     assert tables.rows.sort("seq")["ok"].to_list() == [True, False, True]
@@ -206,14 +206,14 @@ def test_a_row_that_does_not_fit_together_is_counted_and_costs_no_other(fault: d
 def test_a_row_without_one_logprob_counts_for_the_pairs_it_has() -> None:
     logps = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
     rows: list[dict[str, Any]] = [
-        {"policy_logp": [0.5], "old_logp": [0.25], "rollout_logp": [0.0], "ref_logp": [0.0]},
-        {"policy_logp": [0.5], "old_logp": None, "rollout_logp": [0.125], "ref_logp": [0.0]},
-        {"policy_logp": [0.5], "old_logp": [0.375], "rollout_logp": [None], "ref_logp": None},
+        {"policy_logp": [-0.25], "old_logp": [-0.5], "rollout_logp": [-0.75], "ref_logp": [-0.75]},
+        {"policy_logp": [-0.25], "old_logp": None, "rollout_logp": [-0.625], "ref_logp": [-0.75]},
+        {"policy_logp": [-0.25], "old_logp": [-0.375], "rollout_logp": [None], "ref_logp": None},
         {
             "policy_logp": None,
             "old_logp": None,
             "rollout_logp": None,
-            "ref_logp": [0.0],
+            "ref_logp": [-0.75],
             "model_mask": [True],
         },
     ]
@@ -229,12 +229,14 @@ def test_a_row_without_one_logprob_counts_for_the_pairs_it_has() -> None:
 
 
 def test_a_logprob_that_no_row_holds_leaves_its_pair_empty() -> None:
-    frame = frame_of([{"policy_logp": [0.5], "old_logp": None}], logps=("old_logp",))
+    frame = frame_of([{"policy_logp": [-0.5], "old_logp": None}], logps=("old_logp",))
     tables = tables_of(frame, pairs=(POLICY_REF, PAIRS[4]))
     assert tables.cells["pair"].to_list() == [0]
 
 
-@pytest.mark.parametrize("rows", [[], [{"policy_logp": []}], [{"policy_logp": [0.5], "model_mask": [False]}]])
+@pytest.mark.parametrize(
+    "rows", [[], [{"policy_logp": []}], [{"policy_logp": [-0.5], "model_mask": [False]}]]
+)
 def test_without_model_tokens_there_are_no_cells_but_every_row(rows: list[dict[str, Any]]) -> None:
     tables = tables_of(frame_of(rows))
     assert tables.cells.is_empty()

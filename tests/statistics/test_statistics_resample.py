@@ -17,7 +17,7 @@ EDGES = bins.coarse_edges()
 def sequences_from(
     groups: list[Array], *, block: list[int] | None = None, unit: list[int] | None = None
 ) -> pl.DataFrame:
-    sequences = tables_of(frame_of([{"policy_logp": group.tolist()} for group in groups])).sequences
+    sequences = tables_of(frame_of([{"r": group} for group in groups])).sequences
     return sequences.with_columns(
         block=pl.Series(block or [0] * len(groups), dtype=pl.Int32),
         unit=pl.Series(unit or list(range(len(groups))), dtype=pl.UInt32),

@@ -90,7 +90,7 @@ def test_a_row_that_names_its_tools_needs_no_long_gap_and_one_without_tools_has_
     short_gap = [True, False, True, True]
     long_gap = [True, *[False] * 9, True, True]
     rows = [
-        {"model_mask": mask, "policy_logp": [0.5] * len(mask), "tool_count": count}
+        {"model_mask": mask, "r": [0.5] * len(mask), "tool_count": count}
         for mask, count in ((short_gap, 1), (short_gap, None), (long_gap, 0), (long_gap, None))
     ]
     tables = tables_of(frame_of(rows))
@@ -100,6 +100,6 @@ def test_a_row_that_names_its_tools_needs_no_long_gap_and_one_without_tools_has_
 
 
 def test_the_shortest_observation_is_the_callers_to_set() -> None:
-    frame = frame_of([{"model_mask": [True, False, False, True], "policy_logp": [0.5] * 4}])
+    frame = frame_of([{"model_mask": [True, False, False, True], "r": [0.5] * 4}])
     assert tables_of(frame, min_observation=2).rows["n_obs"].to_list() == [1]
     assert tables_of(frame, min_observation=3).rows["n_obs"].to_list() == [0]

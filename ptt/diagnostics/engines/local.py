@@ -16,6 +16,9 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
 
 
+SAMPLED_ROWS = 512  # sequences kept whole: enough for shares of a percent of their tokens
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     """The token tables of a run, what they are of, and what was lost."""
@@ -84,6 +87,7 @@ def _pass(
         pairs=pairs,
         min_observation=settings.min_observation,
         tokens_per_row=scan.tokens_per_row,
+        sample_every=max(1, scan.rows // SAMPLED_ROWS),
         on_rows=on_rows,
     )
 

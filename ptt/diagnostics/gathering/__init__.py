@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence import Evidence, Series
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
@@ -60,6 +61,7 @@ def gather(
         if tokens is None
         else "no model token has a finite log-ratio",
         tool_use=tool_use(tokens) if tokens is not None else None,
+        validity=gather_validity(tokens) if tokens is not None else None,
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables)

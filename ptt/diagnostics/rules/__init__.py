@@ -10,9 +10,11 @@ from ptt.diagnostics.rules import (
     tool_tail_growth,
     tool_use_vanished,
 )
+from ptt.diagnostics.rules.data_validity import VALIDITY_RULES
 from ptt.diagnostics.rules.interface import Rule
 
 RULES: tuple[Rule, ...] = (
+    *VALIDITY_RULES,
     tool_use_vanished.RULE,
     no_signal_groups.RULE,
     kl_over_target.RULE,

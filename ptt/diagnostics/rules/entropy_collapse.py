@@ -45,7 +45,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}",
         )
     fell = reward_fell(evidence)
-    onset = int(steps[below[0]])
+    back = np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= bound)[-1]  # the dip that did not recover
+    onset = int(steps[back + 1])
     return Broken(
         findings=(
             Finding(

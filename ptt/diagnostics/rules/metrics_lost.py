@@ -1,7 +1,8 @@
 """This run shows metrics that turned NaN or vanished.
 
 What: loss, gradient norm, KL, entropy or reward is NaN, infinite or null in the logs; or was logged regularly and is
-absent from the last fifth of the run while others go on; or the loss reads exactly 0 while the gradient norm is NaN.
+absent from the last fifth of the run while others go on. (A loss of exactly 0 beside a NaN gradient norm is a writer's
+filter at work: the gradient norm is what to believe.)
 Why it matters: NaN compares false with every limit, so it reads as healthy elsewhere. TRL's default
 `logging_nan_inf_filter` replaces a NaN loss by the running mean: the loss then looks fine.
 What to do: go back to the last step with finite values; look at gradient norm, log-ratios and rewards just before.

@@ -17,7 +17,7 @@ from ptt.diagnostics.rules.reading import reward_range
 
 ID = "no-signal-groups"
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
-SOLVED = 0.8  # of the best reward: no signal because there is nothing left to learn
+SOLVED = 0.8  # of the way from the worst to the best reward: no signal because there is nothing left to learn
 LOST = 0.5
 
 
@@ -43,9 +43,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}",
         )
     reward = reward_range(evidence)
-    share = reward[2] / reward[1] if reward and reward[1] > 0 else None
+    share = None
+    if reward is not None and reward.best > reward.worst:
+        share = (reward.last - reward.worst) / (reward.best - reward.worst)
     solved = share is not None and share >= SOLVED
-    lost = (reward is not None and reward[1] <= 0) or (share is not None and share < LOST)
+    lost = share is not None and share < LOST and reward is not None and reward.last < reward.first
     return Broken(
         findings=(
             Finding(
@@ -62,7 +64,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 evidence={
                     "metric": "reward/zero_std_frac",
                     "logged_as": series.raw_name,
-                    "last_reward_over_best": share,
+                    "last_reward_in_its_range": share,
                 },
                 causes=(
                     "prompts all solved",

@@ -1,5 +1,7 @@
 """Readings of the evidence that more than one rule takes."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
@@ -13,17 +15,26 @@ def early_mean(series: Series) -> float:
     return float(values[: series.width].mean())
 
 
-def reward_range(evidence: Evidence) -> tuple[float, float, float] | None:
-    """Give the first, best and last rolling mean of the reward, or None where it is not logged."""
+class RewardRange(NamedTuple):
+    """Rolling means of the reward."""
+
+    first: float
+    worst: float
+    best: float
+    last: float
+
+
+def reward_range(evidence: Evidence) -> RewardRange | None:
+    """Give first, worst, best and last rolling mean of the reward, or None where it is not logged."""
     series = evidence.metrics.get("reward/mean")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return None
     _, mean = series.rolling()
     mean = mean[np.isfinite(mean)]
-    return float(mean[0]), float(mean.max()), float(mean[-1])
+    return RewardRange(float(mean[0]), float(mean.min()), float(mean.max()), float(mean[-1]))
 
 
 def reward_fell(evidence: Evidence) -> bool:
     """Tell whether the reward ended below half of its best; not where it is not logged."""
     found = reward_range(evidence)
-    return found is not None and found[1] > 0 and found[2] < REWARD_LEFT * found[1]
+    return found is not None and found.best > 0 and found.last < REWARD_LEFT * found.best

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics import anomalies, bins
 from ptt.diagnostics.statistics.layout import Batch, chunks, lay_out, sound
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import ROW, SEQUENCE_SUMS, SUMS, cell_key
+from ptt.diagnostics.statistics.records import LOGP_COLUMNS, ROW, SEQUENCE_SUMS, SUMS, cell_key
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -81,10 +81,17 @@ def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
 def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
-        np.subtract(top[batch.is_model], bottom[batch.is_model], out=r, dtype=np.float64)
+    sides = top[batch.is_model], bottom[batch.is_model]
     segment = batch.segment
     segments = 2 * len(batch.seq)
+    if not len(segment):
+        return
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
+        np.subtract(*sides, out=r, dtype=np.float64)
+    amiss = _look(batch, pair, sides)
+    if amiss is not None:
+        yield "anomalies", anomalies.records(amiss, batch.seq, batch.step, LOGP_COLUMNS)
+        r[amiss.unusable] = np.nan
     finite = np.isfinite(r)
     bad = np.zeros(segments, np.int64)
     if not finite.all():
@@ -99,6 +106,12 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Re
             inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
             weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
             yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
+
+
+def _look(batch: Batch, pair: Pair, sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> anomalies.Found | None:
+    bounds = np.searchsorted(batch.segment, np.arange(0, 2 * len(batch.seq) + 1, 2))
+    rows = np.flatnonzero(np.diff(bounds))
+    return anomalies.look((pair.numerator, pair.denominator), sides, batch.segment >> 1, bounds[rows], rows)
 
 
 def _weights(r: FloatArray, pool: Pool) -> tuple[dict[str, FloatArray], IntArray]:

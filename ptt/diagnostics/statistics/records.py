@@ -48,7 +48,29 @@ BAD: Final[dict[str, pl.DataType]] = {
     "slice": pl.UInt8(),
     "n_bad": pl.UInt32(),
 }
-KINDS: Final = {"cells": CELL, "sequences": SEQUENCE, "rows": ROW, "bad": BAD}
+ANOMALY: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "column": pl.UInt8(),  # index into LOGP_COLUMNS
+    "kind": pl.UInt8(),  # see anomalies.Anomaly
+    "n": pl.UInt32(),
+}
+LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+SAMPLE: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "model_mask": pl.List(pl.Boolean()),
+    **{name: pl.List(pl.Float32()) for name in LOGP_COLUMNS},
+}
+"""Some sequences kept whole, for questions that sums cannot answer."""
+KINDS: Final = {
+    "cells": CELL,
+    "sequences": SEQUENCE,
+    "rows": ROW,
+    "bad": BAD,
+    "anomalies": ANOMALY,
+    "samples": SAMPLE,
+}
 BIN_BITS: Final = 14
 STEP_LIMIT: Final = 1 << 40
 assert 1 << BIN_BITS > bins.OVERFLOW

@@ -16,7 +16,7 @@ import polars as pl
 
 from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import CELL, KINDS, SUMS, unpack_cells
+from ptt.diagnostics.statistics.records import CELL, KINDS, SAMPLE, SUMS, unpack_cells
 
 BATCH_TOKENS: Final = 1 << 18
 
@@ -29,13 +29,17 @@ class TokenTables:
     sequences: one row per (seq, slice) of the first pair: step, n, n_bad, records.SEQUENCE_SUMS,
         the least and greatest r, and the coarse histogram as two lists.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
-    bad: per (pair, step, slice): model tokens whose r is null, NaN or infinite.
+    bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
+    anomalies: per (seq, column, kind): values that are no logprobs (see anomalies.Anomaly).
+    samples: every `sample_every`-th sequence, whole.
     """
 
     cells: pl.DataFrame
     sequences: pl.DataFrame
     rows: pl.DataFrame
     bad: pl.DataFrame
+    anomalies: pl.DataFrame
+    samples: pl.DataFrame
 
 
 def token_pass(
@@ -44,11 +48,13 @@ def token_pass(
     pairs: tuple[Pair, ...],
     min_observation: int,
     tokens_per_row: float = 1024.0,
+    sample_every: int = 0,
     on_rows: Callable[[int], None] | None = None,
 ) -> TokenTables:
     """Fold `frame` (seq, step, model_mask, logp lists, optional tool_count) for `pairs`, the first being the main one.
 
-    `tokens_per_row` only sets how many rows are taken at a time; `on_rows` hears how many were done.
+    `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
+    `on_rows` hears how many were done.
     """
     found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
     pool = Pool()
@@ -56,17 +62,28 @@ def token_pass(
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
         for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool):
             found[kind].append(records)
+        if sample_every:
+            found["samples"].append(_kept(batch, sample_every))
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
         cells=unpack_cells(_merge(pl.concat(found["cells"]))),
         sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
         rows=pl.concat(found["rows"]).sort("seq"),
+        anomalies=pl.concat(found["anomalies"]).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
+        samples=pl.concat(found["samples"]).sort("seq"),
         bad=pl.concat(found["bad"])
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
     )
+
+
+def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
+    held = [name for name in SAMPLE if name in batch.columns]
+    kept = batch.lazy().filter(pl.col("seq") % every == 0).select(held)
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in held]
+    return kept.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).collect()
 
 
 def _merge(cells: pl.DataFrame) -> pl.DataFrame:

@@ -41,8 +41,8 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
 def movement(steps: FloatArray, values: FloatArray) -> str:
     """Tell `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
 
-    flat: the 90 % interval of the total change lies within +-2 robust SD of the block means about their line (absence
-    of a trend is not flatness); rose or fell: the 95 % interval excludes 0.
+    flat: the 90 % interval of the total change lies within +-2 robust SD of the values about their line (absence of
+    a trend is not flatness); rose or fell: the 95 % interval excludes 0.
     """
     usable = np.isfinite(values)
     steps, values = steps[usable], values[usable]
@@ -58,7 +58,8 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
     spread = float(np.sqrt(residual @ residual / (FLATNESS_BLOCKS - 2)))
     error = spread / math.sqrt(float(position @ position)) * (FLATNESS_BLOCKS - 1)
     change = slope * (FLATNESS_BLOCKS - 1)
-    robust = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    about = values - change * np.linspace(-0.5, 0.5, len(values))
+    robust = 1.4826 * float(np.median(np.abs(about - np.median(about))))
     bound = FLAT_WITHIN_SD * max(robust, spread)
     if abs(change) + T90_DF10 * error <= bound:
         return "flat"

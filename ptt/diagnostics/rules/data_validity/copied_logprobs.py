@@ -1,0 +1,44 @@
+"""This run shows a pair whose two logprobs are copies of each other.
+
+What: r is exactly 0 (below 1e-12) on 99.9 % of tokens of a pair, over the whole run.
+Why it matters: the pair then says nothing: no tail, no ratio, ESS of 1 by construction. It reads as perfectly healthy.
+What to do: record the policy at its training forward; with a single update a batch policy and old are the same by
+nature, and veRL's bypass mode sets old to the engine's.
+Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ratio, TRL without vLLM.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "copied-logprobs"
+COPIED = 0.999  # of tokens
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of exact zeros of the pair in use."""
+    validity, tails = validity_of(evidence), evidence.tails
+    if validity is None or tails is None or not tails.tokens:
+        return none_recorded(ID)
+    if tails.zero_share <= limits["copied"]:
+        return sound(ID, f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.MEDIUM,
+                link=Link.DATA_VALIDITY,
+                claim=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens: one logprob is a copy of the other",
+                observed=tails.zero_share,
+                limit=limits["copied"],
+                unit="share",
+                evidence={"pair": tails.pair, BLOCKS: tails.pair},
+                causes=("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
+                next=("record the logprobs of the training forward and of a frozen reference",),
+            ),
+        )
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"copied": COPIED})

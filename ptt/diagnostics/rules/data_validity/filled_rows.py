@@ -1,0 +1,63 @@
+"""This run shows sequences whose logprobs are one constant.
+
+What: in a sequence of 8 model tokens or more one logprob has the same value everywhere (0, say), while the other
+side of the pair varies.
+Why it matters: r is then minus the other side's logprob, often several nats: a handful of such rows makes a heavy tail.
+They are left out of every statistic.
+What to do: find where the writer fills rows (failed scoring, a dropped worker, padding) and leave them null instead.
+Source: zero-filled rows in dumps of several frameworks; a float32 logprob is constant over a varying text by no model.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "filled-rows"
+HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
+BLOCKING_SHARE = 0.2
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the constant rows found while tokens were read."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    filled = [one for one in validity.anomalies if one.kind == "filled_row"]
+    if not filled:
+        return sound(ID, f"none of {validity.sequences} sequences has constant logprobs")
+    worst = max(filled, key=lambda one: one.sequences)
+    share = worst.sequences / validity.sequences
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM,
+                link=Link.DATA_VALIDITY,
+                claim=f"{worst.column} is one constant in {worst.sequences} of {validity.sequences} sequences; they "
+                "are left out",
+                observed=share,
+                limit=0.0,
+                unit="share",
+                onset_step=worst.first_step,
+                evidence={
+                    "column": worst.column,
+                    "tokens": worst.tokens,
+                    "files": worst.files,
+                    "example": worst.example,
+                    "last_step": worst.last_step,
+                    BLOCKS: "all" if share > limits["blocking_share"] else None,
+                },
+                causes=("rows that could not be scored are written as zeros",),
+                next=(f"look at {worst.example}: which rows are constant, and what did they fail on?",),
+            ),
+        )
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_VALIDITY,
+    check=check,
+    limits={"high_share": HIGH_SHARE, "blocking_share": BLOCKING_SHARE},
+)

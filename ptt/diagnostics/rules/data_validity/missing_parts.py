@@ -1,0 +1,68 @@
+"""This run shows ranks or steps that are missing from its records.
+
+What: a rank that writes at some steps is absent at others; or a gap between recorded steps five times the usual one.
+Why it matters: what a missing rank held is not in any figure. If ranks hold different prompts or environments, the part
+that is left is another mixture: a tail may seem to grow or vanish.
+What to do: look at that rank's log at the first step it lacks; compare figures from the other ranks only.
+Source: a dead writer does not stop a run.
+"""
+
+from ptt.diagnostics.evidence import Coverage, Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "missing-parts"
+GAPS = 0.0  # a gap is one; the usual distance is the run's own
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the coverage of ranks and steps."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    coverage = validity.coverage
+    findings = [_rank_finding(coverage)] if coverage.missing_ranks else []
+    if len(coverage.step_gaps) > limits["gaps"]:
+        findings.append(_gap_finding(coverage))
+    if findings:
+        return Broken(findings=tuple(findings))
+    known = f"all {coverage.ranks} ranks are there at every step" if coverage.ranks else "no ranks are recorded"
+    return sound(ID, f"{known}; recorded steps have no unusual gap")
+
+
+def _rank_finding(coverage: Coverage) -> Finding:
+    names = ", ".join(str(rank) for rank in coverage.missing_ranks)
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.DATA_VALIDITY,
+        claim=f"Rank {names} of {coverage.ranks} is missing at {coverage.steps_missing_ranks} recorded steps",
+        observed=float(coverage.steps_missing_ranks),
+        limit=0.0,
+        unit="steps",
+        onset_step=coverage.first_step_missing_rank,
+        evidence={"ranks": names},
+        causes=("the rank's writer died or fell behind",),
+        next=(f"read the log of rank {names} at step {coverage.first_step_missing_rank}",),
+    )
+
+
+def _gap_finding(coverage: Coverage) -> Finding:
+    first = coverage.step_gaps[0]
+    return Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.DATA_VALIDITY,
+        claim=f"No sequence is recorded between steps {first[0]} and {first[1]}"
+        + (f", and in {len(coverage.step_gaps) - 1} more gaps" if len(coverage.step_gaps) > 1 else ""),
+        observed=float(len(coverage.step_gaps)),
+        limit=0.0,
+        unit="gaps",
+        onset_step=first[0] + 1,
+        causes=("files were deleted or not copied", "a resume that skipped steps"),
+        next=("look for the files of these steps",),
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"gaps": GAPS})

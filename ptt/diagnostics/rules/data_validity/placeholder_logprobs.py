@@ -1,0 +1,76 @@
+"""This run shows values that are no log-probabilities.
+
+What: exactly 0 where the other side gives the token less than 1 %, exactly -1, -9999 and below, or above 0; or one
+exact value other than 0 on more than 2 % of tokens (log(1/V), for one).
+Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are left out
+of every statistic and counted.
+What to do: write null where there is no logprob; check that prompt, tool and padding tokens are masked.
+Source: NeMo-RL and slime write 0.0 on tokens that were not generated, older veRL pads with -1, OpenAI-style servers send
+-9999.0, prime-rl puts log(1/V) at index 0.
+"""
+
+from collections.abc import Mapping
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, JsonScalar, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "placeholder-logprobs"
+KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
+WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
+BLOCKING_SHARE = 0.05
+COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written, not computed
+NEARLY_CERTAIN = -0.01  # nats: values this close to 0 do repeat in sure models
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the placeholders found while tokens were read."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    findings = []
+    for one in validity.anomalies:
+        share = one.tokens / max(1, validity.model_tokens)
+        if one.kind in KINDS and share >= limits["worth_telling"]:
+            blocks = share > limits["blocking_share"]
+            claim = f"{one.column} is {KINDS[one.kind]} on {one.tokens} model tokens, which are left out"
+            facts: dict[str, JsonScalar] = {"sequences": one.sequences, "files": one.files, "example": one.example}
+            findings.append(_finding(claim, share, one.column, facts, one.first_step, blocks=blocks))
+    for column, facts_of in validity.columns.items():
+        if facts_of.common_share > limits["common_share"] and facts_of.common_value < NEARLY_CERTAIN:
+            claim = f"{column} has the one value {facts_of.common_value:.6g} on {facts_of.common_share:.0%} of tokens"
+            findings.append(_finding(claim, facts_of.common_share, column, {}, None, blocks=True))
+    if findings:
+        return Broken(findings=tuple(findings))
+    return sound(ID, f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")
+
+
+def _finding(
+    claim: str, share: float, column: str, facts: Mapping[str, JsonScalar], onset: int | None, *, blocks: bool
+) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if blocks else Severity.MEDIUM,
+        link=Link.DATA_VALIDITY,
+        claim=claim,
+        observed=share,
+        limit=WORTH_TELLING,
+        unit="share",
+        onset_step=onset,
+        evidence={"column": column, **facts, BLOCKS: column if blocks else None},
+        causes=("a fill value where no logprob was computed", "tokens in the mask that the policy did not sample"),
+        next=("write null for tokens without a logprob, and hold the mask against the roles of the messages",),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_VALIDITY,
+    check=check,
+    limits={
+        "worth_telling": WORTH_TELLING,
+        "blocking_share": BLOCKING_SHARE,
+        "common_share": COMMON_SHARE,
+    },
+)

@@ -1,0 +1,44 @@
+"""This run shows sequences that are recorded more than once for the same step.
+
+What: the same `sample_id` stands twice or more at one step.
+Why it matters: a resumed run that logs its steps again, or ranks that all write the whole batch, count the same tokens
+twice; intervals come out too narrow (redrawing keeps prompt groups together, so they mostly do not).
+What to do: drop the earlier copy, or write one file a step and rank that a resume overwrites.
+Source: resumed runs and `gather` before writing are the usual ways.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "repeated-sequences"
+SHARE = 0.001  # of sequences: ids may clash now and then
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the number of repeats."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    share = validity.coverage.repeated / validity.sequences
+    if share <= limits["share"]:
+        return sound(ID, f"{validity.coverage.repeated} of {validity.sequences} sequences are repeats")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.MEDIUM,
+                link=Link.DATA_VALIDITY,
+                claim=f"{validity.coverage.repeated} of {validity.sequences} sequences are recorded again at their step",
+                observed=share,
+                limit=limits["share"],
+                unit="share",
+                causes=("a resumed run recorded its steps again", "every rank wrote the whole batch"),
+                next=("list the files that hold the same step, and keep the later one",),
+            ),
+        )
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE})

@@ -1,0 +1,58 @@
+"""This run shows log-ratios against the engine that are large just where a turn begins.
+
+What: of the largest 1 % of |r| between trainer and engine, more than half sit on the first token after an observation,
+and they are material (median shift aside, |r| of such tokens decides the tail).
+Why it matters: the trainer scores other token ids than the engine sampled: text was decoded and encoded again between
+turns, and the boundary tokens merged differently.
+What to do: carry token ids from turn to turn instead of text; compare ids of one multi-turn sequence.
+Source: retokenisation drift is reported by several multi-turn trainers; r concentrates at turn boundaries.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "retokenised-turns"
+SHARE = 0.5  # of the largest 1 % of |r|
+MATERIAL = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
+PAIRS = ("old/rollout", "policy/rollout")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge where the largest |r| against the engine sit."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
+    if not judged:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_VALIDITY,
+            reason="no engine logprobs are recorded",
+            missing=("rollout_logp",),
+            enable="record the inference engine's own logprobs as rollout_logp",
+        )
+    for pair, early in judged.items():
+        if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
+            return Broken(
+                findings=(
+                    Finding(
+                        id=ID,
+                        severity=Severity.MEDIUM,
+                        link=Link.DATA_VALIDITY,
+                        claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a turn: "
+                        "the trainer scores other tokens than the engine sampled",
+                        observed=early.boundary_share,
+                        limit=limits["share"],
+                        unit="share",
+                        evidence={"pair": pair, "share_of_tokens": early.boundary_tokens, BLOCKS: pair},
+                        causes=("text is decoded and encoded again between turns",),
+                        next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
+                    ),
+                )
+            )
+    return sound(ID, "large |r| against the engine do not gather where turns begin")
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "material": MATERIAL})

@@ -1,0 +1,44 @@
+"""This run shows logprobs rounded to four decimals.
+
+What: 99 % of a column's sampled values have no more than four decimals.
+Why it matters: r has a quantum of 1e-4. Tails do not care; k3 and ESS of nearly identical policies are then noise.
+What to do: nothing for tail figures; do not read mismatch KL below 1e-4 from such files.
+Source: verifiers 0.4 rounds recorded floats to four decimals.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "rounded-logprobs"
+ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the decimals of sampled values."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    columns = [name for name, facts in validity.columns.items() if facts.rounded_share > limits["rounded"]]
+    if not columns:
+        return sound(ID, "no column is rounded")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.LOW,
+                link=Link.DATA_VALIDITY,
+                claim=f"{' and '.join(columns)} hold four decimals at most: r below 1e-4 is rounding",
+                observed=max(validity.columns[name].rounded_share for name in columns),
+                limit=limits["rounded"],
+                unit="share",
+                evidence={"columns": ", ".join(columns)},
+                causes=("the writer rounds floats",),
+                next=("do not judge mismatch KL or ESS near 1 from these files",),
+            ),
+        )
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"rounded": ROUNDED})

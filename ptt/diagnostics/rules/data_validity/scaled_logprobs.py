@@ -1,0 +1,81 @@
+"""This run shows logprobs of two temperatures in one pair.
+
+What: r is proportional to the logprob itself: R^2 above 0.8 for pairs that should agree (engine, old and current
+policy), or a clearly positive slope with R^2 above 0.4 against the reference early in the run.
+Why it matters: raw logprobs (before temperature) against scaled ones leave r = (1/T - 1) log p on every token, a heavy
+tail without any learning; corrections by importance weights then punish rare tokens.
+What to do: have the engine return processed logprobs, or divide the trainer's logits by the temperature as well.
+Source: vLLM's default `logprobs_mode` is raw; slope 1/T - 1 of r on the denominator.
+"""
+
+import math
+from collections.abc import Sequence
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.statistics.sampled import PairSample
+
+ID = "scaled-logprobs"
+FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
+FIT_DRIFT = 0.4  # R^2 against the reference: drift itself has a negative slope (r falls where ref was high)
+SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
+SLOPE_DRIFT = 0.2
+DRIFT = ("policy/ref", "old/ref")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the line of r on the logprob."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    scaled = {
+        pair: early
+        for pair, (_, early) in validity.pairs.items()
+        if early is not None and math.isfinite(early.slope) and _scaled(pair, early, limits)
+    }
+    if scaled:
+        return Broken(findings=(_finding(scaled),))
+    return sound(ID, "no pair's r is proportional to its logprob")
+
+
+def _scaled(pair: str, early: PairSample, limits: Limits) -> bool:
+    if pair in DRIFT:
+        return early.slope > SLOPE_DRIFT and early.r_squared > limits["fit_drift"]
+    return abs(early.slope) > SLOPE_NEAR and early.r_squared > limits["fit_near"]
+
+
+def _odd_one(pairs: Sequence[str]) -> str:
+    """Name the column that all these pairs share, or else the first pair."""
+    held = [set(pair.split("/")) for pair in pairs]
+    common = set.intersection(*held)
+    return f"{common.pop()}_logp" if len(held) > 1 and len(common) == 1 else pairs[0]
+
+
+def _finding(scaled: dict[str, PairSample]) -> Finding:
+    pair, early = max(scaled.items(), key=lambda item: item[1].r_squared)
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH,
+        link=Link.DATA_VALIDITY,
+        claim=f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is "
+        f"taken at temperature {1 / (1 + early.slope):.2g} of the other's",
+        observed=early.slope,
+        limit=SLOPE_DRIFT if pair in DRIFT else SLOPE_NEAR,
+        unit="slope",
+        evidence={
+            "pair": pair,
+            "pairs": ", ".join(scaled),
+            "r_squared": early.r_squared,
+            "sampled_tokens": early.tokens,
+            BLOCKS: _odd_one(list(scaled)),
+        },
+        causes=("raw logprobs on one side, temperature-scaled ones on the other",),
+        next=("set the engine's logprobs mode to processed, or apply the temperature to the trainer's logits",),
+    )
+
+
+RULE = Rule(
+    id=ID, link=Link.DATA_VALIDITY, check=check, limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT}
+)

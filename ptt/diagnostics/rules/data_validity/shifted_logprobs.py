@@ -1,0 +1,56 @@
+"""This run shows two logprob columns that are shifted against each other.
+
+What: over sampled sequences the numerator at token t correlates better with the denominator one or two tokens on (or
+back) than with the one of the same token.
+Why it matters: every r is then the difference of two different tokens: all tails are an artefact.
+What to do: mind which of prompt[-1:] and logits[:-1] the writer gathers from; entry t must belong to token t.
+Source: off-by-one between engine and trainer arrays is the commonest fault of hand-written dumps.
+"""
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "shifted-logprobs"
+MARGIN = 0.2  # of correlation: sound pairs differ by 0.6 or more the other way, even late in a run
+LEAST = 0.3  # a collapsed policy correlates with nothing at any lag
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the correlations at lags of -2 to 2."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    findings = []
+    for pair, (whole, _) in validity.pairs.items():
+        lags = {lag: c for lag, c in whole.lag_correlation.items() if math.isfinite(c)} if whole else {}
+        if 0 not in lags:
+            continue
+        best = max(lags, key=lambda lag: lags[lag])
+        if best != 0 and lags[best] > max(lags[0] + limits["margin"], LEAST):
+            findings.append(_finding(pair, best, lags[best], lags[0]))
+    if findings:
+        return Broken(findings=tuple(findings))
+    return sound(ID, "columns correlate best without a shift")
+
+
+def _finding(pair: str, lag: int, best: float, here: float) -> Finding:
+    top, bottom = pair.split("/")
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH,
+        link=Link.DATA_VALIDITY,
+        claim=f"{top}_logp at token t belongs with {bottom}_logp at token t{lag:+d}: one of them is shifted",
+        observed=best,
+        limit=here,
+        unit="correlation",
+        evidence={"pair": pair, "lag": lag, "correlation_there": best, "correlation_here": here, BLOCKS: pair},
+        causes=("logits of position t score token t + 1: one column was gathered without the shift",),
+        next=("print token, and both logprobs, of ten tokens of one sequence side by side",),
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"margin": MARGIN})

@@ -1,0 +1,58 @@
+"""This run shows engine logprobs renormalised over a truncated vocabulary.
+
+What: r of trainer against engine is negative on nearly all tokens (95 %), with a median shift below -0.01.
+Why it matters: under top-p or top-k the engine divides by the kept mass S and the trainer does not: r = log S on every
+token, a one-sided bias that importance corrections carry into the loss.
+What to do: sample with top_p = 1 and top_k off, or replay the kept set in the trainer.
+Source: processed logprobs are renormalised over the kept set; median shift log S.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "truncated-support"
+ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
+SHIFT = -0.01  # nats: S below 0.99
+MAX_FIT = 0.5  # of r on the logprob: a temperature mismatch is one-sided as well, and has its own rule
+PAIRS = ("policy/rollout", "old/rollout")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the sign of r against the engine."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
+    if not judged:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_VALIDITY,
+            reason="no engine logprobs are recorded",
+            missing=("rollout_logp",),
+            enable="record the inference engine's own logprobs as rollout_logp",
+        )
+    for pair, early in judged.items():
+        if early.negative_share > limits["one_sided"] and early.median_r < SHIFT and not early.r_squared > MAX_FIT:
+            return Broken(
+                findings=(
+                    Finding(
+                        id=ID,
+                        severity=Severity.MEDIUM,
+                        link=Link.DATA_VALIDITY,
+                        claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by {early.median_r:.3g} "
+                        "nats in the median: the engine's logprobs are renormalised over fewer tokens",
+                        observed=early.median_r,
+                        limit=SHIFT,
+                        unit="nats",
+                        evidence={"pair": pair, "negative_share": early.negative_share, BLOCKS: pair},
+                        causes=("top_p or top_k sampling with processed logprobs",),
+                        next=("rerun ten steps with top_p = 1 and top_k off and look at the median of r",),
+                    ),
+                )
+            )
+    return sound(ID, "r against the engine is not one-sided")
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"one_sided": ONE_SIDED})

@@ -1,0 +1,60 @@
+"""This run shows tool output that is marked as sampled by the policy.
+
+What: tools are called (by the logged frequency), but hardly any recorded sequence has an observation: fewer than a
+quarter of those that should.
+Why it matters: tool tokens in the mask are trained on, and their log-ratios, of text the policy never chose, enter every
+statistic; the post-tool slice is empty or wrong.
+What to do: hold the mask against the roles of the messages; tool output and template tokens must be false.
+Source: `tool_mask`, `response_mask` and `loss_mask` differ in name and meaning between frameworks; a wrong one trains on
+tool output without any error.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "unmasked-tools"
+LEAST_USE = 0.2  # calls a sample: with fewer there is too little to compare
+OBSERVED = 0.25  # of the expected share
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Hold the recorded observations against the logged tool calls."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    series = evidence.metrics.get("tools/call_frequency")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_VALIDITY,
+            reason="no tool-call frequency is logged to hold the masks against",
+            missing=("tools/call_frequency",),
+            enable="log tool calls a sample (TRL does with tools), or record tool_names with the sequences",
+        )
+    expected = float(np.minimum(series.finite()[1], 1.0).mean())
+    if expected < LEAST_USE or validity.observed_share >= limits["observed"] * expected:
+        return sound(ID, f"{validity.observed_share:.0%} of sequences hold an observation; {expected:.0%} call a tool")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH,
+                link=Link.DATA_VALIDITY,
+                claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of recorded "
+                "sequences hold an observation: tool output is marked as the policy's own",
+                observed=validity.observed_share,
+                limit=limits["observed"] * expected,
+                unit="share",
+                evidence={"expected_share": expected, "logged_as": series.raw_name, BLOCKS: "all"},
+                causes=("the mask of trained tokens counts tool output", "a mask of padding was written instead"),
+                next=("print tokens and mask of one sequence with a call: the tool's answer must be false",),
+            ),
+        )
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"observed": OBSERVED})

@@ -1,0 +1,133 @@
+"""What a few hundred whole sequences tell about a pair of logprobs: is one a shifted, scaled or rounded copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+FloatArray = npt.NDArray[np.float64]
+
+LAGS: Final = (-2, -1, 0, 1, 2)
+MIN_TOKENS: Final = 200
+CERTAIN: Final = -0.05  # nats: tokens surer than this are alike under every temperature and every shift
+DECIMALS: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSample:
+    """Facts on one pair from sampled model tokens; correlations are over tokens that are not nearly certain.
+
+    lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
+    p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at the first
+    token after an observation; boundary_tokens: of all tokens. Values are NaN where too few tokens were sampled.
+    """
+
+    tokens: int
+    lag_correlation: dict[int, float]
+    slope: float
+    r_squared: float
+    median_r: float
+    p99: float
+    negative_share: float
+    boundary_share: float
+    boundary_tokens: float
+
+
+def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> PairSample | None:
+    """Take the facts on one pair, or None where no sampled sequence holds both."""
+    tops, bottoms, firsts = [], [], []
+    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+        mask = np.array(row["model_mask"], dtype=np.bool_)
+        top = np.array(row[numerator], dtype=np.float64)
+        bottom = np.array(row[denominator], dtype=np.float64)
+        if not (len(mask) == len(top) == len(bottom)) or not mask.any():
+            continue
+        after = np.zeros(len(mask), np.bool_)
+        after[1:] = mask[1:] & ~mask[:-1] & (np.cumsum(mask)[:-1] > 0)
+        tops.append(top[mask])
+        bottoms.append(bottom[mask])
+        firsts.append(after[mask])
+    if not tops:
+        return None
+    return _facts(tops, bottoms, firsts)
+
+
+def _facts(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[npt.NDArray[np.bool_]]) -> PairSample:
+    top, bottom, first = np.concatenate(tops), np.concatenate(bottoms), np.concatenate(firsts)
+    with np.errstate(invalid="ignore"):
+        r = top - bottom
+    finite = np.isfinite(r)
+    large = np.abs(r) >= np.quantile(np.abs(r[finite]), 0.99) if finite.any() else finite
+    slope, fit = _line(bottom[finite], r[finite])
+    moved = finite & (np.abs(r) > 1e-6)
+    return PairSample(
+        tokens=int(finite.sum()),
+        lag_correlation={lag: _lagged(tops, bottoms, lag) for lag in LAGS},
+        slope=slope,
+        r_squared=fit,
+        median_r=float(np.median(r[moved])) if moved.any() else 0.0,
+        p99=float(np.quantile(np.abs(r[finite]), 0.99)) if finite.any() else np.nan,
+        negative_share=float((r[moved] < 0).mean()) if moved.any() else np.nan,
+        boundary_share=float(first[large & finite].mean()) if (large & finite).any() else np.nan,
+        boundary_tokens=float(first[finite].mean()) if finite.any() else np.nan,
+    )
+
+
+def _lagged(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
+    """Correlate numerator at t with denominator at t + lag, within sequences."""
+    left = [top[max(0, -lag) : len(top) - max(0, lag)] for top in tops]
+    right = [bottom[max(0, lag) : len(bottom) - max(0, -lag)] for bottom in bottoms]
+    return _correlation(np.concatenate(left), np.concatenate(right))
+
+
+def _usable(x: FloatArray, y: FloatArray) -> npt.NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN) | (y < CERTAIN))
+
+
+def _correlation(x: FloatArray, y: FloatArray) -> float:
+    usable = _usable(x, y)
+    if usable.sum() < MIN_TOKENS:
+        return np.nan
+    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / scale if scale > 0 else np.nan
+
+
+def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Fit y = a + slope x by least squares; give slope and R^2."""
+    with np.errstate(invalid="ignore"):
+        usable = np.isfinite(x) & (x < CERTAIN)
+    if usable.sum() < MIN_TOKENS:
+        return np.nan, np.nan
+    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
+    spread, total = float(x @ x), float(y @ y)
+    if spread == 0 or total == 0:
+        return np.nan, np.nan
+    slope = float(x @ y) / spread
+    return slope, slope * float(x @ y) / total
+
+
+def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, float]:
+    """Give, over sampled model tokens: share of values with 4 decimals at most, the commonest value and its share."""
+    values = (
+        samples.lazy()
+        .drop_nulls(column)
+        .filter(pl.col(column).list.len() == pl.col("model_mask").list.len())
+        .select("model_mask", column)
+        .explode("model_mask", column)
+        .filter(pl.col("model_mask") & pl.col(column).is_finite() & (pl.col(column) != 0))
+        .select(pl.col(column).alias("value"))
+        .collect()["value"]
+    )
+    if len(values) < MIN_TOKENS:
+        return np.nan, np.nan, np.nan
+    single = values.to_numpy().astype(np.float32)
+    rounded = float((np.round(single.astype(np.float64), DECIMALS).astype(np.float32) == single).mean())
+    found, counts = np.unique(single, return_counts=True)
+    most = int(counts.argmax())
+    return rounded, float(found[most]), float(counts[most] / len(single))
