@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings"]
 
 STORE = "store"
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 Progress = Callable[[str, int, int], None]
 
 
@@ -86,6 +87,8 @@ def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None
 def _place(run: Path, out: Path) -> pipeline.Place:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
+    if run.is_file() and run.name.endswith(ARCHIVES):
+        raise InputError(f"{run}: archives are not read by this version; unpack it and give the folder.")
     home = run.resolve()
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(

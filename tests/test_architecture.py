@@ -19,7 +19,7 @@ ALLOWED = {
     "engines": {"config", "statistics", "store"},
     "evidence": {"model", "statistics"},
     "rules": {"model", "evidence", "statistics"},
-    "gathering": {"config", "engines", "evidence", "model", "rules", "statistics", "store"},
+    "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
     "judging": {"model"},
     "gate": {"model"},
     "pipeline": {

@@ -93,10 +93,20 @@ def test_a_run_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
 def test_output_never_goes_into_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(HEALTHY, run)
-    done = ptt("diagnose", ".", cwd=run)
-    assert done.returncode == 2
-    assert "--out" in done.stderr
+    assert ptt("diagnose", ".", cwd=run).returncode == 0  # the default goes beside it instead
     assert not (run / "ptt-report").exists()
+    assert (tmp_path / "ptt-report" / "run" / "report.html").exists()
+    for option in ("--out", "--figures"):
+        done = ptt("diagnose", run, option, run / "inside", cwd=tmp_path)
+        assert done.returncode == 2
+        assert option in done.stderr
+    assert not (run / "inside").exists()
+
+
+@pytest.mark.parametrize("name", ["run.tar.gz", "notes.txt"])
+def test_a_file_in_no_known_format_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("not a run")
+    assert ptt("diagnose", name, cwd=tmp_path).returncode == 5
 
 
 def test_an_empty_folder_leaves_it_blind_and_says_what_to_record(tmp_path: Path) -> None:

@@ -138,3 +138,40 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     assert "bursting" in found.to_html()
     assert found.signature.status == "found"
     assert decide(found, fail_on=None) is Outcome.CRASHED
+
+
+def test_logprobs_that_die_are_critical_and_dated(run: Path) -> None:
+    """The last files hold nothing but NaN: the figures end before them, and that must not look healthy."""
+    for path in sorted((run / "tokens").glob("*.parquet"))[-20:]:
+        dead = pl.col("policy_logp").list.eval(pl.element() * float("nan"))
+        pl.read_parquet(path).with_columns(dead).write_parquet(path)
+    first = min(int(path.stem[-6:]) for path in sorted((run / "tokens").glob("*.parquet"))[-20:])
+    found = ptt.diagnose(run)
+    (finding,) = [finding for finding in found.findings if finding.id == "missing-logprobs"]
+    assert finding.severity == "critical"
+    assert finding.onset_step == first
+
+
+def test_brackets_and_stars_in_names_are_names(tmp_path: Path) -> None:
+    place = tmp_path / "a[1]" / "b*"
+    shutil.copytree(SAMPLE, place)
+    found = ptt.diagnose(place, out=tmp_path / "o[0]")
+    assert found.to_json() == ptt.diagnose(place, out=tmp_path / "o[0]").to_json()
+    assert found.signature.status == "found"
+
+
+def test_a_null_beside_a_value_is_not_a_loss(tmp_path: Path) -> None:
+    rows: list[dict[str, float | None]] = [{"step": step, "loss": 0.1, "kl": 0.01} for step in range(60)]
+    rows += [{"step": step, "loss": None, "kl": None, "eval_reward": 0.5} for step in range(19, 60, 20)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "metrics-lost" not in {finding.id for finding in ptt.diagnose(tmp_path).findings}
+
+
+def test_a_metric_that_dies_is_dated_by_its_death_not_by_an_earlier_gap(tmp_path: Path) -> None:
+    rows: list[dict[str, float | None]] = [{"step": step, "loss": 0.1, "kl": 0.01} for step in range(200)]
+    rows[50]["loss"] = None
+    for row in rows[151:]:
+        row["loss"] = float("nan")
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (finding,) = [finding for finding in ptt.diagnose(tmp_path).findings if finding.id == "metrics-lost"]
+    assert (str(finding.severity), finding.onset_step) == ("critical", 151)

@@ -1,4 +1,4 @@
-"""Faults put into a real run's logprobs: each is named as what it is, and none makes a signature of its own."""
+"""Faults put into a real run's logprobs: each is named as what it is, none makes a signature of its own."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
-from ptt.cli.places import output_folder, progress_bar
+from ptt.cli.places import check_figures, output_folder, progress_bar
 from ptt.diagnostics.gate import Outcome, decide
 from ptt.diagnostics.model import Severity
 from ptt.reports.files import write_text
@@ -35,6 +35,8 @@ def run(
     """Judge the run at `path` and give the exit code."""
     chosen = api.read_settings(settings)
     folder = output_folder(path, out)
+    if figures is not None:
+        check_figures(path, figures)
     with progress_bar(Console(stderr=True)) as tell:
         diagnosis = api.diagnose(path, out=folder, settings=chosen, progress=tell)
         findings = diagnosis.to_json()

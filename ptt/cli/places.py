@@ -9,10 +9,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ptt.diagnostics.errors import SettingsError
+
 
 def output_folder(run: Path, out: Path | None) -> Path:
-    """Give `--out`, or the default below the current folder."""
-    return out if out is not None else Path("ptt-report") / run.resolve().name
+    """Give `--out`, or the default: below the current folder, or beside the run where that lies inside it."""
+    if out is not None:
+        return out
+    home, here = run.resolve(), Path.cwd().resolve()
+    inside = home.is_dir() and (here == home or home in here.parents)
+    return (home.parent if inside else Path()) / "ptt-report" / home.name
+
+
+def check_figures(run: Path, figures: Path) -> None:
+    """Refuse a folder for figures that is a file, or lies inside the run."""
+    home, place = run.resolve(), figures.resolve()
+    if home.is_dir() and (place == home or home in place.parents):
+        raise SettingsError(f"{figures}: lies inside the run, which is never written to; give another --figures.")
+    if place.exists() and not place.is_dir():
+        raise SettingsError(f"{figures}: is a file; --figures takes a folder.")
 
 
 @contextmanager

@@ -67,6 +67,13 @@ class Series:
             places = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
         return int(steps[places[0]]) if len(places) else None
 
+    def first_above(self, limit: float, alarm: int) -> int:
+        """Give the first step above `limit` among the values whose mean raised the alarm at step `alarm`."""
+        steps, values = self.finite()
+        place = int(np.searchsorted(steps, alarm))
+        window = np.arange(max(0, place - self.width + 1), place + 1)
+        return int(steps[window[values[window] > limit][0]])
+
     def finite(self) -> tuple[IntArray, FloatArray]:
         """Steps and values where there is a value."""
         usable = np.isfinite(self.values)
@@ -135,6 +142,18 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MissingLogprobs:
+    """Model tokens of the pair in use without a finite log-ratio, placeholders not counted."""
+
+    pair: str
+    tokens: int
+    finite_tokens: int
+    first_step: int | None
+    last_step: int | None
+    dead_since: int | None  # first step from which on no token is finite, up to the last recorded step
+
+
+@dataclass(frozen=True, kw_only=True)
 class Validity:
     """What there is to say about the recorded logprobs themselves."""
 
@@ -144,7 +163,7 @@ class Validity:
     sequences: int
     model_tokens: int
     observed_share: float  # of sequences with at least one observation
-    leaked_tokens: int  # with gradient though not sampled by the policy
+    missing: MissingLogprobs
     coverage: Coverage
 
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
-    "unmasked-tools": frozenset({"placeholder-logprobs", "truncated-support", "retokenised-turns"}),
+    "unmasked-tools": frozenset(
+        {"missing-logprobs", "placeholder-logprobs", "truncated-support", "retokenised-turns"}
+    ),
+    "shifted-logprobs": frozenset({"missing-logprobs", "placeholder-logprobs"}),
     "scaled-logprobs": frozenset({"truncated-support"}),
     "tool-tail-growth": frozenset({"kl-over-target", "clip-fraction-high", "gradient-spikes"}),
     "kl-over-target": frozenset(
@@ -135,9 +138,9 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
 
 def _since(finding: Finding) -> int:
     """Give the step a failure began at; logprobs that cannot be trusted could not from the start."""
-    if finding.link is Link.DATA_VALIDITY:
-        return -1
-    return finding.onset_step if finding.onset_step is not None else UNKNOWN
+    if finding.onset_step is not None:
+        return finding.onset_step
+    return -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN
 
 
 def _time(finding: Finding) -> tuple[int, int]:

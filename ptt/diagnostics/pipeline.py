@@ -100,6 +100,8 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
 def _something_read(place: Place, table: pl.DataFrame) -> None:
     """Refuse a run of which every file that could be recognised is damaged from end to end."""
     known = table.filter(pl.col("kind") != UNRECOGNISED)
+    if place.run.is_file() and not known.height:
+        raise InputError(f"{place.run}: in no format that is read here; docs/formats.md lists them.")
     if known.height and not known["rows_ok"].sum():
         first = known.row(0, named=True)
         why = first["note"] or f"{first['path']} holds no row."

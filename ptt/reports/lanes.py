@@ -41,6 +41,8 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         state, word = "broken", "Broken"
     elif findings:
         state, word = "noted", "Noted"
+    elif healthy and blind:
+        state, word = "blind", "Partly judged"
     elif healthy:
         state, word = "healthy", "Healthy"
     elif blind:
@@ -51,6 +53,6 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         link=LINKS[link],
         state=state,
         word=word,
-        detail=", ".join(f"{number} {what}" for number, what in counts if number) or "nothing asks about it",
+        detail=", ".join(f"{number} {what}" for number, what in counts if number) or "no rule asks about it yet",
         first=link is diagnosis.verdict.first_broken_link,
     )

@@ -73,7 +73,7 @@ def aggregates_sentence(signature: Signature) -> str:
         behind = signature.lead_steps < 0
         lead = f", {steps} before the tail" if behind else f", {steps} after the tail"
         if signature.lead_is_lower_bound:
-            lead = f": the tail is at least {steps} ahead of them"
+            lead = f" by the end of the run, {steps} after the tail passed its limit"
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1

@@ -81,7 +81,7 @@ def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]
     )
     said = view(dataclasses.replace(base, signature=signature)).why[-1]
     assert said.startswith("The usual curves raised no alarm")
-    assert said.endswith("the tail is at least 571 steps ahead of them.")
+    assert said.endswith("by the end of the run, 571 steps after the tail passed its limit.")
 
 
 def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]) -> None:

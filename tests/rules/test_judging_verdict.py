@@ -137,10 +137,15 @@ def test_of_findings_that_start_together_the_outer_link_broke_first() -> None:
 
 
 def test_a_finding_without_a_date_comes_after_those_with_one() -> None:
-    found = diagnosis(
-        finding("undated", link=Link.DATA_VALIDITY), finding("dated", onset=50, link=Link.NUMERICS)
-    )
+    found = diagnosis(finding("undated", link=Link.REWARD), finding("dated", onset=50, link=Link.NUMERICS))
     assert found.verdict.first_broken_link is Link.NUMERICS
+
+
+def test_logprobs_that_cannot_be_trusted_could_not_from_the_start() -> None:
+    found = diagnosis(
+        finding("scaled", link=Link.DATA_VALIDITY), finding("dated", onset=1, link=Link.NUMERICS)
+    )
+    assert found.verdict.first_broken_link is Link.DATA_VALIDITY
 
 
 def causes(found: Diagnosis) -> dict[str, str | None]:

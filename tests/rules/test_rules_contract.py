@@ -16,12 +16,21 @@ from ptt.diagnostics.model import Answer, NotJudged
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
 
-SHARED = {"__init__", "interface", "reading", "aggregates"}  # no rules, but what rules are made with
-FILES = sorted(path.stem for path in Path(str(rules.__file__)).parent.glob("*.py"))
+SHARED = {
+    "__init__",
+    "interface",
+    "reading",
+    "aggregates",
+    "common",
+}  # no rules, but what rules are made with
+HOME = Path(str(rules.__file__)).parent
+FILES = sorted(path.stem for path in HOME.rglob("*.py"))
 MODULES = {
-    name.replace("_", "-"): importlib.import_module(f"{rules.__name__}.{name}")
-    for name in FILES
-    if name not in SHARED
+    path.stem.replace("_", "-"): importlib.import_module(
+        ".".join([rules.__name__, *path.relative_to(HOME).with_suffix("").parts])
+    )
+    for path in sorted(HOME.rglob("*.py"))
+    if path.stem not in SHARED
 }
 NOTHING = Evidence(run=run_of())
 

@@ -10,7 +10,7 @@ import pytest
 from builders import Array, Story, evidence_of, sequences_of, series_of, steady
 
 from ptt.diagnostics.evidence import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
@@ -146,7 +146,6 @@ HEALTHY: dict[str, dict[str, Metrics]] = {
     },
     "tool-use-vanished": {
         "used": {"tools/call_frequency": level(0.6)},
-        "never used": {"tools/call_frequency": level(0.05)},
         "a dip": {"tools/call_frequency": with_at(level(0.6), list(range(30, 45)), 0.0)},
     },
 }
@@ -172,7 +171,8 @@ def finding_of(verdict: RuleVerdict) -> Finding:
 
 
 def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
-    assert set(BROKEN) == set(HEALTHY) == set(METRIC) == set(BY_ID)
+    on_metrics = {name for name, rule in BY_ID.items() if rule.link is not Link.DATA_VALIDITY}
+    assert set(BROKEN) == set(HEALTHY) == set(METRIC) == on_metrics
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,6 @@ def test_a_metric_without_a_finite_value_never_reads_as_healthy(rule: str, value
             {"loss/total": series_of("loss/total", level(1.0, 90)), "reward/mean": level(1.0)},
             {"last_part": 0.05},
         ),
-        ("tool-use-vanished", {"tools/call_frequency": jump(0.15, 0.02)}, {"was_used": 0.1}),
         ("tool-use-vanished", {"tools/call_frequency": level(0.3)}, {"gone": 0.5}),
     ],
     ids=str,
@@ -271,3 +270,11 @@ def test_several_metrics_that_are_lost_are_several_findings() -> None:
         ("loss/total", Severity.CRITICAL),
         ("grad_norm", Severity.MEDIUM),
     ]
+
+
+def test_tools_that_were_never_used_cannot_vanish() -> None:
+    """Neither broken nor healthy: a run without tools must not look judged for having none."""
+    assert isinstance(run("tool-use-vanished", {"tools/call_frequency": level(0.05)}), NotJudged)
+    assert isinstance(run("tool-use-vanished", {"tools/call_frequency": jump(0.15, 0.02)}), NotJudged)
+    lower = {"tools/call_frequency": jump(0.15, 0.02)}
+    assert isinstance(run("tool-use-vanished", lower, was_used=0.1), Broken)

@@ -117,7 +117,7 @@ def _damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
     for file in scan.files:
         columns = [name for name in file.columns if name in logps | {"step", "model_mask", "tool_names"}]
         try:
-            pl.read_parquet(file.path, columns=columns)
+            pl.read_parquet(file.path, columns=columns, glob=False)
         except pl.exceptions.PolarsError as error:
             found[file.name] = str(error).splitlines()[0]
     return found

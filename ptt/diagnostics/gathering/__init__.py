@@ -30,7 +30,7 @@ class Gathered:
     tables: dict[str, pl.DataFrame]
 
 
-NO_SEQUENCES = "no file here holds per-token logprobs"
+NO_SEQUENCES = "no file that is read here holds per-token logprobs"
 
 
 def gather(
@@ -55,11 +55,7 @@ def gather(
         metrics=series,
         tails=found[0] if found else None,
         tails_missing=() if found else ("policy_logp", "ref_logp", "model_mask"),
-        tails_reason=""
-        if found
-        else NO_SEQUENCES
-        if tokens is None
-        else "no model token has a finite log-ratio",
+        tails_reason="" if found else _why_no_tails(folder, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         limits=settings.limits,
@@ -67,11 +63,32 @@ def gather(
     return Gathered(evidence=evidence, tables=tables)
 
 
+def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
+    if tokens is None:
+        sources = read_table(folder, "sources")
+        foreign = sources.filter(pl.col("kind") == "unrecognised").height
+        if not sources.height:
+            return "the run holds no file"
+        unread = f"; {foreign} of {sources.height} files are in formats it does not read" if foreign else ""
+        return NO_SEQUENCES + unread
+    rows = tokens.tables.rows
+    if not rows["ok"].any():
+        return f"all {rows.height} recorded sequences were rejected: no step, no mask, or lists of different length"
+    return "no model token has a finite log-ratio"
+
+
+def _names_tools(tokens: Tokens) -> bool:
+    if "tool_names" not in tokens.scan.columns:
+        return False
+    named = tokens.scan.frame.select((pl.col("tool_names").list.len() > 0).any())
+    return bool(named.collect(engine="streaming").item())
+
+
 def _post_name(folder: Path, series: Mapping[str, Series], tokens: Tokens) -> str:
     """Call the slice post_tool only where something proves that the gaps between model tokens are tool output."""
     called = series.get("tools/call_frequency")
     proved = (
-        "tool_names" in tokens.scan.columns
+        _names_tools(tokens)
         or (called is not None and bool((called.finite()[1] > 0).any()))
         or not read_table(folder, "tool_calls").is_empty()
     )

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence import Series
+from ptt.diagnostics.schema import Flag
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
@@ -33,7 +34,10 @@ def read_series(metrics: pl.DataFrame) -> dict[str, Series]:
     )
     best = (
         rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi")
-        .sort("name", "step", "priority", "source", "seq", descending=[False, False, False, True, True])
+        .with_columns((pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent"))  # beside a value: merely not logged
+        .sort(
+            "name", "step", "absent", "priority", "source", "seq", descending=[False, False, False, False, True, True]
+        )
         .unique(["name", "step"], keep="first", maintain_order=True)
     )
     return {

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import AnomalyCount, ColumnFacts, Coverage, Validity
+from ptt.diagnostics.evidence import AnomalyCount, ColumnFacts, Coverage, MissingLogprobs, Validity
 from ptt.diagnostics.statistics.anomalies import Anomaly
 from ptt.diagnostics.statistics.records import LOGP_COLUMNS
 from ptt.diagnostics.statistics.sampled import column_facts, pair_sample
@@ -38,7 +38,7 @@ def gather_validity(tokens: Tokens) -> Validity:
         sequences=rows.height,
         model_tokens=int(rows["n_model"].cast(pl.Int64).sum()),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
-        leaked_tokens=0,
+        missing=_missing(tokens),
         coverage=_coverage(tokens, rows),
     )
 
@@ -75,6 +75,35 @@ def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
             example=row["example"],
         )
         for row in counted.iter_rows(named=True)
+    )
+
+
+def _missing(tokens: Tokens) -> MissingLogprobs:
+    """Hold, step by step, the tokens without a finite log-ratio against those with one."""
+    pair, tables = tokens.pairs[0], tokens.tables
+    sides = [LOGP_COLUMNS.index(pair.numerator), LOGP_COLUMNS.index(pair.denominator)]
+    count = pl.col("n").cast(pl.Int64).sum()
+    finite = tables.cells.filter(pl.col("pair") == 0).group_by("step").agg(count.alias("finite"))
+    lost = tables.bad.filter(pl.col("pair") == 0).group_by("step").agg(pl.col("n_bad").cast(pl.Int64).sum())
+    known = tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))
+    by_step = (
+        lost.join(known, on="step", how="left")
+        .join(finite, on="step", how="full", coalesce=True)
+        .with_columns(pl.col("n_bad", "placeholders", "finite").fill_null(0))
+        .with_columns((pl.col("n_bad") - pl.col("placeholders")).clip(0).alias("missing"))
+        .sort("step")
+    )
+    missing = by_step.filter(pl.col("missing") > 0)["step"]
+    alive = by_step.filter(pl.col("finite") > 0)["step"]
+    dead = by_step.filter((pl.col("finite") == 0) & (pl.col("missing") > 0))["step"]
+    after = dead.filter(dead > alive[-1]) if len(alive) else dead
+    return MissingLogprobs(
+        pair=pair.name,
+        tokens=int(by_step["missing"].sum()),
+        finite_tokens=int(by_step["finite"].sum()),
+        first_step=int(missing[0]) if len(missing) else None,
+        last_step=int(missing[-1]) if len(missing) else None,
+        dead_since=int(after[0]) if len(after) else None,
     )
 
 

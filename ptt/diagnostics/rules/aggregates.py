@@ -34,5 +34,5 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
                 and finding.severity.at_least(Severity.MEDIUM)
             ):
                 alarms[metric] = min(finding.onset_step, alarms.get(metric, finding.onset_step))
-    status = "alarming" if alarms else "quiet" if judged else "cannot_say"
+    status = "alarming" if alarms else "quiet" if judged >= len(WATCHED) / 2 else "cannot_say"
     return Aggregates(status=status, metrics=moved, alarms=alarms)

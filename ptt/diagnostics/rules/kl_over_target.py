@@ -45,6 +45,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.POLICY_UPDATE,
             reason=f"the {series.width}-step median of KL peaks at {peak:.3g} nats, limit {limit:g}",
         )
+    first = series.first_above(limit, onset)
     severity = Severity.CRITICAL if peak > KL_GONE else Severity.HIGH if peak > KL_HIGH else Severity.MEDIUM
     return Broken(
         findings=(
@@ -57,6 +58,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 limit=limit,
                 unit="nats",
                 onset_step=onset,
+                onset_interval=(first, onset),
                 evidence={
                     "metric": "kl/ref",
                     "logged_as": series.raw_name,
@@ -69,7 +71,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                     "growing tails in one slice that the mean only now shows",
                 ),
                 next=(
-                    f"compare the checkpoint before step {onset} with the last one on a fixed evaluation",
+                    f"compare the checkpoint before step {first} with the last one on a fixed evaluation",
                     "rerun from it with half the learning rate, nothing else changed",
                 ),
             ),

@@ -18,7 +18,8 @@ from ptt.diagnostics.rules.interface import Limits, Rule
 ID = "metrics-lost"
 CORE = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
-DEAD_AFTER = 1  # values that are not finite at the very end: it did not recover
+DEAD_NULLS = 3  # nulls at the very end: a single one may be a row that does not log the metric
+NOT_A_NUMBER = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -50,24 +51,31 @@ def _not_finite(series: Series, last: int) -> Finding | None:
     if not len(bad):
         return None
     steps, _ = series.finite()
-    dead = not len(steps) or int(np.count_nonzero(series.steps > steps[-1])) >= DEAD_AFTER
+    last_finite = int(steps[-1]) if len(steps) else None
+    tail = bad if last_finite is None else bad[series.steps[bad] > last_finite]
+    proven = bool(np.isin(series.flags[tail], NOT_A_NUMBER).any())
+    dead = len(tail) >= (1 if proven else DEAD_NULLS)
+    first = int(series.steps[tail[0] if dead else bad[0]])
+    what = "NaN or infinite" if np.isin(series.flags[bad], NOT_A_NUMBER).any() else "null"
+    alone = len(bad) == 1 and what == "null"
     return Finding(
         id=ID,
-        severity=Severity.CRITICAL if dead else Severity.MEDIUM,
+        severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
         link=Link.NUMERICS,
-        claim=f"{series.raw_name} is NaN, infinite or null at {len(bad)} of {len(series.steps)} logged steps"
+        claim=f"{series.raw_name} is {what} at {len(bad)} of {len(series.steps)} logged steps"
         + (", up to the end of the run" if dead else ""),
         observed=float(len(bad)),
         limit=0.0,
         unit="steps",
-        onset_step=int(series.steps[bad[0]]),
+        onset_step=first,
         evidence={
             "metric": series.name,
             "logged_as": series.raw_name,
-            "last_finite_step": int(steps[-1]) if len(steps) else None,
+            "last_finite_step": last_finite,
+            "first_not_finite_step": int(series.steps[bad[0]]),
         },
         causes=("a step that blew the weights up", "log of a zero probability", "an infinite reward"),
-        next=("take the last checkpoint before this step; replay the step with anomaly detection on",),
+        next=(f"take the last checkpoint before step {first}; replay that step with anomaly detection on",),
     )
 
 

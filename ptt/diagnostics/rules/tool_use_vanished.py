@@ -36,7 +36,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     mean = rolling_mean(values, SMOOTHED, minimum=SMOOTHED)[SMOOTHED - 1 :]
     steps = steps[SMOOTHED - 1 :]
     best, last = float(mean.max()), float(series.rolling()[1][-1])
-    if best < limits["was_used"] or last >= limits["gone"]:
+    if best < limits["was_used"]:
+        return NotJudged(
+            id=ID,
+            link=Link.ENVIRONMENT,
+            reason=f"tools are hardly used: {best:.2g} at best",
+            enable="nothing to record, if the task has no tools",
+        )
+    if last >= limits["gone"]:
         return Healthy(
             id=ID,
             link=Link.ENVIRONMENT,

@@ -18,7 +18,7 @@ def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:
     try:
         if json.loads((place / "key.json").read_text(encoding="ascii")) != key:
             return None
-        return TokenTables(**{name: pl.read_parquet(place / f"{name}.parquet") for name in FRAMES})
+        return TokenTables(**{name: pl.read_parquet(place / f"{name}.parquet", glob=False) for name in FRAMES})
     except (OSError, ValueError, pl.exceptions.PolarsError):  # absent or half written: made anew
         return None
 

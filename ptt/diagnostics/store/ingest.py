@@ -124,6 +124,9 @@ class _Writer:
         if table == "metrics" and parser is not None:
             frame = frame.with_columns(priority=pl.lit(parser.priority, pl.Int32))
             schema = {**schema, "priority": pl.Int32()}
+        if table == "sequences":  # a column of nulls would claim that something was recorded
+            held = [name for name in schema if name in frame.columns and frame[name].null_count() < frame.height]
+            frame, schema = frame.select(held), {name: schema[name] for name in held}
         frame = frame.match_to_schema(
             pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
         )

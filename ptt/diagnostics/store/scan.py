@@ -48,9 +48,9 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
     """Read one small table whole; without rows where nothing was found for it."""
     single = folder / f"{table}.parquet"
     if single.is_file():
-        return pl.read_parquet(single)
+        return pl.read_parquet(single, glob=False)
     parts = sorted((folder / table).glob("part-*.parquet"))
-    return pl.concat(pl.read_parquet(part) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
+    return pl.concat(pl.read_parquet(part, glob=False) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
 
 
 def read_trajectories(folder: Path) -> pl.DataFrame:
@@ -85,8 +85,8 @@ def scan_sequences(
         (
             path,
             path.name,
-            pl.read_parquet_schema(path),
-            pl.scan_parquet(path).select(pl.len()).collect().item(),
+            _schema(path),
+            _rows(path),
         )
         for path in sorted((folder / "sequences").glob("part-*.parquet"))
     ]
@@ -115,7 +115,7 @@ def _groups(files: list[SequenceFile]) -> list[list[SequenceFile]]:
     groups: list[list[SequenceFile]] = []
     last: object = None
     for file in files:
-        schema = pl.read_parquet_schema(file.path)
+        schema = _schema(file.path)
         shape = tuple((name, str(schema[name])) for name in file.columns)
         if shape != last:
             groups.append([])
@@ -125,7 +125,7 @@ def _groups(files: list[SequenceFile]) -> list[list[SequenceFile]]:
 
 
 def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
-    schema = pl.read_parquet_schema(files[0].path)
+    schema = _schema(files[0].path)
     scan = pl.scan_parquet(
         [file.path for file in files],
         row_index_name="seq",
@@ -166,3 +166,12 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
                 default=0,
             )
     return values / rows if rows else 1.0
+
+
+def _schema(path: Path) -> pl.Schema:
+    """Give a file's schema; its name is taken as it stands, brackets and stars included."""
+    return pl.scan_parquet([path], glob=False).collect_schema()
+
+
+def _rows(path: Path) -> int:
+    return int(pl.scan_parquet([path], glob=False).select(pl.len()).collect().item())

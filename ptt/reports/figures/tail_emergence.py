@@ -115,7 +115,8 @@ def caption(diagnosis: Diagnosis) -> str:
     )
     return (
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {pair_of(diagnosis)}, in windows of "
-        f"{_span(frame)}, by slice ({sizes}). Bands are 95 % intervals from resampling whole sequences. "
+        f"{_span(frame)}, by slice ({sizes}). Bands are 95 % intervals from redrawing "
+        "whole prompt groups, or sequences where groups are not recorded. "
         f"A line that climbs means: rare tokens get ever larger weights. Windows: {window_words(diagnosis)}. "
         + error_bound()
     )

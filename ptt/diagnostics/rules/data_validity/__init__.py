@@ -3,6 +3,7 @@
 from ptt.diagnostics.rules.data_validity import (
     copied_logprobs,
     filled_rows,
+    missing_logprobs,
     missing_parts,
     placeholder_logprobs,
     repeated_sequences,
@@ -16,6 +17,7 @@ from ptt.diagnostics.rules.data_validity import (
 from ptt.diagnostics.rules.interface import Rule
 
 VALIDITY_RULES: tuple[Rule, ...] = (
+    missing_logprobs.RULE,
     copied_logprobs.RULE,
     filled_rows.RULE,
     placeholder_logprobs.RULE,

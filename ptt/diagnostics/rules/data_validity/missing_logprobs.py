@@ -1,0 +1,66 @@
+"""This run shows model tokens without a finite log-ratio.
+
+What: more than 0.1 % of the model tokens of the pair in use have a null, NaN or infinite logprob on either side; or all
+of them do from some step on, up to the last recorded one.
+Why it matters: such tokens are in no statistic. Where they are all of a step, the figures end there without a word; a
+policy that turned NaN looks like a run that merely stopped recording.
+What to do: look at the first step without finite values: the last checkpoint before it is the last good one.
+Source: NaN compares false with every limit, and so reads as healthy wherever it is not counted.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "missing-logprobs"
+SHARE = 0.001  # of model tokens: fewer cannot move a p99
+HIGH_SHARE = 0.05
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge how many tokens are lost, and whether the end of the run is."""
+    validity = validity_of(evidence)
+    if validity is None:
+        return none_recorded(ID)
+    lost = validity.missing
+    share = lost.tokens / max(1, lost.tokens + lost.finite_tokens)
+    if lost.dead_since is None and share <= limits["share"]:
+        return sound(ID, f"{lost.tokens} model tokens of {lost.pair} have no finite log-ratio")
+    dead = lost.dead_since is not None
+    severity = Severity.CRITICAL if dead else Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM
+    claim = (
+        f"No model token of {lost.pair} has a finite log-ratio, up to the end of the records"
+        if dead
+        else f"{lost.tokens} model tokens ({share:.1%}) of {lost.pair} have no finite log-ratio"
+    )
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=severity,
+                link=Link.DATA_VALIDITY,
+                claim=claim,
+                observed=share,
+                limit=limits["share"],
+                unit="share",
+                onset_step=lost.dead_since if dead else lost.first_step,
+                evidence={
+                    "pair": lost.pair,
+                    "tokens": lost.tokens,
+                    "first_step": lost.first_step,
+                    "last_step": lost.last_step,
+                },
+                causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
+                next=(
+                    f"look at step {lost.dead_since if dead else lost.first_step}: are the weights finite, and which "
+                    "side of the pair is missing?",
+                ),
+            ),
+        )
+    )
+
+
+RULE = Rule(
+    id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE}
+)
