@@ -246,7 +246,8 @@ def _sequences(design: Design, generator: np.random.Generator) -> pl.DataFrame:
     r = scale * bell / np.sqrt(generator.chisquare(4, len(mask)) / 4)  # t with 4 degrees of freedom
     if design.kind == "degenerate":
         r = np.zeros(len(mask))
-    policy = -generator.exponential(0.5, len(mask))
+    higher = -generator.exponential(0.5, len(mask))  # the larger of the two: no logprob is above 0
+    policy, ref = higher + np.minimum(r, 0.0), higher - np.maximum(r, 0.0)
     offsets = np.concatenate([[0], np.cumsum(length + gap)])
     return pl.DataFrame(
         {
@@ -255,7 +256,7 @@ def _sequences(design: Design, generator: np.random.Generator) -> pl.DataFrame:
             "group_id": pl.Series(group).cast(pl.String),
             "model_mask": _listed(offsets, mask, pa.bool_()),
             "policy_logp": _listed(offsets, policy, pa.float64()),
-            "ref_logp": _listed(offsets, policy - r, pa.float64()),
+            "ref_logp": _listed(offsets, ref, pa.float64()),
         }
     )
 

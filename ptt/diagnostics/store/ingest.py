@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, fingerprint, read_manifest, write_manifest
@@ -61,9 +61,10 @@ def ingest(
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
     except OSError as error:
-        raise InputError(
-            f"{error.filename or folder}: {error.strerror}; choose another place with --out."
-        ) from error
+        where = str(error.filename or folder)
+        if where.startswith(str(folder)):
+            raise SettingsError(f"{where}: {error.strerror}; choose another place with --out.") from error
+        raise InputError(f"{where}: {error.strerror} while reading the run.") from error
     return manifest
 
 

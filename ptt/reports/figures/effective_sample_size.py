@@ -12,13 +12,14 @@ from ptt.reports.figures.labels import EndLabel, end_labels
 from ptt.reports.figures.marks import mark_onset, shade_windows
 from ptt.reports.figures.style import LINES, dress, linear, logarithmic, role, short_slice, sparse, step_axis
 from ptt.reports.foreign import safe
-from ptt.reports.names import slice_name
+from ptt.reports.names import joined, slice_name
 from ptt.reports.numbers import count, number, percent
 from ptt.reports.panels import DataTable, FigureKind, Panel, no_tokens, pair_of, slices, table, window_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+HALF = 0.5  # of all weight of a window
 TABLE = "ess"
 NEAR_ONE = 0.9  # a median above it hides all movement on a linear axis: the loss is drawn instead
 NEAR_ZERO = 0.1  # a median below it is drawn on a log axis, so that the floor can be told from zero
@@ -55,15 +56,27 @@ def caption(diagnosis: Diagnosis) -> str:
         for rows in (frame.filter(pl.col("level") == level),)
     )
     span = round(float((frame["step_last"] - frame["step_first"] + 1).to_numpy().mean()))
-    worst = frame.sort("top_share", nulls_last=False).row(-1, named=True)
     return (
         "Effective sample size (sum of weights, squared, over the sum of squared weights) as a share of n, "
         f"for the pair {pair_of(diagnosis)} in both directions; windows of about {count(span)} steps, n of "
         f"{sizes} in each; a point stands at the end of its window. 1 means all weights alike; falling means that few of them carry the update. It "
-        "depends on n and on the window: compare its course, not its level. The largest single weight held "
-        f"{percent(worst['top_share'])} of the sum ({safe(worst['level'])} level, {safe(worst['weights'])}). "
+        "depends on n and on the window: compare its course, not its level. "
+        f"{_dominated(frame)} "
         f"Windows: {window_words(diagnosis)}."
     )
+
+
+def _dominated(frame: pl.DataFrame) -> str:
+    """Say in how many windows a single weight rules, direction by direction: their course says nothing either."""
+    told = []
+    for weights in dict.fromkeys(frame["weights"].to_list()):
+        rows = frame.filter((pl.col("weights") == weights) & (pl.col("level") == "token"))
+        ruled = rows.filter(pl.col("top_share") > HALF).height
+        if ruled:
+            told.append(f"{count(ruled)} of {count(rows.height)} with weights {safe(weights)}")
+    if not told:
+        return "In no window a single token holds half of all weight."
+    return f"Where a single token holds over half of all weight ({joined(told)}), ESS speaks of that token alone."
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
