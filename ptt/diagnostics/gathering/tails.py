@@ -11,6 +11,7 @@ from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.growth import (
+    FEW_BLOCKS,
     MAX_BLOCKS,
     MIN_UNITS,
     TAIL_QUANTILES,
@@ -48,7 +49,7 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     sequences, unit = _with_units(tokens)
     steps = cells["step"].unique().sort().to_list()
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
-    count = max(1, min(MAX_BLOCKS, len(steps) // 2 or 1, units // MIN_UNITS or 1))
+    count = max(1, min(MAX_BLOCKS, len(steps) // 2, max(FEW_BLOCKS, units // MIN_UNITS)))
     blocks, windows, sixths = parts(steps, count), parts(steps, 3), parts(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {

@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
+FEW_BLOCKS: Final = 20  # as many blocks as that, however few units they hold: growth is judged across blocks
 MIN_UNITS: Final = 8  # fewer sequences or groups in a block, and redrawing them tells nothing
 TREND_BLOCKS: Final = 20  # the trend test wants blocks long enough for neighbours to be exchangeable
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two

@@ -71,7 +71,7 @@ def token_pass(
         sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
         rows=pl.concat(found["rows"]).sort("seq"),
         anomalies=pl.concat(found["anomalies"]).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-        samples=pl.concat(found["samples"]).sort("seq"),
+        samples=_samples(found["samples"]),
         bad=pl.concat(found["bad"])
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
@@ -80,10 +80,15 @@ def token_pass(
 
 
 def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
-    held = [name for name in SAMPLE if name in batch.columns]
-    kept = batch.lazy().filter(pl.col("seq") % every == 0).select(held)
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in held]
-    return kept.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).collect()
+    chosen = np.flatnonzero(batch["seq"].to_numpy() % every == 0)
+    return batch.select(name for name in SAMPLE if name in batch.columns)[chosen]
+
+
+def _samples(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Put kept sequences together; logprobs that a batch lacks are null."""
+    whole = pl.concat([part for part in parts if part.height] or parts[:1], how="diagonal_relaxed")
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in whole.columns]
+    return whole.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).sort("seq")
 
 
 def _merge(cells: pl.DataFrame) -> pl.DataFrame:
