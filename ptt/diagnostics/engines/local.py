@@ -16,7 +16,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
 
 
-SAMPLED_ROWS = 256  # sequences kept whole: some ten thousand tokens even where they are short
+SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def _pass(
         pairs=pairs,
         min_observation=settings.min_observation,
         tokens_per_row=scan.tokens_per_row,
-        sample_every=max(1, scan.rows // SAMPLED_ROWS),
+        sample_every=max(1, int(scan.rows * scan.tokens_per_row / SAMPLED_TOKENS)),
         on_rows=on_rows,
     )
 

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.anomalies import IMPOSSIBLE_ABOVE, MISSING_BELOW, PAD
+
 FloatArray = npt.NDArray[np.float64]
 
 LAGS: Final = (-2, -1, 0, 1, 2)
@@ -42,8 +44,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     tops, bottoms, firsts = [], [], []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top = np.array(row[numerator], dtype=np.float64)
-        bottom = np.array(row[denominator], dtype=np.float64)
+        top, bottom = _real(row[numerator]), _real(row[denominator])
         if not (len(mask) == len(top) == len(bottom)) or not mask.any():
             continue
         after = np.zeros(len(mask), np.bool_)
@@ -54,6 +55,14 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     if not tops:
         return None
     return _facts(tops, bottoms, firsts)
+
+
+def _real(values: list[float | None]) -> FloatArray:
+    """Give the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
+    found = np.array(values, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        found[(found <= MISSING_BELOW) | (found == PAD) | (found > IMPOSSIBLE_ABOVE)] = np.nan
+    return found
 
 
 def _facts(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[npt.NDArray[np.bool_]]) -> PairSample:
