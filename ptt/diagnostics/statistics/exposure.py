@@ -1,0 +1,194 @@
+"""Did tools get more frequent or more dangerous: the growth of E[rho^2] split into exposure and intensity.
+
+With alpha the share of post-tool tokens, E[rho^2] = (1 - alpha) m_text + alpha m_tool holds exactly. The difference
+between two windows is split over the three factors by their Shapley value: the mean over all orders in which the
+factors may change, which adds up to the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.caps import CAP, signed
+from ptt.diagnostics.statistics.windows import Span, label, parts
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+DRAWS: Final = 400
+SEED: Final = 20_260_128
+BLOCKS: Final = 8  # of steps in a window: sequences share their step, so these are redrawn as well
+MIN_STEPS: Final = 8  # in a window: fewer, and redrawing whole steps tells nothing
+HALF: Final = 0.5
+EXPONENT_CAP: Final = 300.0  # as in the token pass
+FACTORS: Final = ("alpha", "m_text", "m_tool", "total")
+PARTS: Final = ("change", "exposure", "text", "tool")
+
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "weights": pl.String(),  # the pair, or the pair turned round
+    "cap": pl.Float64(),  # weights are cut at it; null: as recorded
+    **{f"{name}_{window}": pl.Float64() for name in FACTORS for window in ("early", "late")},
+    **{f"{name}{end}": pl.Float64() for name in PARTS for end in ("", "_lo", "_hi")},
+    **{f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")},
+    "dominated": pl.Boolean(),  # in a window one token or sequence holds more than half of the sum
+}
+
+
+def factors(sums: FloatArray) -> FloatArray:
+    """Give alpha, m_text, m_tool and E[w^2] (..., 4) of n_text, n_tool, q_text, q_tool (..., 4); NaN where empty.
+
+    q is the sum of squared weights over the tokens of a slice.
+    """
+    n, q = sums[..., :2], sums[..., 2:]
+    total = n.sum(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.concatenate([n[..., 1:] / total, q / n, q.sum(axis=-1, keepdims=True) / total], axis=-1)
+
+
+def split(early: FloatArray, late: FloatArray) -> FloatArray:
+    """Give the change of E[w^2] and its parts exposure, text and tool (..., 4) between two arrays of factors.
+
+    A slice without tokens in one window has no intensity there; it is taken as unchanged, so that what comes or
+    goes with the slice is exposure.
+    """
+    a0, t0, p0 = (early[..., i] for i in range(3))
+    a1, t1, p1 = (late[..., i] for i in range(3))
+    t0, t1 = np.where(np.isnan(t0), t1, t0), np.where(np.isnan(t1), t0, t1)
+    p0, p1 = np.where(np.isnan(p0), p1, p0), np.where(np.isnan(p1), p0, p1)
+    t0, t1 = np.where(np.isnan(t0), 0.0, t0), np.where(np.isnan(t1), 0.0, t1)
+    p0, p1 = np.where(np.isnan(p0), 0.0, p0), np.where(np.isnan(p1), 0.0, p1)
+    mean_alpha = (a0 + a1) / 2
+    exposure = (a1 - a0) * ((p0 + p1) / 2 - (t0 + t1) / 2)
+    text, tool = (t1 - t0) * (1 - mean_alpha), (p1 - p0) * mean_alpha
+    return np.stack([late[..., 3] - early[..., 3], exposure, text, tool], axis=-1)
+
+
+def redrawn(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAWS) -> FloatArray:
+    """Redraw units within blocks, then blocks: (units, K) sums and (units,) ascending blocks to (draws, K) sums."""
+    generator = np.random.default_rng(seed)
+    bounds = np.flatnonzero(np.diff(block, prepend=-1, append=-1))
+    drawn = [_redrawn(values[a:b], draws, generator) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    if len(drawn) == 1:
+        return drawn[0]
+    held, each = np.stack(drawn), np.arange(draws)
+    chosen = generator.integers(0, len(held), size=(len(held), draws))
+    total: FloatArray = np.zeros((draws, values.shape[1]))
+    for places in chosen:
+        total += held[places, each]
+    return total
+
+
+def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> FloatArray:
+    units = len(values)
+    chosen = generator.integers(0, units, size=(draws, units), dtype=np.int32)
+    chosen += (units * np.arange(draws, dtype=np.int32))[:, None]
+    times = np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
+    return times.astype(np.float64) @ values
+
+
+def exposure(
+    cells: pl.DataFrame, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str
+) -> pl.DataFrame:
+    """Split the growth from the first to the last window, for weights rho and 1/rho, as recorded and cut at 10.
+
+    `cells` and `sequences` (with `unit`) are those of one pair. Weights as recorded are redrawn by units within
+    blocks of steps; cut ones, known by cells only, by whole steps.
+    """
+    if len(windows) < 2:
+        return pl.DataFrame(schema=SCHEMA)
+    ends = (windows[0], windows[-1])
+    rows: list[dict[str, object]] = []
+    for weights, square, sign in ((pair, "s_rho2", 1.0), (inverse, "s_inv2", -1.0)):
+        tables = [_by_unit(label(sequences, [span], name="window"), square) for span in ends]
+        if any(table.is_empty() for table in tables):
+            return pl.DataFrame(schema=SCHEMA)
+        tops = [_largest(label(sequences, [span], name="window"), square, sign) for span in ends]
+        rows.append(_row(weights, None, tables, tops))
+    for weights, column, sign in ((pair, "cut", 1.0), (inverse, "cut_inverse", -1.0)):
+        held = [_by_step(label(cells, [span], name="window"), column) for span in ends]
+        tops = [
+            (min(_greatest(label(sequences, [span], name="window"), sign), CAP) ** 2 / _total(table), None)
+            for span, table in zip(ends, held, strict=True)
+        ]
+        rows.append(_row(weights, CAP, held, tops))
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
+    """Sum n and squared weights by slice, for each (block of steps, unit)."""
+    spans = parts(rows["step"].unique().sort().to_list(), BLOCKS) if rows.height else ()
+    found = label(rows, spans, name="block").group_by("block", "unit").agg(*_sums("n", square))
+    return found.sort("block", "unit").drop("unit")
+
+
+def _by_step(cells: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Sum n and squared cut weights by slice, for each step; a single block."""
+    split_cells = signed(cells)
+    capped = np.exp(np.minimum(split_cells.magnitude, EXPONENT_CAP)) > CAP
+    if column == "cut":
+        up = np.where(capped, CAP**2 * split_cells.n_up, split_cells.s2_up)
+        squares = up + split_cells.s2_down
+    else:
+        over = np.where(capped, CAP**2, np.exp(2 * np.minimum(split_cells.magnitude, np.log(CAP))))
+        squares = split_cells.n_up * np.exp(-2 * split_cells.magnitude) + split_cells.n_down * over
+    found = cells.select("step", "slice", "n", pl.Series("square", squares)).group_by("step")
+    enough = cells["step"].n_unique() >= MIN_STEPS
+    by_step = found.agg(*_sums("n", "square")).sort("step")
+    return by_step.select(pl.lit(0 if enough else -1, pl.Int32).alias("block"), pl.exclude("step"))
+
+
+def _sums(n: str, square: str) -> list[pl.Expr]:
+    return [
+        pl.col(column).cast(pl.Float64).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
+        for name, column in (("n", n), ("q", square))
+        for number in (0, 1)
+    ]
+
+
+def _largest(rows: pl.DataFrame, square: str, sign: float) -> tuple[float, float]:
+    """Give the share of the sum of squares that the largest token and the largest sequence hold."""
+    total = float(rows[square].sum())
+    by_sequence = rows.group_by("seq").agg(pl.col(square).sum())
+    return _greatest(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
+
+
+def _greatest(rows: pl.DataFrame, sign: float) -> float:
+    most = rows["max_r"].max() if sign > 0 else -rows["min_r"].min()  # type: ignore[operator]
+    return float(np.exp(min(float(most), EXPONENT_CAP)))  # type: ignore[arg-type]
+
+
+def _total(table: pl.DataFrame) -> float:
+    return float(table["q_0"].sum() + table["q_1"].sum())
+
+
+def _row(
+    weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[tuple[float, float | None]]
+) -> dict[str, object]:
+    held = [table.drop("block").to_numpy() for table in tables]
+    recorded = [factors(values.sum(axis=0)) for values in held]
+    row: dict[str, object] = {"weights": weights, "cap": cap}
+    for window, values in zip(("early", "late"), recorded, strict=True):
+        row |= {f"{name}_{window}": value for name, value in zip(FACTORS, _finite(values), strict=True)}
+    for name, value in zip(PARTS, _finite(split(*recorded)), strict=True):
+        row[name] = value
+    blocks = [table["block"].to_numpy() for table in tables]
+    if all(block[0] >= 0 for block in blocks):
+        drawn = [
+            factors(redrawn(values, block, seed=SEED + number))
+            for number, (values, block) in enumerate(zip(held, blocks, strict=True))
+        ]
+        ends = np.nanpercentile(split(*drawn), (2.5, 97.5), axis=0)
+        for end, values in zip(("lo", "hi"), ends, strict=True):
+            row |= {f"{name}_{end}": value for name, value in zip(PARTS, _finite(values), strict=True)}
+    for window, (token, sequence) in zip(("early", "late"), tops, strict=True):
+        row |= {f"top_token_{window}": token, f"top_sequence_{window}": sequence}
+    return row | {"dominated": any(share is not None and share > HALF for top in tops for share in top)}
+
+
+def _finite(values: FloatArray) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
