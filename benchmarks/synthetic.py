@@ -117,13 +117,13 @@ def _design(kind: str, generator: np.random.Generator) -> Design:
             steps = int(generator.integers(3, 12))
         per_step = int(2 ** generator.integers(3, 9))
         rows = steps * per_step
-        tokens = math.exp(generator.uniform(math.log(20_000), math.log(300_000)))
+        tokens = math.exp(generator.uniform(math.log(40_000), math.log(400_000)))
         length = float(np.clip(tokens / rows, 20, 400))
         alpha = generator.uniform(0.05, 0.6)
         tools = generator.uniform(max(alpha / 0.8, 0.15), 1.0)
         third = rows * length / 3
         enough = third * min(alpha, 1 - alpha) >= LEAST_TOKENS and rows * tools / 3 >= LEAST_SEQUENCES
-        if rows <= 12_000 and rows * length <= 400_000 and (enough or kind == "too short"):
+        if rows <= 16_000 and rows * length <= 400_000 and (enough or kind == "too short"):
             break
     return Design(
         kind=kind,

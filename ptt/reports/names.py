@@ -60,6 +60,29 @@ PAIRS = {
     "policy/old": "size of the update",
 }
 
+GUARDS = {
+    "none": "none",
+    "tis-2": "TIS, cap 2",
+    "tis-5": "TIS, cap 5",
+    "tis-10": "TIS, cap 10",
+    "icepop-0.5-5": "IcePop, 0.5 to 5",
+    "icepop-0.5-2": "IcePop, 0.5 to 2",
+    "mis-2": "MIS, mask above 2",
+    "mis-10": "MIS, mask above 10",
+    "veto-1e-4": "veto, a token below 10⁻⁴",
+    "sequence-0.5-2": "sequence mean, 0.5 to 2",
+}
+BY = {
+    "slice": "slice",
+    "observations": "observations in the sequence",
+    "tools": "tool use",
+    "group": "prompt group",
+    "rank": "rank",
+    "env": "environment",
+    "lag": "versions behind",
+    "top sequences": "sequences with most tail",
+}
+
 
 def slice_name(name: str) -> str:
     """Name a slice in prose; one we do not know keeps its own name."""

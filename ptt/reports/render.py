@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from ptt import __version__
 from ptt.diagnostics.model import Diagnosis
+from ptt.reports.details import details
 from ptt.reports.drawing import inline_svg
-from ptt.reports.figures import FIGURES
+from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, exposure
 from ptt.reports.foreign import encodable
 from ptt.reports.panels import DataTable, FigureKind, Panel
 from ptt.reports.view import view
@@ -52,8 +53,14 @@ def render_html(diagnosis: Diagnosis) -> str:
         lstrip_blocks=True,
     )
     figures = tuple(_figure(kind, diagnosis) for kind in FIGURES)
+    behind = tuple(figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels)
     page = environment.get_template(TEMPLATE).render(
-        report=view(diagnosis), figures=figures, version=__version__
+        report=view(diagnosis),
+        figures=figures,
+        behind=behind,
+        growth_parts=exposure.answer(diagnosis),
+        details=details(diagnosis),
+        version=__version__,
     )
     return encodable(page)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +20,18 @@ from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
 
 
+SCALARS = (
+    "sample_id",
+    "group_id",
+    "trajectory_id",
+    "env",
+    "rank",
+    "reward",
+    "policy_version",
+    "tool_names",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     """The token tables of a run, what they are of, and what was lost."""
@@ -27,6 +40,12 @@ class Tokens:
     pairs: tuple[Pair, ...]
     scan: SequenceScan
     damaged: dict[str, str]  # file -> what is wrong with it
+
+    @cached_property
+    def scalars(self) -> pl.DataFrame:
+        """Every sequence's single values (ids, rank, version, reward), by `seq`; lists of tokens are not touched."""
+        held = [name for name in SCALARS if name in self.scan.columns]
+        return self.scan.frame.select("seq", *held).collect(engine="streaming")
 
 
 def tokens(

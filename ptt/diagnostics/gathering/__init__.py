@@ -11,6 +11,7 @@ import polars as pl
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
@@ -48,8 +49,9 @@ def gather(
     }
     found = None
     if tokens is not None:
-        found = gather_tails(tokens, post_name=_post_name(folder, series, tokens))
-        tables |= found[1] if found else {}
+        post_name = _post_name(folder, series, tokens)
+        found = gather_tails(tokens, post_name=post_name)
+        tables |= found[1] | gather_details(tokens, post_name=post_name) if found else {}
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
@@ -80,8 +82,7 @@ def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
 def _names_tools(tokens: Tokens) -> bool:
     if "tool_names" not in tokens.scan.columns:
         return False
-    named = tokens.scan.frame.select((pl.col("tool_names").list.len() > 0).any())
-    return bool(named.collect(engine="streaming").item())
+    return bool((tokens.scalars["tool_names"].list.len() > 0).any())
 
 
 def _post_name(folder: Path, series: Mapping[str, Series], tokens: Tokens) -> str:

@@ -11,11 +11,9 @@ from ptt.diagnostics.statistics.bins import UNDERFLOW
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.growth import (
-    FEW_BLOCKS,
-    MAX_BLOCKS,
-    MIN_UNITS,
     TAIL_QUANTILES,
     SliceTails,
+    block_count,
     interval,
     slice_tails,
 )
@@ -49,7 +47,7 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     sequences, unit = _with_units(tokens)
     steps = cells["step"].unique().sort().to_list()
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
-    count = max(1, min(MAX_BLOCKS, len(steps) // 2, max(FEW_BLOCKS, units // MIN_UNITS)))
+    count = block_count(steps=len(steps), units=units, tokens=_fewest_tokens(cells))
     blocks, windows, sixths = parts(steps, count), parts(steps, 3), parts(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
@@ -88,10 +86,16 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     return tails, tables
 
 
+def _fewest_tokens(cells: pl.DataFrame) -> int:
+    """Give the tokens of the slice that has fewer, of those that have any."""
+    counted = cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"]
+    return int(counted.to_numpy().min())
+
+
 def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     """Join the sequences with what they are redrawn by: the prompt group where it is known, else the sequence."""
     held = [name for name in IDS if name in tokens.scan.columns]
-    ids = tokens.scan.frame.select("seq", *held).collect(engine="streaming")
+    ids = tokens.scalars.select("seq", *held)
     grouped = (
         "group_id" in held
         and ids["group_id"].null_count() < ids.height / 2

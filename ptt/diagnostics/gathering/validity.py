@@ -110,7 +110,7 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
 def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
     """Count repeated sequences, ranks that are missing at some steps, and gaps in the steps."""
     columns = [name for name in ("sample_id", "rank") if name in tokens.scan.columns]
-    ids = tokens.scan.frame.select("seq", *columns).collect(engine="streaming")
+    ids = tokens.scalars.select("seq", *columns)
     table = rows.select("seq", "step").join(ids, on="seq", how="left", maintain_order="left")
     starts = np.array([file.start for file in tokens.scan.files])
     of_file = np.searchsorted(starts, table["seq"], side="right") - 1

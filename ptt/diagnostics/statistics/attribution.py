@@ -1,4 +1,4 @@
-"""Who holds the late tail: by slice, group, rank, environment, staleness and turns, down to the file and row."""
+"""Who holds the late tail: by slice, group, rank, environment, lag and turns, down to the file and row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.slices import POST_TOOL
@@ -45,13 +46,130 @@ TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
 
 
 def tail_limit(late_cells: pl.DataFrame) -> int:
-    """Give the coarse bin the tail begins at: its edge is the nearest to the late post-tool p99 of |r|.
+    """Give the coarse bin the tail begins at: its lower edge is the nearest to the late post-tool p99 of |r|.
 
     Where no post-tool token is left, p99 of all late tokens stands in.
     """
     post = late_cells.filter(pl.col("slice") == POST_TOOL)
-    found = percentiles(late_cells if post.is_empty() else post, by=[])if False else _p99(late_cells, post)
+    held = (late_cells if post.is_empty() else post).with_columns(every=pl.lit(0))
+    p99 = float(percentiles(held, by=["every"])["p99"][0])
     edges = bins.coarse_edges()[1:-1]
-    if found <= 0:
-        return 1
-    return 1 + int(np.abs(np.log(edges) - math.log(found)).argmin())
+    return 1 + int(np.abs(np.log(edges) - math.log(p99)).argmin()) if p99 > 0 else 1
+
+
+def limit_of(first_bin: int) -> float:
+    """Give the |r| in nats that coarse bin `first_bin` begins at."""
+    return float(bins.coarse_edges()[first_bin])
+
+
+def with_tail(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
+    """Add `tail`: how many tokens of each row lie in coarse bin `first_bin` or above."""
+    row = np.repeat(np.arange(sequences.height), sequences["coarse_bin"].list.len().to_numpy())
+    flat_bin = sequences["coarse_bin"].explode(empty_as_null=False).to_numpy()
+    flat_n = sequences["coarse_n"].explode(empty_as_null=False).to_numpy()
+    above = flat_bin >= first_bin
+    tail = np.bincount(row[above], weights=flat_n[above], minlength=sequences.height).astype(np.int64)
+    return sequences.with_columns(pl.Series("tail", tail))
+
+
+def attribution(rows: pl.DataFrame, by: Mapping[str, pl.Expr], *, limit: float) -> pl.DataFrame:
+    """Give, for every value of each of `by`, its share of the tail and of the tokens.
+
+    `rows`: late (seq, slice) rows with n and tail, and what `by` asks for (string expressions). Values beyond
+    the ten with most tail are put together (`rest`); the shares of each `by` sum to 1. The last rows are the
+    sequences with most tail tokens, the top 0.1 % and 1 % of them.
+    """
+    total, tail = int(rows["n"].cast(pl.Int64).sum()), int(rows["tail"].sum())
+    if not total:
+        return pl.DataFrame(schema=SCHEMA)
+    frames = [
+        _counted(rows.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
+        for name, value in by.items()
+    ]
+    found = pl.concat([*frames, _concentration(rows)], how="diagonal")
+    tail_share, token_share = pl.col("tail") / max(tail, 1), pl.col("tokens") / total
+    return found.with_columns(
+        tail_share.alias("tail_share"),
+        token_share.alias("token_share"),
+        pl.when(tail > 0).then(tail_share / token_share).alias("lift"),
+        pl.lit(limit).alias("limit"),
+    ).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+
+
+def _counted(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sum by `value`, most tail first; those after the tenth become one row."""
+    order = ["tail", "tokens", "value"]
+    every = _sums(rows.group_by("value")).sort(order, descending=[True, True, False], nulls_last=True)
+    every = every.with_columns(rest=pl.lit(value=False))
+    if every.height <= TOP_GROUPS + 1:
+        return every
+    listed = every.head(TOP_GROUPS)
+    others = rows.join(listed.select("value"), on="value", how="anti", nulls_equal=True)
+    rest = _sums(others.group_by(pl.lit(None, pl.String).alias("value"))).with_columns(
+        rest=pl.lit(value=True)
+    )
+    return pl.concat([listed, rest])
+
+
+def _sums(grouped: GroupBy) -> pl.DataFrame:
+    return grouped.agg(
+        pl.col("tail").sum(),
+        pl.col("n").cast(pl.Int64).sum().alias("tokens"),
+        pl.col("seq").n_unique().alias("n_sequences"),
+    )
+
+
+def _concentration(rows: pl.DataFrame) -> pl.DataFrame:
+    ordered = by_sequence(rows)
+    return pl.concat(
+        ordered.head(max(1, math.ceil(share * ordered.height))).select(
+            pl.lit("top sequences").alias("by"),
+            pl.lit(f"{100 * share:g} %").alias("value"),
+            pl.lit(value=False).alias("rest"),
+            pl.col("tail").sum(),
+            pl.col("tokens").sum(),
+            pl.len().cast(pl.UInt32).alias("n_sequences"),
+        )
+        for share in TOP_SHARES
+    )
+
+
+def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
+    """Put the slices of each sequence together, most tail tokens first, the larger |r| first among equals."""
+    return (
+        rows.group_by("seq")
+        .agg(
+            pl.col("step").first(),
+            pl.col("tail").sum(),
+            pl.col("n").cast(pl.Int64).sum().alias("tokens"),
+            pl.max_horizontal(-pl.col("min_r"), "max_r").max().clip(0).alias("max_abs_r"),
+        )
+        .sort("tail", "max_abs_r", "seq", descending=[True, True, False])
+    )
+
+
+def top_sequences(
+    rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tuple[str, int]]
+) -> pl.DataFrame:
+    """Give the 20 sequences with most tail tokens, and where they lie.
+
+    `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name and first
+    seq of each file, in order.
+    """
+    total = max(1, int(rows["tail"].sum()))
+    found = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
+    held = [name for name in ("sample_id", "group_id", "reward") if name in identity.columns]
+    found = found.join(identity.select("seq", *held), on="seq", how="left", maintain_order="left")
+    seq = found["seq"].to_numpy().astype(np.int64)
+    starts = np.array([start for _, start in files], dtype=np.int64)
+    file: npt.NDArray[np.int64] = np.searchsorted(starts, seq, side="right") - 1
+    inside = file >= 0
+    found = found.with_columns(
+        pl.Series("path", [files[i][0] if i >= 0 else None for i in file.tolist()], dtype=pl.String),
+        pl.Series("row", np.where(inside, seq - starts[file] if len(starts) else seq, 0)),
+        (pl.col("tail") / total).alias("tail_share"),
+    )
+    missing = [
+        pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns
+    ]
+    return found.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in TOP_SCHEMA.items())

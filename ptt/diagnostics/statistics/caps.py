@@ -1,8 +1,9 @@
-"""What the usual guards on importance weights would have done: replayed on the recorded ratios, slice by slice.
+"""What the usual guards on importance weights would have done: replayed on recorded ratios, slice by slice.
 
 For a drift pair (policy/ref) this is what a guard on that ratio would do; trainers guard policy/rollout or
-old/rollout, so `guarded_pair` takes the nearest to these that is recorded, and every row names its pair. Guards are
-those of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands outside of which w = 0, and whole sequences.
+old/rollout, so `guarded_pair` takes the nearest to these that is recorded, and every row names its pair. The
+guards are those of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands outside of which w = 0, and
+whole sequences. A bin of |r| (0.4 % wide) lies on the side of a limit on which its mean lies.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Guard:
-    """A guard on token ratios: weights above `high` are cut to it, or, with `masks`, those outside set to 0."""
+    """A guard on token ratios: weights above `high` are cut to it; with `masks`, those outside become 0."""
 
     name: str
     low: float
@@ -62,7 +63,7 @@ TOKEN_GUARDS: Final = (
 
 @dataclass(frozen=True)
 class Signed:
-    """Cells (any shape) split by the sign of r: `magnitude` is the mean |r|, n counts, s1 and s2 sum rho and rho^2."""
+    """Cells split by the sign of r, (cells,) each: mean |r| in nats, counts, sums of rho and rho^2."""
 
     magnitude: FloatArray
     n_up: FloatArray
@@ -76,8 +77,8 @@ class Signed:
 def signed(cells: pl.DataFrame) -> Signed:
     """Split each cell by the sign of r.
 
-    A cell is a bin of |r|, so n_up = (n + sum r / mean |r|) / 2, to the bin's width and exactly so after rounding
-    in cells of a hundred tokens or fewer. The sums of the large side follow by subtracting the small one.
+    A cell is a bin of |r|, so n_up = (n + sum r / mean |r|) / 2, to 0.2 % of n, and exactly after rounding in
+    cells of 250 tokens or fewer. The sums of the large side follow by subtracting the small one.
     """
     n, s_abs, s_r, s_rho, s_rho2 = (
         cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")
@@ -100,7 +101,7 @@ def signed(cells: pl.DataFrame) -> Signed:
 
 
 def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:
-    """Give the index of the pair a guard would act on: the best of `names` with cells, else the main one (0)."""
+    """Give the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
     held = {name: number for number, name in enumerate(names) if number in recorded}
     return next((held[name] for name in PREFERENCE if name in held), 0)
 
@@ -114,7 +115,10 @@ def counterfactual(
     merged = merged.sort("window", "slice", "bin")
     if merged.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    parts, group = signed(merged), merged.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy()
+    parts, group = (
+        signed(merged),
+        merged.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy(),
+    )
     n, total = _added(group, merged["n"].to_numpy()), _added(group, merged["s_rho"].to_numpy())
     rows = []
     for guard in TOKEN_GUARDS:
@@ -131,7 +135,10 @@ def _guarded(cells: Signed, guard: Guard) -> tuple[FloatArray, FloatArray, Float
     above, below = (cells.n_up > 0) & (up > guard.high), (cells.n_down > 0) & (down < guard.low)
     hit = np.where(above, cells.n_up, 0.0) + np.where(below, cells.n_down, 0.0)
     cut = 0.0 if guard.masks or math.isinf(guard.high) else guard.high
-    w1_up, w2_up = np.where(above, cut * cells.n_up, cells.s1_up), np.where(above, cut**2 * cells.n_up, cells.s2_up)
+    w1_up, w2_up = (
+        np.where(above, cut * cells.n_up, cells.s1_up),
+        np.where(above, cut**2 * cells.n_up, cells.s2_up),
+    )
     w1_down, w2_down = np.where(below, 0.0, cells.s1_down), np.where(below, 0.0, cells.s2_down)
     was = np.where(up > CAP, CAP * cells.n_up, cells.s1_up)
     lost = np.where(above, was - min(cut, CAP) * cells.n_up, 0.0)
@@ -150,14 +157,18 @@ def _sequence_rows(sequences: pl.DataFrame, pair: str) -> list[tuple[object, ...
     least, mean = whole["least"].to_numpy(), whole["mean"].to_numpy()
     low, high = np.log(BAND)
     rows = []
-    for name, dropped in (("veto-1e-4", least < math.log(VETO)), ("sequence-0.5-2", (mean < low) | (mean > high))):
+    for name, dropped in (
+        ("veto-1e-4", least < math.log(VETO)),
+        ("sequence-0.5-2", (mean < low) | (mean > high)),
+    ):
         hit, w1, w2 = (_added(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped))
         rows += _rows(pair, name, "sequence", n, total, hit, w1, w2, None)
     return rows
 
 
 def _added(group: npt.NDArray[np.int64], values: npt.NDArray[np.generic]) -> FloatArray:
-    return np.bincount(group, weights=values.astype(np.float64), minlength=2 * len(WINDOWS))
+    added: FloatArray = np.bincount(group, values.astype(np.float64), 2 * len(WINDOWS)).astype(np.float64)
+    return added
 
 
 def _rows(
@@ -172,8 +183,12 @@ def _rows(
     bias: FloatArray | None,
 ) -> list[tuple[object, ...]]:
     return [
-        (pair, guard, level, group % 2, WINDOWS[group // 2], int(n[group]), hit[group] / n[group])
-        + (w1[group] ** 2 / (n[group] * w2[group]) if w2[group] > 0 else None, w2[group] / n[group])
-        + (max(0.0, 1 - w1[group] / total[group]), None if bias is None else bias[group] / n[group])
+        (
+            *(pair, guard, level, group % 2, WINDOWS[group // 2], int(n[group]), hit[group] / n[group]),
+            w1[group] ** 2 / (n[group] * w2[group]) if w2[group] > 0 else None,
+            w2[group] / n[group],
+            max(0.0, 1 - w1[group] / total[group]),
+            None if bias is None else bias[group] / n[group],
+        )
         for group in np.flatnonzero(n).tolist()
     ]

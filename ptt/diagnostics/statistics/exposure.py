@@ -1,13 +1,14 @@
 """Did tools get more frequent or more dangerous: the growth of E[rho^2] split into exposure and intensity.
 
-With alpha the share of post-tool tokens, E[rho^2] = (1 - alpha) m_text + alpha m_tool holds exactly. The difference
-between two windows is split over the three factors by their Shapley value: the mean over all orders in which the
-factors may change, which adds up to the difference.
+With alpha the share of post-tool tokens, E[rho^2] = (1 - alpha) m_text + alpha m_tool holds exactly. The
+difference between two windows is split over the three factors by their Shapley value: the mean over all
+orders in which the factors may change, which adds up to the difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,8 @@ from ptt.diagnostics.statistics.windows import Span, label, parts
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Top = tuple[float, float | None]
+"""Share of the largest token, and of the largest sequence where sequences are known."""
 
 DRAWS: Final = 400
 SEED: Final = 20_260_128
@@ -34,13 +37,15 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "cap": pl.Float64(),  # weights are cut at it; null: as recorded
     **{f"{name}_{window}": pl.Float64() for name in FACTORS for window in ("early", "late")},
     **{f"{name}{end}": pl.Float64() for name in PARTS for end in ("", "_lo", "_hi")},
-    **{f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")},
+    **{
+        f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")
+    },
     "dominated": pl.Boolean(),  # in a window one token or sequence holds more than half of the sum
 }
 
 
 def factors(sums: FloatArray) -> FloatArray:
-    """Give alpha, m_text, m_tool and E[w^2] (..., 4) of n_text, n_tool, q_text, q_tool (..., 4); NaN where empty.
+    """Give alpha, m_text, m_tool, E[w^2] of n_text, n_tool, q_text, q_tool, (..., 4) both; NaN where empty.
 
     q is the sum of squared weights over the tokens of a slice.
     """
@@ -51,10 +56,10 @@ def factors(sums: FloatArray) -> FloatArray:
 
 
 def split(early: FloatArray, late: FloatArray) -> FloatArray:
-    """Give the change of E[w^2] and its parts exposure, text and tool (..., 4) between two arrays of factors.
+    """Give the change of E[w^2] and its parts exposure, text, tool (..., 4) between two arrays of factors.
 
-    A slice without tokens in one window has no intensity there; it is taken as unchanged, so that what comes or
-    goes with the slice is exposure.
+    A slice without tokens in one window has no intensity there; it is taken as unchanged, so that what comes
+    or goes with the slice is exposure.
     """
     a0, t0, p0 = (early[..., i] for i in range(3))
     a1, t1, p1 = (late[..., i] for i in range(3))
@@ -69,10 +74,10 @@ def split(early: FloatArray, late: FloatArray) -> FloatArray:
 
 
 def redrawn(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAWS) -> FloatArray:
-    """Redraw units within blocks, then blocks: (units, K) sums and (units,) ascending blocks to (draws, K) sums."""
+    """Redraw units within blocks, then blocks: (units, K) sums, ascending (units,) blocks to (draws, K)."""
     generator = np.random.default_rng(seed)
     bounds = np.flatnonzero(np.diff(block, prepend=-1, append=-1))
-    drawn = [_redrawn(values[a:b], draws, generator) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    drawn = [_redrawn(values[a:b], draws, generator) for a, b in pairwise(bounds)]
     if len(drawn) == 1:
         return drawn[0]
     held, each = np.stack(drawn), np.arange(draws)
@@ -94,26 +99,25 @@ def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> 
 def exposure(
     cells: pl.DataFrame, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str
 ) -> pl.DataFrame:
-    """Split the growth from the first to the last window, for weights rho and 1/rho, as recorded and cut at 10.
+    """Split the growth from first to last window, for weights rho and 1/rho, as recorded and cut at 10.
 
-    `cells` and `sequences` (with `unit`) are those of one pair. Weights as recorded are redrawn by units within
-    blocks of steps; cut ones, known by cells only, by whole steps.
+    `cells` and `sequences` (with `unit`) are those of one pair. Weights as recorded are redrawn by units
+    within blocks of steps; cut ones, known by cells only, by whole steps.
     """
     if len(windows) < 2:
         return pl.DataFrame(schema=SCHEMA)
     ends = (windows[0], windows[-1])
+    rows_of = [label(sequences, [span], name="window") for span in ends]
+    steps_of = [_by_step(label(cells, [span], name="window")) for span in ends]
     rows: list[dict[str, object]] = []
     for weights, square, sign in ((pair, "s_rho2", 1.0), (inverse, "s_inv2", -1.0)):
-        tables = [_by_unit(label(sequences, [span], name="window"), square) for span in ends]
-        if any(table.is_empty() for table in tables):
-            return pl.DataFrame(schema=SCHEMA)
-        tops = [_largest(label(sequences, [span], name="window"), square, sign) for span in ends]
-        rows.append(_row(weights, None, tables, tops))
-    for weights, column, sign in ((pair, "cut", 1.0), (inverse, "cut_inverse", -1.0)):
-        held = [_by_step(label(cells, [span], name="window"), column) for span in ends]
+        tops: list[Top] = [_largest(part, square, sign) for part in rows_of]
+        rows.append(_row(weights, None, [_by_unit(part, square) for part in rows_of], tops))
+    for weights, sign, numbers in ((pair, 1.0, (0, 1)), (inverse, -1.0, (2, 3))):
+        held = [part.select("block", "n_0", "n_1", *(f"q_{i}" for i in numbers)) for part in steps_of]
         tops = [
-            (min(_greatest(label(sequences, [span], name="window"), sign), CAP) ** 2 / _total(table), None)
-            for span, table in zip(ends, held, strict=True)
+            (min(_greatest(part, sign), CAP) ** 2 / float(table.to_numpy()[:, 3:].sum()), None)
+            for part, table in zip(rows_of, held, strict=True)
         ]
         rows.append(_row(weights, CAP, held, tops))
     return pl.DataFrame(rows, schema=SCHEMA)
@@ -121,37 +125,42 @@ def exposure(
 
 def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
     """Sum n and squared weights by slice, for each (block of steps, unit)."""
-    spans = parts(rows["step"].unique().sort().to_list(), BLOCKS) if rows.height else ()
-    found = label(rows, spans, name="block").group_by("block", "unit").agg(*_sums("n", square))
-    return found.sort("block", "unit").drop("unit")
-
-
-def _by_step(cells: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Sum n and squared cut weights by slice, for each step; a single block."""
-    split_cells = signed(cells)
-    capped = np.exp(np.minimum(split_cells.magnitude, EXPONENT_CAP)) > CAP
-    if column == "cut":
-        up = np.where(capped, CAP**2 * split_cells.n_up, split_cells.s2_up)
-        squares = up + split_cells.s2_down
-    else:
-        over = np.where(capped, CAP**2, np.exp(2 * np.minimum(split_cells.magnitude, np.log(CAP))))
-        squares = split_cells.n_up * np.exp(-2 * split_cells.magnitude) + split_cells.n_down * over
-    found = cells.select("step", "slice", "n", pl.Series("square", squares)).group_by("step")
-    enough = cells["step"].n_unique() >= MIN_STEPS
-    by_step = found.agg(*_sums("n", "square")).sort("step")
-    return by_step.select(pl.lit(0 if enough else -1, pl.Int32).alias("block"), pl.exclude("step"))
-
-
-def _sums(n: str, square: str) -> list[pl.Expr]:
-    return [
-        pl.col(column).cast(pl.Float64).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
-        for name, column in (("n", n), ("q", square))
+    blocks = parts(rows["step"].unique().sort().to_list(), BLOCKS)
+    summed = label(rows, blocks, name="block").group_by("block", "unit", "slice")
+    found = summed.agg(pl.col("n").cast(pl.Float64).sum(), pl.col(square).sum().alias("q"))
+    wide = found.group_by("block", "unit").agg(
+        pl.col(name).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
+        for name in ("n", "q")
         for number in (0, 1)
-    ]
+    )
+    return wide.sort("block", "unit").drop("unit")
 
 
-def _largest(rows: pl.DataFrame, square: str, sign: float) -> tuple[float, float]:
-    """Give the share of the sum of squares that the largest token and the largest sequence hold."""
+def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
+    """Sum n and the squares of weights cut at 10 by slice (q_0, q_1; of 1/rho q_2, q_3), for each step.
+
+    All steps are of block 0, or of block -1 if they are too few to be redrawn.
+    """
+    held = signed(cells)
+    capped = np.exp(np.minimum(held.magnitude, EXPONENT_CAP)) > CAP
+    small, large = np.exp(-2 * held.magnitude), np.exp(2 * np.minimum(held.magnitude, np.log(CAP)))
+    squares = np.where(capped, CAP**2 * held.n_up, held.s2_up) + held.s2_down
+    inverse_squares = held.n_up * small + held.n_down * large
+    steps, index = np.unique(cells["step"].to_numpy(), return_inverse=True)
+    group = 2 * index + cells["slice"].to_numpy()
+    columns = {"block": np.full(len(steps), 0 if len(steps) >= MIN_STEPS else -1)}
+    for first, name, values in (
+        (0, "n", cells["n"].to_numpy()),
+        (0, "q", squares),
+        (2, "q", inverse_squares),
+    ):
+        table = np.bincount(group, weights=values, minlength=2 * len(steps)).reshape(-1, 2)
+        columns |= {f"{name}_{first + number}": table[:, number] for number in (0, 1)}
+    return pl.DataFrame(columns)
+
+
+def _largest(rows: pl.DataFrame, square: str, sign: float) -> Top:
+    """Give the shares of the sum of squares that the largest token and the largest sequence hold."""
     total = float(rows[square].sum())
     by_sequence = rows.group_by("seq").agg(pl.col(square).sum())
     return _greatest(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
@@ -162,13 +171,7 @@ def _greatest(rows: pl.DataFrame, sign: float) -> float:
     return float(np.exp(min(float(most), EXPONENT_CAP)))  # type: ignore[arg-type]
 
 
-def _total(table: pl.DataFrame) -> float:
-    return float(table["q_0"].sum() + table["q_1"].sum())
-
-
-def _row(
-    weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[tuple[float, float | None]]
-) -> dict[str, object]:
+def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[Top]) -> dict[str, object]:
     held = [table.drop("block").to_numpy() for table in tables]
     recorded = [factors(values.sum(axis=0)) for values in held]
     row: dict[str, object] = {"weights": weights, "cap": cap}

@@ -21,9 +21,9 @@ FloatArray = npt.NDArray[np.float64]
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
-FEW_BLOCKS: Final = 20  # as many blocks as that, however few units they hold: growth is judged across blocks
-MIN_UNITS: Final = 8  # fewer sequences or groups in a block, and redrawing them tells nothing
-TREND_BLOCKS: Final = 20  # the trend test wants blocks long enough for neighbours to be exchangeable
+FEW_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
+BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
+BLOCK_TOKENS: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
@@ -82,6 +82,12 @@ class SliceTails:
     percentiles: Mapping[str, Percentile]
 
 
+def block_count(*, steps: int, units: int, tokens: int) -> int:
+    """Give how many blocks to cut a run into: single steps in a short run, longer ones where steps hold little."""
+    held = min(units // BLOCK_UNITS, tokens // BLOCK_TOKENS)
+    return max(1, min(MAX_BLOCKS, steps, max(FEW_BLOCKS, held)))
+
+
 def interval(draws: FloatArray) -> tuple[float, float]:
     """Give the 95 % interval of resampled values; NaN where none is finite."""
     usable = draws[np.isfinite(draws)]
@@ -135,7 +141,7 @@ def slice_tails(
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array(pooled),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
-            trend_p=trend_p_value(_merged(fine, TREND_BLOCKS), seed=SEED + 10 + number),
+            trend_p=trend_p_value(_merged(fine, 20), seed=SEED + 10 + number),
         )
     return SliceTails(
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.reports.figures import aggregates, effective_sample_size, tail_emergence, windowed_cdf
+from ptt.reports.figures import aggregates, effective_sample_size, exposure, tail_emergence, windowed_cdf
 from ptt.reports.panels import FigureKind
 
 FIGURES: tuple[FigureKind, ...] = (
@@ -11,3 +11,5 @@ FIGURES: tuple[FigureKind, ...] = (
     windowed_cdf.FIGURE,
     effective_sample_size.FIGURE,
 )
+BEHIND_THE_TAIL: tuple[FigureKind, ...] = (exposure.FIGURE,)
+"""Drawn in a section of their own, and only where the run holds what they need."""

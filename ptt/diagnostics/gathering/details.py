@@ -1,0 +1,109 @@
+"""What stands behind the tail: exposure or intensity, what guards would have done, who holds it, staleness.
+
+Everything comes from the token tables and scalar columns; no token is read again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.statistics.attribution import attribution, limit_of, tail_limit, top_sequences, with_tail
+from ptt.diagnostics.statistics.caps import counterfactual, guarded_pair
+from ptt.diagnostics.statistics.exposure import exposure
+from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
+from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
+from ptt.diagnostics.statistics.windows import label, parts
+
+SCALARS: Final = ("group_id", "trajectory_id", "sample_id", "rank", "env", "policy_version", "reward")
+STEP_BLOCKS: Final = 20
+NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.String()}
+
+
+def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]:
+    """Give the tables exposure, counterfactual, attribution, top_sequences, staleness and details_notes.
+
+    details_notes says why a table is empty. Without a single usable token there are no tables.
+    """
+    cells, pair = tokens.tables.cells.filter(pl.col("pair") == 0), tokens.pairs[0]
+    if cells.is_empty():
+        return {}
+    identity = _identity(tokens)
+    sequences = tokens.tables.sequences.join(
+        identity.select("seq", "unit"), on="seq", how="left", maintain_order="left"
+    )
+    steps = cells["step"].unique().sort().to_list()
+    windows = parts(steps, 3)
+    names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
+    recorded = set(tokens.tables.cells["pair"].unique().to_list())
+    guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
+    of_guarded = cells if guarded == 0 else tokens.tables.cells.filter(pl.col("pair") == guarded)
+    replayed = counterfactual(
+        of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name
+    )
+    late_cells = label(cells, windows[-1:], name="window")
+    first_bin = tail_limit(late_cells)
+    late = with_tail(label(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
+    late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")
+    stale, why = staleness(sequences, identity, parts(steps, STEP_BLOCKS))
+    split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
+    files = [(file.name, file.start) for file in tokens.scan.files]
+    return {
+        "exposure": split,
+        "counterfactual": _named(replayed, names),
+        "attribution": attribution(late, _asked(late, names), limit=limit_of(first_bin)),
+        "top_sequences": top_sequences(late, identity, files),
+        "staleness": _named(stale, names),
+        "details_notes": _notes(
+            {"exposure": "fewer than two steps" if split.is_empty() else "", "staleness": why}
+        ),
+    }
+
+
+def _identity(tokens: Tokens) -> pl.DataFrame:
+    """Give what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
+    held = [name for name in SCALARS if name in tokens.scan.columns]
+    columns: list[pl.Expr] = [pl.col("seq"), *(pl.col(name) for name in held)]
+    if "tool_names" in tokens.scan.columns:
+        columns.append(pl.col("tool_names").list.len().alias("tool_count"))
+    scalars = tokens.scan.frame.select(columns).collect(engine="streaming")
+    rows = tokens.tables.rows.filter("ok").select("seq", "step", "n_obs")
+    found = rows.join(scalars, on="seq", how="left", maintain_order="left")
+    known = found["group_id"] if "group_id" in held else None
+    grouped = known is not None and known.null_count() < found.height / 2 and known.n_unique() > 1
+    ids = [name for name in ("group_id", "trajectory_id", "sample_id") if name in held]
+    keys = [pl.col(name) for name in ids if grouped or name != "group_id"]
+    unit = pl.col("seq").min().over(pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq"))))
+    tools = pl.col("n_obs") > 0
+    if "tool_count" in found.columns:
+        tools = tools | (pl.col("tool_count").fill_null(0) > 0)
+    found = found.with_columns(unit.alias("unit"), tools.alias("has_tools"))
+    return lags(found)[0].drop("lag") if "policy_version" in held else found
+
+
+def _asked(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
+    """Give what the tail is told apart by: what the run records of it, as text."""
+    turns = pl.when(pl.col("n_obs") >= 3).then(pl.lit("3+")).otherwise(pl.col("n_obs").cast(pl.String))
+    asked = {
+        "slice": pl.col("slice").replace_strict(names, return_dtype=pl.String),
+        "observations": turns,
+        "tools": pl.when("has_tools").then(pl.lit("with tools")).otherwise(pl.lit("without tools")),
+    }
+    for name, column in (("group", "group_id"), ("rank", "rank"), ("env", "env")):
+        if column in rows.columns and rows[column].null_count() < rows.height:
+            asked[name] = pl.col(column)
+    if "bucket" in rows.columns and (rows["bucket"] != UNKNOWN).any():
+        asked["lag"] = pl.when(pl.col("bucket").is_in(BUCKETS)).then(pl.col("bucket"))
+    return asked
+
+
+def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
+    return frame.with_columns(pl.col("slice").replace_strict(names, return_dtype=pl.String))
+
+
+def _notes(reasons: dict[str, str]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [(name, reason) for name, reason in reasons.items() if reason], schema=NOTES, orient="row"
+    )

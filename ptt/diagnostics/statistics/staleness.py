@@ -1,0 +1,164 @@
+"""Do tails grow with the age of the rollouts: |r| by how many versions behind the policy was that sampled.
+
+lag = (step - policy_version), counted from the smallest such difference in the run: trainers count versions
+from 0 or 1, before or after the update. So a run that is never fresh shows lags relative to its freshest
+sequence; the offset says how far that was behind by its own count. One version a step is presumed. Null stays
+unknown and is never taken for 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.resample import coarse_percentile
+from ptt.diagnostics.statistics.slices import SLICES
+from ptt.diagnostics.statistics.windows import Span, label
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+BUCKETS: Final = ("0", "1", "2-3", "4-7", "8-15", "16+")
+UNKNOWN: Final = "unknown"
+MIN_TOKENS: Final = (
+    200  # fewer, and p99 of a bucket is its largest token or two: it takes no part in the slope
+)
+FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
+DRAWS: Final = 400
+SEED: Final = 20_260_128
+
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "slice": pl.UInt8(),
+    "lag": pl.String(),  # bucket, or "unknown"
+    "n": pl.Int64(),
+    "n_sequences": pl.Int64(),
+    "p95": pl.Float64(),  # of |r|, from bins 4 an octave: within 25 %
+    "p99": pl.Float64(),
+    "share": pl.Float64(),  # of the slice's tokens
+    "offset": pl.Int64(),  # smallest step - version, taken for lag 0
+    "slope": pl.Float64(),  # log p99 for each doubling of 1 + lag, of the slice
+    "slope_lo": pl.Float64(),
+    "slope_hi": pl.Float64(),
+}
+
+
+def lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
+    """Add `lag` and its `bucket` to rows with step and policy_version; give the offset too."""
+    raw = pl.col("step") - pl.col("policy_version")
+    offset = identity.select(raw.min()).item()
+    lag = raw - (0 if offset is None else int(offset))
+    bucket = pl.when(lag.is_null()).then(pl.lit(UNKNOWN)).otherwise(pl.lit(BUCKETS[0]))
+    for least, name in ((1, "1"), (2, "2-3"), (4, "4-7"), (8, "8-15"), (16, "16+")):
+        bucket = pl.when(lag >= least).then(pl.lit(name)).otherwise(bucket)
+    found = identity.with_columns(lag.alias("lag"), bucket.alias("bucket"))
+    return found, None if offset is None else int(offset)
+
+
+def staleness(
+    sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[Span]
+) -> tuple[pl.DataFrame, str]:
+    """Give tails by slice and lag bucket, or an empty table and the reason why.
+
+    `sequences`: rows of the token pass of the main pair; `identity`: seq and, where recorded, policy_version;
+    `blocks` of steps, within which sequences are redrawn.
+    """
+    empty = pl.DataFrame(schema=SCHEMA)
+    if "policy_version" not in identity.columns:
+        return empty, "no policy version is recorded"
+    joined = sequences.join(
+        identity.select("seq", "policy_version"), on="seq", how="left", maintain_order="left"
+    )
+    rows, offset = lags(joined)
+    if offset is None:
+        return empty, "every recorded policy version is null"
+    rows = label(rows.sort("step", "seq", "slice"), blocks, name="block")
+    found = []
+    for number in range(len(SLICES)):
+        part = rows.filter(pl.col("slice") == number)
+        if part.height:
+            found += _slice_rows(part, number, offset)
+    return pl.DataFrame(found, schema=SCHEMA, orient="row"), ""
+
+
+def _slice_rows(rows: pl.DataFrame, number: int, offset: int) -> list[tuple[object, ...]]:
+    table = _histograms(rows)
+    slope = _slope_with_interval(rows, table)
+    total = float(table.sum())
+    bucket = rows["bucket"].to_numpy()
+    found: list[tuple[object, ...]] = []
+    for name in (*BUCKETS, UNKNOWN):
+        mine = bucket == name
+        if mine.any():
+            held = table[mine].sum(axis=0)
+            p95, p99 = (float(coarse_percentile(held, q)) for q in (0.95, 0.99))
+            n = int(held.sum())
+            found.append((number, name, n, int(mine.sum()), p95, p99, n / total, offset, *slope))
+    return found
+
+
+def _histograms(rows: pl.DataFrame) -> FloatArray:
+    """Give (rows, COARSE_COUNT) token counts."""
+    row = np.repeat(np.arange(rows.height), rows["coarse_bin"].list.len().to_numpy())
+    cell = row * bins.COARSE_COUNT + rows["coarse_bin"].explode(empty_as_null=False).to_numpy()
+    counts = rows["coarse_n"].explode(empty_as_null=False).to_numpy()
+    size = rows.height * bins.COARSE_COUNT
+    flat: FloatArray = np.bincount(cell, weights=counts, minlength=size).astype(np.float64)
+    return flat.reshape(rows.height, bins.COARSE_COUNT)
+
+
+def _slope_with_interval(
+    rows: pl.DataFrame, table: FloatArray
+) -> tuple[float | None, float | None, float | None]:
+    """Fit log p99 of the buckets on log2(1 + mean lag), each weighing as many tokens as it holds."""
+    bucket = rows["bucket"].to_numpy()
+    members = [np.flatnonzero(bucket == name) for name in BUCKETS]
+    members = [mine for mine in members if table[mine].sum() >= MIN_TOKENS]
+    if len(members) < 2:
+        return None, None, None
+    lag, n = rows["lag"].fill_null(0).to_numpy(), rows["n"].to_numpy().astype(np.float64)
+    x = np.log2([1 + np.average(lag[mine], weights=n[mine]) for mine in members])
+    recorded = np.stack([table[mine].sum(axis=0) for mine in members])
+    times = _times(rows["block"].to_numpy())
+    drawn = np.stack([times[:, mine] @ table[mine] for mine in members], axis=1)
+    slopes = _slopes(drawn, x)
+    usable = slopes[np.isfinite(slopes)]
+    low, high = np.percentile(usable, (2.5, 97.5)) if len(usable) else (math.nan, math.nan)
+    value, low, high = (float(number) for number in (_slopes(recorded[None], x)[0], low, high))
+    return tuple(number if math.isfinite(number) else None for number in (value, low, high))  # type: ignore[return-value]
+
+
+def _slopes(histograms: FloatArray, x: FloatArray) -> FloatArray:
+    """Give the weighted slope of log p99 on x for (draws, buckets, bins); NaN without two buckets."""
+    p99 = coarse_percentile(histograms, 0.99)
+    held = np.isfinite(p99)
+    y = np.log(np.maximum(np.where(held, p99, FLOOR), FLOOR))
+    weight = histograms.sum(axis=-1) * held
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = weight.sum(axis=-1)
+        mean_x, mean_y = (weight * x).sum(axis=-1) / total, (weight * y).sum(axis=-1) / total
+        off = x - mean_x[:, None]
+        spread = (weight * off**2).sum(axis=-1)
+        slope = (weight * off * (y - mean_y[:, None])).sum(axis=-1) / spread
+    return np.where((held.sum(axis=-1) >= 2) & (spread > 0), slope, np.nan)
+
+
+def _times(block: IntArray) -> FloatArray:
+    """Give (draws, rows): how often each row is drawn when as many of its block are drawn as it holds.
+
+    `block` ascends.
+    """
+    generator = np.random.default_rng(SEED)
+    times = np.zeros((DRAWS, len(block)))
+    bounds = np.flatnonzero(np.diff(block, prepend=-1, append=-1))
+    for start, end in pairwise(bounds):
+        count = int(end - start)
+        chosen = generator.integers(0, count, size=(DRAWS, count)) + count * np.arange(DRAWS)[:, None]
+        times[:, start:end] = np.bincount(chosen.ravel(), minlength=DRAWS * count).reshape(DRAWS, count)
+    return times

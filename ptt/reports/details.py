@@ -1,0 +1,213 @@
+"""What stands behind the tail, in words and tables: guards, who holds it, what to read, staleness."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.foreign import safe, shortened
+from ptt.reports.names import BY, GUARDS, slice_name
+from ptt.reports.numbers import bounds, count, number, percent, times
+from ptt.reports.panels import DataTable, table
+
+SHOWN_SEQUENCES = 10
+SHOWN_VALUES = 14
+FEW = 8  # sequences: of fewer, the lift is chance
+LONGEST = 60  # letters of a name in a table
+DASH = "—"
+TOP, UNKNOWN = "top sequences", "unknown"
+DRIFT = ("policy/ref", "old/ref")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One question behind the tail: a sentence that answers it and the table it comes from."""
+
+    key: str
+    title: str
+    sentence: str
+    tables: tuple[DataTable, ...]
+
+
+def details(diagnosis: Diagnosis) -> tuple[Part, ...]:
+    """Give the parts the run holds numbers for; none where there are no tails."""
+    made = (_guards(diagnosis), _holders(diagnosis), _worst(diagnosis), _staleness(diagnosis))
+    return tuple(part for part in made if part is not None)
+
+
+def _guards(diagnosis: Diagnosis) -> Part | None:
+    frame = table(diagnosis, "counterfactual")
+    if frame is None:
+        return None
+    known = list(GUARDS)
+    order = pl.col("guard").replace_strict(
+        dict(zip(known, range(len(known)), strict=True)), default=len(known)
+    )
+    frame = frame.sort(order, "slice", maintain_order=True)
+    late = frame.filter(pl.col("window") == "late")
+    pair = safe(frame["pair"][0])
+    told = [f"Replayed on the recorded ratios of {pair}, late third."]
+    for row in late.filter(pl.col("guard") == "tis-2").sort("slice").to_dicts():
+        before = late.filter((pl.col("guard") == "none") & (pl.col("slice") == row["slice"]))["ess_fraction"]
+        told.append(
+            f"{GUARDS['tis-2']} would change {percent(row['hit'])} of the {slice_name(row['slice'])} tokens and "
+            f"take their ESS/n from {number(before[0], 2)} to {number(row['ess_fraction'], 2)}."
+        )
+    if pair in DRIFT:
+        told.append(
+            "Trainers guard policy/rollout or old/rollout, which this run does not hold: there they may hit less."
+        )
+    told.append(
+        "ESS/n counts masked tokens in n; mass removed is the share of all weight taken away; bias is what the "
+        "mean weight, cut at 10, loses."
+    )
+    head = ("Guard", "Slice", "Tokens hit", "ESS/n", "E[w²]", "Mass removed", "Bias")
+    rows = tuple(_guard_row(row) for row in late.to_dicts())
+    whole = tuple((safe(row["window"]), *_guard_row(row), count(row["n"])) for row in frame.to_dicts())
+    tables = (
+        DataTable(title="Guards, late third", head=head, rows=rows),
+        DataTable(title="Guards by window", head=("Window", *head, "Tokens"), rows=whole),
+    )
+    return Part(key="guards", title="What guards would have done", sentence=" ".join(told), tables=tables)
+
+
+def _guard_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        GUARDS.get(row["guard"]) or safe(row["guard"]),
+        slice_name(row["slice"]),
+        percent(row["hit"]),
+        number(row["ess_fraction"], 2),
+        number(row["second_moment"]),
+        percent(row["mass_removed"]),
+        DASH if row["bias"] is None else number(row["bias"], 2),
+    )
+
+
+def _holders(diagnosis: Diagnosis) -> Part | None:
+    frame = table(diagnosis, "attribution")
+    if frame is None or not frame["tail"].sum():
+        return None
+    of_slice = frame.filter(pl.col("by") == "slice").sort("tail", descending=True).to_dicts()
+    tail = sum(row["tail"] for row in of_slice)
+    told = [f"The late tail is {count(tail)} tokens with |r| of {number(frame['limit'][0])} nats or more."]
+    told += [
+        f"{_name(slice_name(row['value'])).capitalize()} tokens hold {percent(row['tail_share'])} of it and "
+        f"{percent(row['token_share'])} of the tokens."
+        for row in of_slice[:1]
+    ]
+    told += [
+        f"The {_name(row['value'])} of sequences with most of it hold {percent(row['tail_share'])}."
+        for row in frame.filter((pl.col("by") == TOP) & (pl.col("value") == "1 %")).to_dicts()
+    ]
+    listed = frame.filter((pl.col("by") != TOP) & ~pl.col("rest") & (pl.col("n_sequences") >= FEW))
+    lifted = listed.filter(pl.col("tail") > 0).sort("lift", "tail", descending=True, maintain_order=True)
+    told.append(
+        "Lift is share of the tail over share of the tokens; below, the highest among values with at least "
+        f"{FEW} sequences."
+    )
+    head = ("By", "Value", "Lift", "Of the tail", "Of the tokens", "Tail tokens", "Sequences")
+    tables = (
+        DataTable(title="Highest lift", head=head, rows=_holder_rows(lifted.head(SHOWN_VALUES))),
+        DataTable(title="Everything by which the tail was split", head=head, rows=_holder_rows(frame)),
+    )
+    return Part(key="holders", title="Who holds the late tail", sentence=" ".join(told), tables=tables)
+
+
+def _holder_rows(frame: pl.DataFrame) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (
+            BY.get(row["by"]) or safe(row["by"]),
+            "all others" if row["rest"] else _value(row["by"], row["value"]),
+            times(row["lift"]),
+            percent(row["tail_share"]),
+            percent(row["token_share"]),
+            count(row["tail"]),
+            count(row["n_sequences"]),
+        )
+        for row in frame.to_dicts()
+    )
+
+
+def _value(by: str, value: str | None) -> str:
+    if value is None:
+        return "not recorded"
+    return slice_name(value) if by == "slice" else _name(value)
+
+
+def _name(text: str | None) -> str:
+    return DASH if text is None else shortened(safe(text), LONGEST)
+
+
+def _worst(diagnosis: Diagnosis) -> Part | None:
+    frame = table(diagnosis, "top_sequences")
+    if frame is None:
+        return None
+    rows = frame.head(SHOWN_SEQUENCES).to_dicts()
+    first = rows[0]
+    held = percent(float(sum(row["tail_share"] for row in rows)))
+    where = f"row {count(first['row'])} of {_name(first['path'])}" if first["path"] is not None else "no file"
+    noun = "sequences" if len(rows) > 1 else "sequence"
+    sentence = (
+        f"The {count(len(rows))} {noun} with most tail tokens hold {held} of the tail; the first is {where} "
+        f"(step {count(first['step'])}, largest |r| {number(first['max_abs_r'])}). Rows count from 0."
+    )
+    head = ("File", "Row", "Step", "Sample", "Group", "Tail tokens", "Tokens", "Largest |r|", "Reward")
+    shown = tuple(
+        (
+            _name(row["path"]),
+            count(row["row"]),
+            count(row["step"]),
+            *(_name(row[name]) for name in ("sample_id", "group_id")),
+            *(count(row[name]) for name in ("tail", "tokens")),
+            number(row["max_abs_r"]),
+            DASH if row["reward"] is None else number(row["reward"]),
+        )
+        for row in rows
+    )
+    tables = (DataTable(title="Sequences with most tail tokens", head=head, rows=shown),)
+    return Part(key="worst", title="Sequences to read first", sentence=sentence, tables=tables)
+
+
+def _staleness(diagnosis: Diagnosis) -> Part | None:
+    frame = table(diagnosis, "staleness")
+    if frame is None:
+        return None
+    told = []
+    for name, rows in frame.group_by("slice", maintain_order=True):
+        known = rows.filter(pl.col("lag") != UNKNOWN).to_dicts()
+        if not known or known[0]["slope"] is None:
+            continue
+        row, last = known[0], known[-1]
+        low, high = (None if end is None else math.exp(end) for end in (row["slope_lo"], row["slope_hi"]))
+        told.append(
+            f"{slice_name(str(name[0])).capitalize()} p99 of |r| is {number(row['p99'], 2)} at lag {row['lag']} "
+            f"and {number(last['p99'], 2)} at lag {last['lag']}: {times(math.exp(row['slope']))} for each doubling "
+            f"of 1 + lag (95 % interval {bounds(low, high)})."
+        )
+    unknown = int(frame.filter(pl.col("lag") == UNKNOWN)["n"].sum()) / max(1, int(frame["n"].sum()))
+    told.append(f"The version is unknown for {percent(unknown)} of the tokens.")
+    told.append(
+        f"Lag counts versions behind the freshest sequence (step minus version is {count(frame['offset'][0])} "
+        "there); percentiles are known to a quarter. Lag and training time may go together: this proves no cause."
+    )
+    head = ("Slice", "Lag", "p95 of |r|", "p99 of |r|", "Of the slice", "Tokens", "Sequences")
+    rows_shown = tuple(
+        (
+            slice_name(row["slice"]),
+            safe(row["lag"]),
+            number(row["p95"], 2),
+            number(row["p99"], 2),
+            percent(row["share"]),
+            count(row["n"]),
+            count(row["n_sequences"]),
+        )
+        for row in frame.to_dicts()
+    )
+    tables = (DataTable(title="Tails by lag", head=head, rows=rows_shown),)
+    return Part(
+        key="staleness", title="Tails and the age of rollouts", sentence=" ".join(told), tables=tables
+    )
