@@ -12,14 +12,17 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import BY, GUARDS, slice_name
 from ptt.reports.numbers import bounds, count, number, percent, times
-from ptt.reports.panels import DataTable, table
+from ptt.reports.panels import DataTable, pair_of, table
 
 SHOWN_SEQUENCES = 10
 SHOWN_VALUES = 14
+RAISED = 1.05  # lift
+EACH = 4  # prompt groups are many, and would fill the table alone
 FEW = 8  # sequences: of fewer, the lift is chance
 LONGEST = 60  # letters of a name in a table
 DASH = "—"
 TOP, UNKNOWN = "top sequences", "unknown"
+SIDES = ("post_tool", "post_observation", "text_only")
 DRIFT = ("policy/ref", "old/ref")
 
 
@@ -49,42 +52,59 @@ def _guards(diagnosis: Diagnosis) -> Part | None:
     )
     frame = frame.sort(order, "slice", maintain_order=True)
     late = frame.filter(pl.col("window") == "late")
+    names = [name for name in SIDES if name in late["slice"]]
     pair = safe(frame["pair"][0])
     told = [f"Replayed on the recorded ratios of {pair}, late third."]
-    for row in late.filter(pl.col("guard") == "tis-2").sort("slice").to_dicts():
-        before = late.filter((pl.col("guard") == "none") & (pl.col("slice") == row["slice"]))["ess_fraction"]
-        told.append(
-            f"{GUARDS['tis-2']} would change {percent(row['hit'])} of the {slice_name(row['slice'])} tokens and "
-            f"take their ESS/n from {number(before[0], 2)} to {number(row['ess_fraction'], 2)}."
-        )
+    for name in names:
+        rows = {row["guard"]: row for row in late.filter(pl.col("slice") == name).to_dicts()}
+        if {"none", "tis-2"} <= rows.keys():
+            before, after = rows["none"]["ess_fraction"], rows["tis-2"]["ess_fraction"]
+            told.append(
+                f"{GUARDS['tis-2']} would cut the weights of {percent(rows['tis-2']['hit'])} of the "
+                f"{slice_name(name)} tokens and take ESS/n from {number(before, 2)} to {number(after, 2)}."
+            )
     if pair in DRIFT:
         told.append(
-            "Trainers guard policy/rollout or old/rollout, which this run does not hold: there they may hit less."
+            "Trainers guard policy/rollout or old/rollout, which this run does not hold: this is what a "
+            f"guard on {pair} would do."
         )
     told.append(
-        "ESS/n counts masked tokens in n; mass removed is the share of all weight taken away; bias is what the "
+        "Hit is the share of tokens whose weight changes; ESS/n counts masked tokens in n; bias is what the "
         "mean weight, cut at 10, loses."
     )
-    head = ("Guard", "Slice", "Tokens hit", "ESS/n", "E[w²]", "Mass removed", "Bias")
-    rows = tuple(_guard_row(row) for row in late.to_dicts())
-    whole = tuple((safe(row["window"]), *_guard_row(row), count(row["n"])) for row in frame.to_dicts())
+    cells = ("ESS/n", "E[w²]", "bias")
+    head = ("Guard", *(text for name in names for text in (f"{slice_name(name).capitalize()}: hit", *cells)))
+    rows_shown = tuple(
+        (_guard_name(str(guard[0])), *(text for name in names for text in _effects(of_guard, name)))
+        for guard, of_guard in late.group_by("guard", maintain_order=True)
+    )
+    everything = ("Window", "Guard", "Slice", "Tokens hit", *cells, "Mass removed", "Tokens")
+    whole = tuple(
+        (
+            *(safe(row["window"]), _guard_name(row["guard"]), slice_name(row["slice"]), *_effect(row)),
+            *(percent(row["mass_removed"]), count(row["n"])),
+        )
+        for row in frame.to_dicts()
+    )
     tables = (
-        DataTable(title="Guards, late third", head=head, rows=rows),
-        DataTable(title="Guards by window", head=("Window", *head, "Tokens"), rows=whole),
+        DataTable(title="Guards, late third", head=head, rows=rows_shown),
+        DataTable(title="Guards by window", head=everything, rows=whole),
     )
     return Part(key="guards", title="What guards would have done", sentence=" ".join(told), tables=tables)
 
 
-def _guard_row(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        GUARDS.get(row["guard"]) or safe(row["guard"]),
-        slice_name(row["slice"]),
-        percent(row["hit"]),
-        number(row["ess_fraction"], 2),
-        number(row["second_moment"]),
-        percent(row["mass_removed"]),
-        DASH if row["bias"] is None else number(row["bias"], 2),
-    )
+def _effects(rows: pl.DataFrame, name: str) -> tuple[str, ...]:
+    mine = rows.filter(pl.col("slice") == name).to_dicts()
+    return _effect(mine[0]) if mine else (DASH,) * 4
+
+
+def _effect(row: dict[str, Any]) -> tuple[str, ...]:
+    bias = DASH if row["bias"] is None else number(row["bias"], 2)
+    return percent(row["hit"]), number(row["ess_fraction"], 2), number(row["second_moment"]), bias
+
+
+def _guard_name(name: str) -> str:
+    return GUARDS.get(name) or safe(name)
 
 
 def _holders(diagnosis: Diagnosis) -> Part | None:
@@ -104,10 +124,11 @@ def _holders(diagnosis: Diagnosis) -> Part | None:
         for row in frame.filter((pl.col("by") == TOP) & (pl.col("value") == "1 %")).to_dicts()
     ]
     listed = frame.filter((pl.col("by") != TOP) & ~pl.col("rest") & (pl.col("n_sequences") >= FEW))
-    lifted = listed.filter(pl.col("tail") > 0).sort("lift", "tail", descending=True, maintain_order=True)
+    lifted = listed.filter(pl.col("lift") > RAISED).sort("lift", "tail", descending=True, maintain_order=True)
+    lifted = lifted.group_by("by", maintain_order=True).head(EACH).sort("lift", "tail", descending=True)
     told.append(
-        "Lift is share of the tail over share of the tokens; below, the highest among values with at least "
-        f"{FEW} sequences."
+        f"Lift is share of the tail over share of the tokens; below, what lies above {RAISED} in at least "
+        f"{FEW} sequences, at most {EACH} of a kind."
     )
     head = ("By", "Value", "Lift", "Of the tail", "Of the tokens", "Tail tokens", "Sequences")
     tables = (
@@ -184,15 +205,17 @@ def _staleness(diagnosis: Diagnosis) -> Part | None:
         row, last = known[0], known[-1]
         low, high = (None if end is None else math.exp(end) for end in (row["slope_lo"], row["slope_hi"]))
         told.append(
-            f"{slice_name(str(name[0])).capitalize()} p99 of |r| is {number(row['p99'], 2)} at lag {row['lag']} "
-            f"and {number(last['p99'], 2)} at lag {last['lag']}: {times(math.exp(row['slope']))} for each doubling "
-            f"of 1 + lag (95 % interval {bounds(low, high)})."
+            f"{slice_name(str(name[0])).capitalize()} p99 of |r| (pair {pair_of(diagnosis)}) is "
+            f"{number(row['p99'], 2)} at lag {row['lag']} and {number(last['p99'], 2)} at lag {last['lag']}: "
+            f"{times(math.exp(row['slope']))} for each doubling of 1 + lag "
+            f"(95 % interval {bounds(low, high)})."
         )
     unknown = int(frame.filter(pl.col("lag") == UNKNOWN)["n"].sum()) / max(1, int(frame["n"].sum()))
     told.append(f"The version is unknown for {percent(unknown)} of the tokens.")
     told.append(
-        f"Lag counts versions behind the freshest sequence (step minus version is {count(frame['offset'][0])} "
-        "there); percentiles are known to a quarter. Lag and training time may go together: this proves no cause."
+        "Lag counts versions behind the freshest sequence (step minus version is "
+        f"{count(frame['offset'][0])} there); percentiles are known to a quarter. Lag and training time may "
+        "go together: this proves no cause."
     )
     head = ("Slice", "Lag", "p95 of |r|", "p99 of |r|", "Of the slice", "Tokens", "Sequences")
     rows_shown = tuple(

@@ -14,7 +14,7 @@ import pytest
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.drawing import write_figures
-from ptt.reports.figures import FIGURES
+from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.files import write_text, write_with
 from ptt.reports.render import render_html
 
@@ -171,7 +171,7 @@ def test_every_figure_file_is_in_the_table_of_contents() -> None:
 
     shared = {"__init__", "labels", "marks", "style"}
     there = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - shared
-    assert there == {kind.name for kind in FIGURES}
+    assert there == {kind.name for kind in (*FIGURES, *BEHIND_THE_TAIL)}
 
 
 def test_words_need_no_matplotlib() -> None:

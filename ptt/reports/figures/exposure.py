@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.style import INK, MUTED, OTHER, POST, SMALL, TEXT, dress, linear
+from ptt.reports.figures.style import INK, MUTED, OTHER, PAPER, POST, SMALL, TEXT, dress, linear
 from ptt.reports.foreign import safe
 from ptt.reports.names import joined
 from ptt.reports.numbers import bounds, number, percent
@@ -20,7 +20,7 @@ TABLE = "exposure"
 HEIGHT = 262
 BARS = (
     ("early", MUTED),
-    ("more tool\ntokens", OTHER),
+    ("share of\ntools", OTHER),
     ("text-only\ntails", TEXT),
     ("post-tool\ntails", POST),
     ("late", MUTED),
@@ -57,8 +57,8 @@ def answer(diagnosis: Diagnosis) -> str:
         return words[:1].upper() + words[1:] + cut_words
     holder = "token" if max(raw["top_token_early"], raw["top_token_late"]) > HALF else "sequence"
     return (
-        f"As recorded, E[ρ²] (pair {safe(raw['weights'])}) is dominated by a single {holder}, which holds over "
-        f"half of a window's sum: that split speaks of it alone.{cut_words}"
+        f"As recorded, E[ρ²] (pair {safe(raw['weights'])}) is dominated by a single {holder}, which holds "
+        f"over half of a window's sum: that split speaks of it alone.{cut_words}"
     )
 
 
@@ -115,9 +115,10 @@ def caption(diagnosis: Diagnosis) -> str:
     return (
         f"Mean squared weight of all tokens, pair {pair_of(diagnosis)}, early and late third, and the three "
         "parts that make up the difference exactly: a larger share of tokens after tools, heavier weights in "
-        "text-only tokens, heavier weights in post-tool tokens (each the mean over all orders of change). Thin "
-        "lines are 95 % intervals from redrawing whole prompt groups or sequences within blocks of steps, and "
-        "the blocks; for cut weights from redrawing steps. The axis is linear: only there do parts add up."
+        "text-only tokens, heavier weights in post-tool tokens (each the mean over all orders of change). "
+        "Thin lines are 95 % intervals from redrawing whole prompt groups or sequences within blocks of "
+        "steps, and the blocks; for cut weights from redrawing steps. The axis is linear: only there do "
+        "parts add up."
     )
 
 
@@ -193,6 +194,7 @@ def _values(ax: Axes, row: Row, spans: list[tuple[float, float]], ceiling: float
             fontsize=SMALL,
             color=INK,
             zorder=6,
+            bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 0.8},
         )
 
 

@@ -1,0 +1,146 @@
+"""The section behind the tail: shown where there are tails, sentences with numbers, nothing unescaped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from builders import Story, growing, sequences_of, stepped, tokens_of
+
+from ptt.diagnostics.gathering.details import gather_details
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.details import details
+from ptt.reports.figures.exposure import answer
+from ptt.reports.render import render_html
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"
+
+
+def tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    return gather_details(tokens_of(frame), post_name="post_tool")
+
+
+@pytest.fixture(scope="module")
+def behind(samples: dict[str, Diagnosis]) -> Diagnosis:
+    """Give a run with every part: groups, versions, files of its own."""
+    frame = growing()
+    frame = frame.with_columns(
+        group_id=pl.format("g{}", pl.col("seq") // 4),
+        policy_version=pl.col("step") - pl.col("seq").cast(pl.Int64) % 9,
+        reward=pl.lit(1.0),
+        env=pl.lit("shop"),
+    )
+    return replace(samples["baseline"], tables={**samples["baseline"].tables, **tables(frame)})
+
+
+def section(page: str) -> str:
+    found = re.search(r'<section id="behind".*?</section>', page, flags=re.DOTALL)
+    return found[0] if found else ""
+
+
+def test_the_section_stands_between_figures_and_findings(behind: Diagnosis) -> None:
+    page = render_html(behind)
+    assert page.index('id="figures"') < page.index('id="behind"') < page.index('id="findings"')
+    shown = section(page)
+    assert shown.count("<svg") == 2
+    for title in ("What guards would have done", "Who holds the late tail", "Sequences to read first"):
+        assert title in shown
+    assert "Tails and the age of rollouts" in shown
+    assert not re.search(r"\b(nan|None|inf)\b", re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("name", ["baseline", "cannot_say", "hostile"])
+def test_without_its_tables_nothing_is_shown(name: str, samples: dict[str, Diagnosis]) -> None:
+    assert section(render_html(samples[name])) == ""
+
+
+def test_empty_tables_show_nothing(behind: Diagnosis) -> None:
+    empty = {name: frame.clear() for name, frame in behind.tables.items()}
+    bare = replace(behind, tables=empty)
+    assert details(bare) == ()
+    assert answer(bare) == ""
+    assert section(render_html(bare)) == ""
+
+
+def test_the_sentence_names_the_larger_part_first(samples: dict[str, Diagnosis]) -> None:
+    made = tables(sequences_of(Story(post=stepped(0.2, 0.8), tool_share=stepped(0.5, 0.7))))
+    said = answer(replace(samples["baseline"], tables=made))
+    cut = made["exposure"].filter((pl.col("weights") == "policy/ref") & pl.col("cap").is_not_null())
+    share = 100 * cut["tool"][0] / cut["change"][0]
+    found = re.search(
+        r"With weights cut at 10, of the growth of E\[ρ²\] .*? ([\d.]+)\u202f% comes from", said
+    )
+    assert found is not None
+    assert float(found[1]) == pytest.approx(share, rel=0.05)
+    assert said.index("heavier post-tool tails") < said.index("more tool tokens")
+
+
+def test_a_single_token_that_rules_is_said(behind: Diagnosis) -> None:
+    ruled = behind.tables["exposure"].with_columns(
+        dominated=pl.col("cap").is_null(), top_token_late=pl.lit(0.9), top_token_early=pl.lit(0.1)
+    )
+    said = answer(replace(behind, tables={"exposure": ruled}))
+    assert said.startswith("As recorded, E[ρ²] (pair policy/ref) is dominated by a single token")
+    assert "With weights cut at 10" in said
+    of_sequence = ruled.with_columns(top_token_late=pl.lit(0.3))
+    assert "a single sequence" in answer(replace(behind, tables={"exposure": of_sequence}))
+
+
+def test_noise_and_what_works_against_the_change_are_said(behind: Diagnosis) -> None:
+    frame = behind.tables["exposure"].filter((pl.col("weights") == "policy/ref") & pl.col("cap").is_null())
+    noise = frame.with_columns(dominated=pl.lit(value=False), change_lo=pl.lit(-1.0), change_hi=pl.lit(1e9))
+    assert "is within the noise of the run" in answer(replace(behind, tables={"exposure": noise}))
+    fall = noise.with_columns(
+        total_early=pl.lit(10.0), total_late=pl.lit(6.0), change=pl.lit(-4.0), change_lo=pl.lit(-5.0),
+        change_hi=pl.lit(-3.0), exposure=pl.lit(1.0), text=pl.lit(0.0), tool=pl.lit(-5.0),
+    )  # fmt: skip
+    said = answer(replace(behind, tables={"exposure": fall}))
+    assert "Of the fall of E[ρ²] (pair policy/ref, 10 early, 6 late)" in said
+    assert "comes from lighter post-tool tails; the share of tool tokens took 25\u202f% back." in said
+    assert "120\u202f% comes from" in said
+
+
+def test_numbers_of_the_tables_are_those_of_the_diagnosis(behind: Diagnosis) -> None:
+    parts = {part.key: part for part in details(behind)}
+    assert len(parts["guards"].tables[0].rows) == behind.tables["counterfactual"]["guard"].n_unique()
+    assert len(parts["guards"].tables[1].rows) == behind.tables["counterfactual"].height
+    assert len(parts["holders"].tables[1].rows) == behind.tables["attribution"].height
+    assert len(parts["worst"].tables[0].rows) == 10
+    assert len(parts["staleness"].tables[0].rows) == behind.tables["staleness"].height
+    assert "guard on policy/ref would do" in parts["guards"].sentence
+    assert "for each doubling of 1 + lag" in parts["staleness"].sentence
+
+
+def test_a_recorded_rollout_pair_is_named_without_the_caveat(behind: Diagnosis) -> None:
+    frame = behind.tables["counterfactual"].with_columns(pair=pl.lit("policy/rollout"))
+    (part,) = details(replace(behind, tables={"counterfactual": frame}))
+    assert "Replayed on the recorded ratios of policy/rollout" in part.sentence
+    assert "Trainers guard" not in part.sentence
+
+
+def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
+    spoilt = {}
+    for name in ("exposure", "counterfactual", "attribution", "top_sequences", "staleness"):
+        frame = behind.tables[name]
+        texts = [
+            column
+            for column in ("path", "sample_id", "group_id", "value", "guard")
+            if column in frame.columns
+        ]
+        spoilt[name] = frame.with_columns(pl.lit(HOSTILE).alias(column) for column in texts)
+    shown = section(render_html(replace(behind, tables=spoilt)))
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e{{ 7*7 }}" in shown
+    assert not [
+        letter for letter in shown if letter != "\n" and not letter.isprintable() and letter != "\u202f"
+    ]
+    long = behind.tables["top_sequences"].with_columns(path=pl.lit("n" * 5000))
+    assert len(section(render_html(replace(behind, tables={"top_sequences": long})))) < 5000
+
+
+def test_the_same_tables_give_the_same_section(behind: Diagnosis) -> None:
+    again = tables(growing())
+    assert all(again[name].equals(frame) for name, frame in tables(growing()).items())
+    assert render_html(behind) == render_html(behind)

@@ -1,0 +1,107 @@
+"""What stands behind the tail of the sample runs, against plain computations on their files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import ptt
+
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
+STORIES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
+
+
+@cache
+def diagnosis(story: str) -> ptt.Diagnosis:
+    return ptt.diagnose(SAMPLES / story)
+
+
+@cache
+def late(story: str) -> pl.DataFrame:
+    """One row a model token of the late third: path, row, step, r and whether an observation came before."""
+    ends = diagnosis(story).tables["ecdf"].filter(pl.col("window") == "late")
+    first, last = ends["step_first"][0], ends["step_last"][0]
+    rows = []
+    for path in sorted((SAMPLES / story / "tokens").glob("*.parquet")):
+        for number, row in enumerate(pl.read_parquet(path).iter_rows(named=True)):
+            if not first <= row["step"] <= last:
+                continue
+            after, gap, started = False, 0, False
+            for model, top, low in zip(row["model_mask"], row["policy_logp"], row["ref_logp"], strict=True):
+                if not model:
+                    gap += 1
+                    continue
+                after = after or (started and gap >= 4)
+                started, gap = True, 0
+                rows.append((f"tokens/{path.name}", number, row["group_id"], top - low, after))
+    return pl.DataFrame(rows, schema=["path", "row", "group", "r", "after"], orient="row")
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_shares_sum_to_one(story: str) -> None:
+    table = diagnosis(story).tables["attribution"].filter(pl.col("by") != "top sequences")
+    sums = table.group_by("by").agg(pl.col("tail_share", "token_share").sum())
+    assert {"slice", "observations", "tools", "group"} <= set(sums["by"])
+    for column in ("tail_share", "token_share"):
+        assert sums[column].to_numpy() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_tail_tokens_are_those_of_the_files(story: str) -> None:
+    tables, tokens = diagnosis(story).tables, late(story)
+    limit = tables["attribution"]["limit"][0]
+    tail = tokens.filter(pl.col("r").abs() >= limit)
+    slices = tables["attribution"].filter(pl.col("by") == "slice")
+    assert slices["tail"].sum() == tail.height
+    assert slices["tokens"].sum() == tokens.height
+    counted = tail.group_by("path", "row").len()
+    for row in tables["top_sequences"].iter_rows(named=True):
+        mine = counted.filter((pl.col("path") == row["path"]) & (pl.col("row") == row["row"]))
+        assert mine["len"].to_list() == [row["tail"]]
+    assert tables["top_sequences"]["tail"][0] == counted["len"].max()
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_split_adds_up_and_equals_plain_moments(story: str) -> None:
+    tokens = late(story)
+    for row in diagnosis(story).tables["exposure"].iter_rows(named=True):
+        parts = row["exposure"] + row["text"] + row["tool"]
+        scale = max(row["total_early"], row["total_late"])
+        assert parts == pytest.approx(row["total_late"] - row["total_early"], rel=1e-12, abs=1e-12 * scale)
+        sign = 1 if row["weights"] == "policy/ref" else -1
+        w = np.minimum(np.exp(sign * tokens["r"].to_numpy()), row["cap"] or np.inf)
+        assert row["total_late"] == pytest.approx(np.mean(w**2), rel=1e-6 if row["cap"] is None else 1e-3)
+        assert row["alpha_late"] == pytest.approx(tokens["after"].mean())
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_guards_agree_with_the_files(story: str) -> None:
+    table = diagnosis(story).tables["counterfactual"].filter(pl.col("window") == "late")
+    for name, after in (("text_only", False), ("post_tool", True)):
+        rho = np.exp(late(story).filter(pl.col("after") == after)["r"].to_numpy())
+        row = table.filter((pl.col("slice") == name) & (pl.col("guard") == "tis-2")).to_dicts()
+        assert len(row) == bool(len(rho))
+        if row:
+            w = np.minimum(rho, 2)
+            assert row[0]["hit"] == pytest.approx((rho > 2).mean(), abs=3 / len(rho))
+            assert row[0]["second_moment"] == pytest.approx((w**2).mean(), rel=1e-3)
+
+
+def test_after_tools_lies_nearly_all_of_the_growing_tail() -> None:
+    tables = diagnosis("tool_tail_growth").tables
+    post = tables["attribution"].filter((pl.col("by") == "slice") & (pl.col("value") == "post_tool"))
+    assert post["tail_share"][0] > 0.95
+    assert post["lift"][0] > 2.5
+    cut = tables["exposure"].filter((pl.col("weights") == "policy/ref") & pl.col("cap").is_not_null())
+    assert cut["tool"][0] > 0.8 * cut["change"][0]
+    assert cut["tool_lo"][0] > 0
+
+
+def test_staleness_is_empty_and_the_notes_say_why() -> None:
+    tables = diagnosis("healthy").tables
+    assert tables["staleness"].is_empty()
+    assert tables["details_notes"].rows() == [("staleness", "no policy version is recorded")]
