@@ -1,7 +1,7 @@
 """How often the signature is right on made runs whose truth is known, beside what people look at instead.
 
-`python -m benchmarks.calibration --runs 1900 --seed-block held-out` prints the tables; `--write` puts them into
-docs/calibration.md. Whatever was tuned was tuned on the block `tuning`; the two share no seed.
+`python -m benchmarks.calibration --runs 2000 --seed-block held-out` prints the tables; `--write` puts them
+into docs/calibration.md. Whatever was tuned was tuned on the block `tuning`; the two share no seed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,38 @@ import numpy as np
 
 from benchmarks import naive
 from benchmarks.synthetic import BLIND, CLASSES, NEGATIVE, POSITIVE, Design, Made, make
-from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.engines.local import SAMPLED_TOKENS, Tokens
 from ptt.diagnostics.evidence import Evidence, Series
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.validity import gather_validity
+from ptt.diagnostics.judging import contaminated
 from ptt.diagnostics.model import Answer, Broken
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.rules.aggregates import aggregates_of
-from ptt.diagnostics.rules.tool_tail_growth import Judgement, judge
+from ptt.diagnostics.rules.tool_tail_growth import Judgement, cannot_say, judge
 from ptt.diagnostics.statistics.pairs import available
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.token_pass import token_pass
-from ptt.diagnostics.store.scan import SequenceScan
+from ptt.diagnostics.store.scan import SequenceFile, SequenceScan
 
 SEEDS: Final = {"tuning": range(100_000), "held-out": range(100_000, 200_000)}
 PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
-ALARMING: Final = ("KL blow-up", "entropy collapse")
 WORKERS: Final = 2
+ABOUT: Final = """\
+Runs are made (`benchmarks/synthetic.py`): 20 to 500 steps, 8 to 256 sequences a step, 40,000 to 400,000
+model tokens, at least 900 of either slice and 40 sequences with a tool in each third; prompt groups of 4 or
+8; tokens of a sequence share its scale, tails are Student t with 4 degrees of freedom; steps carry AR(1)
+noise of 0, 0.5 or 0.8 with a log-SD of 0.05 to 0.2, partly shared by both slices. Growth is late third over
+early third of the true p99; it is linear, exponential, fast at first and then slower, a step, or a growing
+share of sequences. Noise that is worse than that, or a run shorter than that, is not covered by these
+figures.
+
+`false alarms` and `recall` are shares of runs with the signature `found`; onset error is in shares of the
+run's steps (median), `in interval` the share of 95 % intervals that hold the true onset, `lead` the median
+number of steps before the first aggregate's alarm where one came. The last columns are alarms of naive
+detectors on the same runs: p95 of |r| over all tokens 1.5 times higher late than early; a 20-step mean KL
+above 0.3; a Kolmogorov-Smirnov test of early against late post-tool tokens at p < 0.01."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +99,11 @@ def evidence_of(made: Made) -> Evidence:
         frame.select("seq", "step", "model_mask", "policy_logp", "ref_logp"),
         pairs=pairs,
         min_observation=MIN_OBSERVATION,
+        sample_every=max(1, int(made.frame["model_mask"].list.len().sum()) // SAMPLED_TOKENS),
     )
-    scan = SequenceScan(frame=frame, files=(), columns=frozenset(made.frame.columns), tokens_per_row=1.0)
+    columns = tuple(made.frame.columns)
+    whole = SequenceFile(path=Path("made"), name="made", start=0, rows=made.frame.height, columns=columns)
+    scan = SequenceScan(frame=frame, files=(whole,), columns=frozenset(columns), tokens_per_row=1.0)
     tokens = Tokens(tables=tables, pairs=pairs, scan=scan, damaged={})
     found = gather_tails(tokens, post_name="post_tool")
     steps = np.arange(1, made.design.steps + 1)
@@ -100,16 +118,21 @@ def evidence_of(made: Made) -> Evidence:
         metrics=metrics,
         tails=found[0] if found else None,
         tool_use=tool_use(tokens),
+        validity=gather_validity(tokens),
     )
 
 
 def judgement(evidence: Evidence) -> Judgement:
-    """Judge the signature with the other rules' alarms, as the pipeline does."""
-    return judge(evidence, aggregates_of(evidence, [rule.run(evidence) for rule in RULES]))
+    """Judge as the pipeline does: with the other rules' alarms, and not where they distrust the logprobs."""
+    verdicts = [rule.run(evidence) for rule in RULES]
+    aggregates = aggregates_of(evidence, verdicts)
+    pair = evidence.tails.pair if evidence.tails is not None else None
+    distrust = contaminated(verdicts, pair)
+    return judge(evidence, aggregates) if distrust is None else cannot_say(distrust, pair, aggregates)
 
 
 def _onset(judged: Judgement, design: Design) -> tuple[float | None, bool | None]:
-    """Set the onset against the first step at which the true percentile passes the limit the finding names."""
+    """Set the onset against the first step whose true percentile passes the limit the finding names."""
     if not isinstance(judged.verdict, Broken) or judged.signature.onset_interval is None:
         return None, None
     finding = judged.verdict.findings[0]
@@ -128,8 +151,8 @@ def _onset(judged: Judgement, design: Design) -> tuple[float | None, bool | None
 def table(outcomes: Sequence[Outcome]) -> list[str]:
     """Give one line a class."""
     lines = [
-        "| class | n | found | not found | cannot say | false alarms | recall | onset error | interval holds it | lead "
-        "| aggregates right |" + "".join(f" {name} |" for name in naive.NAMES),
+        "| class | n | found | not found | cannot say | false alarms | recall | onset error | in interval "
+        "| lead | aggregates right |" + "".join(f" {name} |" for name in naive.NAMES),
         "|---|" + "---:|" * (10 + len(naive.NAMES)),
     ]
     for kind in CLASSES:
@@ -141,7 +164,7 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
         errors = [one.onset_error for one in mine if one.onset_error is not None]
         covered = [one.covered for one in mine if one.covered is not None]
         leads = [one.lead for one in mine if one.lead is not None]
-        cells = [
+        cells: list[object] = [
             kind,
             len(mine),
             *count.values(),
@@ -168,9 +191,8 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
         return [one for one in outcomes if one.kind in kinds]
 
     negative = of(NEGATIVE)
-    lines = []
-    for name, kinds, most in (("false alarms", (*NEGATIVE, *BLIND), 0.01),):
-        lines.append(_line(name, [one.answer == Answer.FOUND for one in of(kinds)], most, at_most=True))
+    false = [one.answer == Answer.FOUND for one in of((*NEGATIVE, *BLIND))]
+    lines = [_line("false alarms", false, 0.01, at_most=True)]
     for name, kinds, least in (
         ("recall at 2.5x or more", POSITIVE[1:], 0.95),
         ("recall at 1.6x", POSITIVE[:1], 0.80),
@@ -195,7 +217,8 @@ def _line(name: str, hits: Sequence[bool], required: float, *, at_most: bool = F
     share = float(np.mean(hits)) if hits else float("nan")
     met = share <= required if at_most else share >= required
     bound = "at most" if at_most else "at least"
-    return f"{'PASS' if met else 'FAIL'} {name}: {share:.2%} ({sum(hits)} of {len(hits)}), required {bound} {required:.0%}"
+    counted = f"{share:.2%} ({sum(hits)} of {len(hits)})"
+    return f"{'PASS' if met else 'FAIL'} {name}: {counted}, required {bound} {required:.0%}"
 
 
 def run(runs: int, block: str) -> list[Outcome]:
@@ -209,7 +232,7 @@ def run(runs: int, block: str) -> list[Outcome]:
 def main(arguments: Sequence[str]) -> None:
     """Judge, print, and write if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1900)
+    parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     chosen = parser.parse_args(arguments)
@@ -223,9 +246,18 @@ def main(arguments: Sequence[str]) -> None:
 def page(rows: Sequence[str], lines: Sequence[str], runs: int, block: str) -> str:
     """Give the document."""
     command = f"python -m benchmarks.calibration --runs {runs} --seed-block {block} --write"
-    return "\n".join(
-        ["# Calibration", "", f"Made by `{command}`.", "", *rows, "", *(f"- {line}" for line in lines), ""]
-    )
+    seeds = SEEDS[block]
+    head = [
+        "# Calibration",
+        "",
+        f"Made by `{command}`: seeds from {seeds.start} on in each class, none of them used for tuning."
+        if block == "held-out"
+        else f"Made by `{command}`: seeds used for tuning.",
+        "",
+        ABOUT,
+        "",
+    ]
+    return "\n".join([*head, *rows, "", *(f"- {line}" for line in lines), ""])
 
 
 if __name__ == "__main__":

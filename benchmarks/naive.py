@@ -1,4 +1,4 @@
-"""What people look at instead: one percentile of all tokens, mean KL, a significance test on single tokens."""
+"""What people look at instead: a percentile of all tokens, mean KL, a significance test on single tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mean_kl(series: Series) -> bool:
 
 
 def ks_on_tokens(step: npt.NDArray[np.int64], r: FloatArray, steps: int) -> bool:
-    """Whether early and late post-tool |r| differ by a Kolmogorov-Smirnov test that takes tokens as independent."""
+    """Whether early and late |r| differ by a Kolmogorov-Smirnov test that takes tokens as independent."""
     early, late = (np.abs(r[part]) for part in _thirds(step, steps))
     if not len(early) or not len(late):
         return False

@@ -1,4 +1,4 @@
-"""Made runs whose truth is known: sequences with correlated tokens, noisy steps, and tails that do or do not grow."""
+"""Made runs whose truth is known: correlated tokens, noisy steps, and tails that do or do not grow."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ DRAWS: Final = 20_000  # unit draws that tell the percentiles of a slice
 LEAST_TOKENS: Final = 900  # of a slice in a third of the run; fewer is the class `too few`
 LEAST_SEQUENCES: Final = 40  # with an observation, in a third of the run
 GROWTHS: Final = (1.6, 2.5, 4.0, 10.0)
-SHAPES: Final = ("linear", "exponential", "step", "share")
+SHAPES: Final = ("linear", "exponential", "root", "step", "share")
 NEGATIVE: Final = (
     "stable",
     "high but stable",
     "exposure",
     "uniform growth",
     "text-only growth",
+    "text-only decline",
     "hump",
     "immaterial growth",
     "rare but extreme",
@@ -160,6 +161,8 @@ def _of_class(design: Design, generator: np.random.Generator) -> Design:
         return replace(design, p99=late / size, post=curve, text=curve)
     if kind == "text-only growth":
         return replace(design, text=shape("exponential", size, generator))
+    if kind == "text-only decline":
+        return replace(design, text=shape("exponential", 1 / size, generator))
     if kind == "high but stable":
         return replace(design, p99=_log_uniform(generator, 1.5, 8.0))
     if kind == "exposure":
@@ -203,6 +206,9 @@ def shape(form: str, size: float, generator: np.random.Generator) -> Curve:
         return lambda u: (1 + slope * u) / (1 + slope / 6)
     if form == "exponential":
         return lambda u: size ** (1.5 * u - 0.25)
+    if form == "root":  # from almost nothing, fast and then ever slower, as drift from a reference goes
+        power = math.log(size) / math.log((5 / 6 + 0.03) / (1 / 6 + 0.03))
+        return lambda u: ((u + 0.03) / (1 / 6 + 0.03)) ** power
     onset = generator.uniform(0.34, 0.66)
     return lambda u: np.where(u < onset, 1.0, size)
 
@@ -274,7 +280,7 @@ def _zero_filled(frame: pl.DataFrame, generator: np.random.Generator) -> pl.Data
 
 
 def _metrics(design: Design, generator: np.random.Generator) -> tuple[float | None, dict[str, FloatArray]]:
-    """Make what a trainer logs: reward, entropy, KL, gradient norm, loss; quiet unless the class says otherwise."""
+    """Make what a trainer logs; quiet unless the class says otherwise."""
     u = np.linspace(0, 1, design.steps)
     noise = {
         name: _noise(generator, design.steps, 0.5) for name in ("reward", "entropy", "kl", "norm", "loss")

@@ -169,7 +169,6 @@ def test_growth_everywhere_is_a_finding_of_its_own() -> None:
         ("vanished", "vanished"),
         ("vanished in the end", "last sixth"),
         ("too few tool tokens", "too few post-tool tokens"),
-        ("thin blocks", "blocks"),
         ("few text tokens", "too few text-only tokens"),
         ("short", "too few"),
         ("copies", "copies"),
@@ -272,3 +271,8 @@ def test_two_judgements_of_one_run_are_equal() -> None:
         judge(evidence_of(sequences_of(Story(post=GROWS, steps=24))), aggregates()) for _ in range(2)
     )
     assert first == second
+
+
+def test_a_few_tool_tokens_a_step_are_enough_where_steps_are_many() -> None:
+    """Blocks are made long enough to hold tail tokens instead of refusing to judge."""
+    assert judged("thin blocks").signature.status is Answer.FOUND

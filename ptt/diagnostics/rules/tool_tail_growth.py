@@ -1,9 +1,9 @@
 """This run shows importance weights that grow heavy tails after tool calls.
 
-What: post-tool p95 or p99 of |r| grew over the run beyond its own noise (a rank trend over blocks of steps at a
-stated false-alarm rate, and a 95 % interval of late over early above 1, whole sequences and blocks redrawn), grew
-more than text-only tails, is still high in the last sixth, and is large enough to matter: p99 above ln 2, where a
-truncation cap of 2 begins to bite.
+What: the post-tool tail of |r| (geometric mean of p95 and p99) grew over the run by a fifth at least and beyond its
+own noise (late third against early third by how blocks of steps scatter, steps following each other, at a stated
+false-alarm rate), grew so against text-only tails too, is still high in the last sixth, and is large enough to
+matter: p99 above ln 2, where a truncation cap of 2 begins to bite.
 Why it matters: the variance of a ratio-weighted gradient goes with E[rho^2], which such a tail rules, while loss,
 reward, entropy and mean KL stay flat; when those move it is late.
 What it is not: tails that are high but do not grow, a hump that came back, growth from 0.01 to 0.1 (normal learning),
@@ -38,16 +38,29 @@ from ptt.diagnostics.model import (
     TailGrowth,
 )
 from ptt.diagnostics.rules.interface import Limits
-from ptt.diagnostics.statistics.growth import MIN_BLOCK_TOKENS, Percentile, SliceTails, interval
+from ptt.diagnostics.statistics.growth import (
+    FLOOR,
+    MIN_BLOCK_TOKENS,
+    Percentile,
+    Shift,
+    SliceTails,
+    interval,
+    shift,
+)
+from ptt.diagnostics.statistics.trend import LEAST_BLOCKS
 from ptt.diagnostics.statistics.windows import Span
 
 ID: Final = "tool-tail-growth"
-FALSE_ALARMS: Final = 0.01  # of the whole decision; each of the two percentiles is tested at half of it
+FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
+MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
+WILD_BLOCKS: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
+ALIKE: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
+MATERIAL_SURE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
-MIN_BLOCKS: Final = 6
+MIN_BLOCKS: Final = LEAST_BLOCKS
 MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: fewer, and a window's p99 is an anecdote
 VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
 DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
@@ -71,14 +84,16 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class _Growth:
-    """One percentile of both slices, judged."""
+    """The post-tool tail, judged; `name` is the percentile that tells of it."""
 
     name: str
     post: Percentile
-    text: Percentile
-    grew: bool
-    localised: bool | None
-    lasting: bool | None
+    p_value: float
+    conditions: Mapping[str, bool | None]
+
+    @property
+    def grew(self) -> bool:
+        return self.conditions["growth"] is True
 
 
 def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
@@ -91,21 +106,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     blocked = _blocked(tails)
     if blocked is not None:
         return cannot_say(blocked, tails.pair, aggregates)
-    growths = [_judge_percentile(name, tails, limits) for name in ("p95", "p99")]
-    led = next((g for g in growths if g.grew and g.localised), None) or next(
-        (g for g in growths if g.grew), growths[1]
-    )
-    late_p99 = tails.post.percentiles["p99"]
-    low, high = interval(late_p99.windows_drawn[2])
-    limit = limits["material_p99"]
-    material = True if low > limit else False if high < limit else None
-    conditions = {
-        "growth": led.grew,
-        "localised": led.localised,
-        "lasting": led.lasting,
-        "material": material,
-    }
-    return _conclude(tails, led, conditions, limits, aggregates, evidence)
+    return _conclude(tails, _judge_growth(tails, limits), limits, aggregates, evidence)
 
 
 def _blocked(tails: Tails) -> str | None:
@@ -130,33 +131,70 @@ def _blocked(tails: Tails) -> str | None:
     return None
 
 
-def _judge_percentile(name: str, tails: Tails, limits: Limits) -> _Growth:
-    post, text = tails.post.percentiles[name], tails.text.percentiles[name]
-    low, _ = post.growth_interval()
-    grew = bool(post.trend_p < limits["false_alarms"] / 2 and low > 1.0)
+def _judge_growth(tails: Tails, limits: Limits) -> _Growth:
+    steps = tails.steps / len(tails.blocks)
+    own = shift(tails.post, None, steps=steps)
+    p_value = own.p_value
     localised: bool | None = None
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
-        localised = interval(post.growth_drawn() / text.growth_drawn())[0] > 1.0
-    peak = float(np.nanmax(post.windows))
-    halfway = math.sqrt(max(float(post.windows[0]), 1e-3) * peak)  # on the log scale, between early and peak
+        apart = shift(tails.post, tails.text, steps=steps)
+        if math.isfinite(apart.p_value):
+            alike = shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
+            likely = alike.p_value < ALIKE and alike.factor >= MIN_GROWTH
+            localised = True if _moved(apart, limits) else False if likely else None
+            p_value = max(p_value, apart.p_value)
+    percentiles = tails.post.percentiles
+    name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
     return _Growth(
         name=name,
-        post=post,
-        text=text,
-        grew=grew,
-        localised=localised,
-        lasting=bool(post.last_sixth >= halfway) if math.isfinite(post.last_sixth) else None,
+        post=percentiles[name],
+        p_value=p_value,
+        conditions={
+            "growth": _moved(own, limits) and any(_steady(part) for part in percentiles.values()),
+            "localised": localised,
+            "lasting": _lasting(tails.post),
+            "material": _material(percentiles["p99"], limits["material_p99"]),
+        },
     )
+
+
+def _steady(percentile: Percentile) -> bool:
+    """Tell whether blocks rise by rank, and windows still differ when blocks and sequences are redrawn."""
+    return percentile.trend_p < WILD_BLOCKS and percentile.growth_interval()[0] > 1.0
+
+
+def _moved(found: Shift, limits: Limits) -> bool:
+    return found.p_value < limits["false_alarms"] and found.factor >= MIN_GROWTH
+
+
+def _lasting(post: SliceTails) -> bool | None:
+    """Tell whether the last sixth lies above halfway, on the log scale, between early window and peak."""
+    each = post.percentiles.values()
+    last = math.prod(part.last_sixth for part in each)
+    if not math.isfinite(last):
+        return None
+    windows = np.prod([np.maximum(part.windows, FLOOR) for part in each], axis=0)
+    return bool(last >= math.sqrt(windows[0] * np.nanmax(windows)))
+
+
+def _material(late: Percentile, limit: float) -> bool | None:
+    """Tell whether the late p99 lies above the limit, by nine of ten redrawings."""
+    drawn = late.windows_drawn[2]
+    drawn = drawn[np.isfinite(drawn)]
+    if not len(drawn):
+        return None
+    above = float((drawn > limit).mean())
+    return True if above >= MATERIAL_SURE else False if above <= 1 - MATERIAL_SURE else None
 
 
 def _conclude(
     tails: Tails,
     led: _Growth,
-    conditions: Mapping[str, bool | None],
     limits: Limits,
     aggregates: Aggregates,
     evidence: Evidence,
 ) -> Judgement:
+    conditions = led.conditions
     values = list(conditions.values())
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
     severity, level = _severity(tails.post, limits)
@@ -164,7 +202,7 @@ def _conclude(
     lead, at_least = _lead(onset[0] if onset else None, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
-        reason=_reason(tails, led, conditions, limits),
+        reason=_reason(tails, led, limits),
         pair=tails.pair,
         aggregates=aggregates,
         onset_step=onset[0] if onset else None,
@@ -172,7 +210,7 @@ def _conclude(
         lead_steps=lead,
         lead_is_lower_bound=at_least,
         growth={part.name: _growth(part) for part in (tails.post, tails.text)},
-        p_value=min(1.0, 2 * min(tails.post.percentiles[name].trend_p for name in ("p95", "p99"))),
+        p_value=_number(led.p_value),
         false_alarm_rate=limits["false_alarms"],
         conditions=conditions,
     )
@@ -185,7 +223,7 @@ def _conclude(
             signature=signature,
             verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=_MORE),
         )
-    return Judgement(signature=signature, verdict=_not_found(tails, led, conditions, signature))
+    return Judgement(signature=signature, verdict=_not_found(tails, led, signature))
 
 
 _MORE = "record more: every step, and at least 300 post-tool tokens in each third of the run"
@@ -210,7 +248,8 @@ def _lead(onset: int | None, aggregates: Aggregates, last: int | None) -> tuple[
     return (last - onset, True) if aggregates.status != "cannot_say" else (None, False)
 
 
-def _reason(tails: Tails, led: _Growth, conditions: Mapping[str, bool | None], limits: Limits) -> str:
+def _reason(tails: Tails, led: _Growth, limits: Limits) -> str:
+    conditions = led.conditions
     post = tails.post.percentiles[led.name]
     grew = f"{_label(tails).lower()} {led.name} of |r| went {_path(post)} nats"
     text = f"text-only {_path(tails.text.percentiles[led.name])}"
@@ -226,7 +265,9 @@ def _reason(tails: Tails, led: _Growth, conditions: Mapping[str, bool | None], l
     if conditions["lasting"] is None:
         return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:
-        return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
+        if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
+            return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
+        return f"{grew}; whether it outgrew {text} cannot be told from noise"
     if conditions["material"] is None:
         return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {limits['material_p99']:.2g} nats"
     return f"{grew} while {text}"
@@ -267,8 +308,8 @@ def _finding(tails: Tails, signature: Signature, severity: Severity, level: tupl
         severity=severity,
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails grew {growth.p95:.2g}-fold at p95 and {growth.p99:.2g}-fold at p99, "
-        f"text-only ones {text.p95:.2g}- and {text.p99:.2g}-fold; {name} of |r| is past {limit:.2g} nats",
+        claim=f"{_label(tails)} log-ratio tails grew: p95 of |r| ×{growth.p95:.2g}, p99 ×{growth.p99:.2g} (text-only "
+        f"×{text.p95:.2g}, ×{text.p99:.2g}); {name} is past {limit:.2g} nats",
         observed=observed,
         limit=limit,
         unit="nats",
@@ -291,8 +332,9 @@ def _finding(tails: Tails, signature: Signature, severity: Severity, level: tupl
         ),
         next=(
             "check the logprobs first: same temperature, same mask, no shift between the two columns",
-            f"keep the checkpoint before step {signature.onset_step} as the last one known to be good"
-            if signature.onset_step is not None
+            f"take the checkpoint before step {signature.onset_interval[0]}, where the onset's interval begins, as the "
+            "last one that is probably good"
+            if signature.onset_interval is not None
             else "keep an early checkpoint as the last one known to be good",
             "read the post-tool samples with the largest |r| of the late window",
             "rerun from it with ten times the KL coefficient, nothing else changed, and compare the same figure",
@@ -300,10 +342,9 @@ def _finding(tails: Tails, signature: Signature, severity: Severity, level: tupl
     )
 
 
-def _not_found(
-    tails: Tails, led: _Growth, conditions: Mapping[str, bool | None], signature: Signature
-) -> RuleVerdict:
+def _not_found(tails: Tails, led: _Growth, signature: Signature) -> RuleVerdict:
     """What is not the signature may still be worth knowing, or be a finding of its own."""
+    conditions = led.conditions
     late = float(led.post.windows[2])
     base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
     evidence = {"pair": tails.pair, "percentile": led.name}

@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.resample import SEED, coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.resample import DRAWS, SEED, coarse_percentile, pool, resample_blocks
 from ptt.diagnostics.statistics.tails import percentiles
-from ptt.diagnostics.statistics.trend import first_lasting, trend_p_value
+from ptt.diagnostics.statistics.trend import first_lasting, shift_p_value, trend_p_value
 from ptt.diagnostics.statistics.windows import Span, label
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,6 +25,11 @@ MAX_BLOCKS: Final = 40
 FEW_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
 BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
 BLOCK_TOKENS: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
+TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
+MOST_OWN: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
+MOST_OWN_APART: Final = (
+    0.5  # the same for two slices' difference: sequences share their own level between slices
+)
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
@@ -59,16 +65,23 @@ class Percentile:
         return interval(self.growth_drawn())
 
     def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
-        """Give the first step of the block from which on the value lies above `limit`, with its 95 % interval."""
+        """Give the first step of the block from which on the value lies above `limit`, with its 95 % interval.
+
+        Drawn are the blocks' running median and noise as large as neighbouring blocks differ; the interval begins
+        with the block before and ends with the last step of its last block: the limit may be passed within one.
+        """
         usable = np.flatnonzero(np.isfinite(self.blocks))
         place = first_lasting(self.blocks[usable] > limit)
         if place is None:
             return None
-        draws = [first_lasting(column > limit) for column in self.drawn[usable].T]
-        seen = [spans[usable[draw]].first for draw in draws if draw is not None]
-        low, high = np.percentile(seen or [spans[usable[place]].first], INTERVAL, method="nearest")
-        step = spans[usable[place]].first
-        return step, (min(int(low), step), max(int(high), step))
+        levels = np.log(_floored(self.blocks[usable]))
+        among = sliding_window_view(np.pad(levels, 1, mode="edge"), 3)
+        noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _roughness(levels)
+        drawn = [first_lasting(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
+        seen = [place, *(draw for draw in drawn if draw is not None)]
+        low, high = (int(bound) for bound in np.percentile(seen, INTERVAL, method="nearest"))
+        before = max(0, min(low, place) - 1)
+        return spans[usable[place]].first, (spans[usable[before]].first, spans[usable[max(high, place)]].last)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +95,44 @@ class SliceTails:
     percentiles: Mapping[str, Percentile]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """How far a tail moved from the early third of the blocks to the late one: factor and p-value."""
+
+    factor: float
+    p_value: float
+
+
+def shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Shift:
+    """Give the shift of one slice's tail, or of its ratio to another's, `steps` steps a block.
+
+    The tail is the geometric mean of its percentiles: one figure, one test.
+    """
+    level, own = _level(post)
+    most = MOST_OWN
+    if text is not None:
+        other, its_own = _level(text)
+        level, own, most = level - other, own + its_own, MOST_OWN_APART
+    usable = level[np.isfinite(level)]
+    third = len(usable) // 3
+    factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
+    p_value = shift_p_value(level, own=own, steps=steps, most_own=most, seed=SEED + 20)
+    return Shift(factor=factor, p_value=p_value)
+
+
+def _level(part: SliceTails) -> tuple[FloatArray, float]:
+    """Give the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
+    levels, variances = [], []
+    for percentile in part.percentiles.values():
+        levels.append(np.log(_floored(percentile.blocks)))
+        usable = np.isfinite(percentile.blocks) & np.isfinite(percentile.drawn).all(axis=1)
+        if usable.any():
+            variances.append(float(np.log(_floored(percentile.drawn[usable])).var(axis=1).mean()))
+    return np.mean(levels, axis=0), float(np.mean(variances)) if variances else math.nan
+
+
 def block_count(*, steps: int, units: int, tokens: int) -> int:
-    """Give how many blocks to cut a run into: single steps in a short run, longer ones where steps hold little."""
+    """Give how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
     held = min(units // BLOCK_UNITS, tokens // BLOCK_TOKENS)
     return max(1, min(MAX_BLOCKS, steps, max(FEW_BLOCKS, held)))
 
@@ -95,6 +144,11 @@ def interval(draws: FloatArray) -> tuple[float, float]:
         return math.nan, math.nan
     low, high = np.percentile(usable, INTERVAL)
     return float(low), float(high)
+
+
+def _roughness(levels: FloatArray) -> float:
+    """Give the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
+    return float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0)) if len(levels) > 1 else 0.0
 
 
 def _floored(values: FloatArray | float) -> FloatArray:
@@ -141,7 +195,7 @@ def slice_tails(
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array(pooled),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
-            trend_p=trend_p_value(_merged(fine, 20), seed=SEED + 10 + number),
+            trend_p=trend_p_value(_merged(fine, TREND_BLOCKS), seed=SEED + 10 + number),
         )
     return SliceTails(
         name=name,

@@ -1,4 +1,4 @@
-"""Trends of a noisy series: rank test on block means, equivalence test for flatness, first lasting excess."""
+"""Trends of a noisy series: shift of the late third, rank test, test for flatness, first lasting excess."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 FloatArray = npt.NDArray[np.float64]
 
+STEP_LIKENESS: Final = 0.4
+"""AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""
+LEAST_BLOCKS: Final = 9  # three in a third: two differences to tell its scatter from
+NO_SCATTER: Final = 1e-18
 FLATNESS_BLOCKS: Final = 12
 FLAT_WITHIN_SD: Final = (
     2.0  # a total change within two robust standard deviations of a block mean is no change
@@ -36,6 +40,52 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
     generator = np.random.default_rng(seed)
     shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
     return float((1 + np.count_nonzero(shuffled @ position >= seen - 1e-9)) / (1 + permutations))
+
+
+def shift_p_value(
+    values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, draws: int = 4999
+) -> float:
+    """Give the one-sided p-value of a late third above the early third, against steps that follow each other.
+
+    values: block values on the log scale; own: the variance a block has by itself, from redrawing its
+    sequences; steps: in a block. The statistic is Student's, its scatter from how neighbouring blocks differ
+    within the two thirds: growth, whatever its shape, then hardly passes for noise. Its null is drawn: the share
+    `own` of the scatter (`most_own` at most) independent from block to block, the rest an AR(1) of STEP_LIKENESS
+    over steps.
+    """
+    usable = values[np.isfinite(values)]
+    count = len(usable)
+    if count < LEAST_BLOCKS:
+        return math.nan
+    seen, scatter = (float(value) for value in _shifted(usable))
+    if scatter <= NO_SCATTER:  # no noise at all: any shift is one
+        return 1.0 if seen <= 0 else 1 / (1 + draws)
+    alone = min(most_own, own / scatter) if math.isfinite(own) else 0.0
+    likeness = (1 - alone) * block_correlation(count, max(1, round(steps))) + alone * np.eye(count)
+    noise = np.random.default_rng(seed).normal(size=(draws, count)) @ np.linalg.cholesky(likeness).T
+    drawn, _ = _shifted(noise)
+    return float((1 + np.count_nonzero(drawn >= seen - 1e-9)) / (1 + draws))
+
+
+def _shifted(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Give late minus early mean in standard errors, and the variance within thirds; last axis: blocks."""
+    third = values.shape[-1] // 3
+    early, late = values[..., :third], values[..., -third:]
+    squares = [np.square(np.diff(part, axis=-1)).sum(axis=-1) for part in (early, late)]
+    variance = (squares[0] + squares[1]) / (4 * (third - 1))
+    error = np.sqrt(np.maximum(variance, NO_SCATTER) * 2 / third)
+    return (late.mean(axis=-1) - early.mean(axis=-1)) / error, variance
+
+
+def block_correlation(count: int, steps: int, likeness: float = STEP_LIKENESS) -> FloatArray:
+    """Give the correlations of `count` means of `steps` steps each, where single steps follow an AR(1)."""
+    apart = np.arange(1, steps)
+    own = (steps + 2 * float(((steps - apart) * likeness**apart).sum())) / steps**2
+    shared = ((1 - likeness**steps) / (1 - likeness) / steps) ** 2
+    lag = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    between = shared * likeness ** np.maximum((lag - 1) * steps + 1, 0)
+    correlation: FloatArray = np.where(lag == 0, 1.0, between / own)
+    return correlation
 
 
 def movement(steps: FloatArray, values: FloatArray) -> str:
