@@ -2,4 +2,5 @@
 
 from ptt.cli.app import main
 
-main()
+if __name__ == "__main__":  # the drawing process imports this module under another name
+    main()

@@ -75,11 +75,20 @@ def diagnose(
 ) -> None:
     """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict."""
     with plain_errors():
-        from ptt.cli import diagnose as command
+        from ptt.cli.drawing import artist
 
-        code = command.run(
-            run, out=out, figures=figures, settings=settings, fail_on=fail_on and fail_on.value, as_json=json
-        )
+        with artist() as drawing:  # before anything else is imported: its process has as much to import
+            from ptt.cli import diagnose as command
+
+            code = command.run(
+                run,
+                out=out,
+                figures=figures,
+                settings=settings,
+                fail_on=fail_on and fail_on.value,
+                as_json=json,
+                drawing=drawing,
+            )
     raise typer.Exit(code)
 
 

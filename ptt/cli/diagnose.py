@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.cli.drawing import Artist
 from ptt.cli.exits import Exit
 from ptt.cli.places import check_figures, output_folder, progress_bar
 from ptt.diagnostics.gate import Outcome, decide
@@ -31,6 +32,7 @@ def run(
     settings: Path | None,
     fail_on: str | None,
     as_json: bool,
+    drawing: Artist,
 ) -> int:
     """Judge the run at `path` and give the exit code."""
     chosen = api.read_settings(settings)
@@ -41,7 +43,7 @@ def run(
         diagnosis = api.diagnose(path, out=folder, settings=chosen, progress=tell)
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
-        report = write_text(folder / "report.html", diagnosis.to_html())
+        report = write_text(folder / "report.html", drawing.html(diagnosis))
         if figures is not None:
             from ptt.reports.drawing import write_figures
 

@@ -1,0 +1,44 @@
+"""Draw the report in a second process: importing matplotlib takes as long as judging a small run, so both go on at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ptt.diagnostics.model import Diagnosis
+
+
+class Artist:
+    """A process that has imported what draws by the time there is something to draw."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+        pool.submit(_ready)
+
+    def html(self, diagnosis: Diagnosis) -> str:
+        """Give the report."""
+        return self._pool.submit(_html, diagnosis).result()
+
+
+@contextmanager
+def artist() -> Iterator[Artist]:
+    """Start the process, and end it with the block whatever happens."""
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork of a process with threads may hang
+    try:
+        yield Artist(pool)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ready() -> None:
+    from ptt.reports import render  # noqa: F401
+
+
+def _html(diagnosis: Diagnosis) -> str:
+    from ptt.reports.render import render_html
+
+    return render_html(diagnosis)
