@@ -31,7 +31,7 @@ def artist() -> Iterator[Artist]:
     try:
         yield Artist(pool)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def _ready() -> None:
