@@ -108,9 +108,7 @@ def evidence_of(made: Made) -> Evidence:
     found = gather_tails(tokens, post_name="post_tool")
     steps = np.arange(1, made.design.steps + 1)
     metrics = {
-        name: Series(
-            name=name, raw_name=name, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8)
-        )
+        name: Series(name=name, raw_name=name, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
         for name, values in made.metrics.items()
     }
     return Evidence(
@@ -204,12 +202,8 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
     lines.append(_line("aggregates right", [_aggregates_right(one) for one in outcomes], 0.95))
     for number, name in enumerate(naive.NAMES):
         alarms = np.mean([one.naive[number] for one in negative])
-        large, small = (
-            np.mean([one.naive[number] for one in of(kinds)]) for kinds in (POSITIVE[1:], POSITIVE[:1])
-        )
-        lines.append(
-            f"{name}: false alarms {alarms:.1%}, recall {large:.1%} at 2.5x or more, {small:.1%} at 1.6x"
-        )
+        large, small = (np.mean([one.naive[number] for one in of(kinds)]) for kinds in (POSITIVE[1:], POSITIVE[:1]))
+        lines.append(f"{name}: false alarms {alarms:.1%}, recall {large:.1%} at 2.5x or more, {small:.1%} at 1.6x")
     return lines
 
 

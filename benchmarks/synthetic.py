@@ -246,9 +246,7 @@ def _sequences(design: Design, generator: np.random.Generator) -> pl.DataFrame:
     parts = np.stack([length - after, gap, after], axis=1).ravel()
     scale = np.repeat(np.stack([scales[0], np.zeros(rows), scales[1]], axis=1).ravel(), parts)
     mask = np.repeat(np.tile([True, False, True], rows), parts)
-    bell = lfilter(
-        [math.sqrt(1 - design.token_ar**2)], [1.0, -design.token_ar], generator.normal(size=len(mask))
-    )
+    bell = lfilter([math.sqrt(1 - design.token_ar**2)], [1.0, -design.token_ar], generator.normal(size=len(mask)))
     r = scale * bell / np.sqrt(generator.chisquare(4, len(mask)) / 4)  # t with 4 degrees of freedom
     if design.kind == "degenerate":
         r = np.zeros(len(mask))
@@ -282,9 +280,7 @@ def _zero_filled(frame: pl.DataFrame, generator: np.random.Generator) -> pl.Data
 def _metrics(design: Design, generator: np.random.Generator) -> tuple[float | None, dict[str, FloatArray]]:
     """Make what a trainer logs; quiet unless the class says otherwise."""
     u = np.linspace(0, 1, design.steps)
-    noise = {
-        name: _noise(generator, design.steps, 0.5) for name in ("reward", "entropy", "kl", "norm", "loss")
-    }
+    noise = {name: _noise(generator, design.steps, 0.5) for name in ("reward", "entropy", "kl", "norm", "loss")}
     kl = 0.02 + generator.uniform(0.0, 0.1) * u
     entropy = generator.uniform(0.2, 0.6) * (1 - 0.4 * u)
     reward = 0.3 + 0.4 * np.sqrt(u)

@@ -83,9 +83,7 @@ def main() -> int:
     """Write the pages, or with --check name those that are out of date."""
     stale = [name for name, make in PAGES.items() if _text(name) != HEAD + make()]
     if "--check" in sys.argv:
-        print(
-            "\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else ""
-        )
+        print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")
         return 1 if stale else 0
     for name in stale:
         (HERE / name).write_text(HEAD + PAGES[name](), encoding="utf-8")

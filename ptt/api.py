@@ -91,7 +91,5 @@ def _place(run: Path, out: Path) -> pipeline.Place:
         raise InputError(f"{run}: archives are not read by this version; unpack it and give the folder.")
     home = run.resolve()
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
-        raise SettingsError(
-            f"{out}: lies inside the run, which is never written to; give another place with --out."
-        )
+        raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
     return pipeline.Place(run=run, store=out / STORE)

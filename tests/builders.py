@@ -246,8 +246,7 @@ def write_recorder_run(
     if metrics:
         rows = zip(*metrics.values(), strict=True)
         lines = [
-            json.dumps({"step": step, **dict(zip(metrics, row, strict=True))})
-            for step, row in enumerate(rows, start=1)
+            json.dumps({"step": step, **dict(zip(metrics, row, strict=True))}) for step, row in enumerate(rows, start=1)
         ]
         (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder

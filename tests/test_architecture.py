@@ -56,8 +56,7 @@ def exists(dotted: str) -> bool:
 
 def modules() -> list[tuple[str, Path]]:
     return [
-        (".".join(path.relative_to(ROOT.parent).with_suffix("").parts), path)
-        for path in sorted(ROOT.rglob("*.py"))
+        (".".join(path.relative_to(ROOT.parent).with_suffix("").parts), path) for path in sorted(ROOT.rglob("*.py"))
     ]
 
 
@@ -75,9 +74,7 @@ def test_every_import_is_an_edge_of_the_table() -> None:
 
 
 def test_every_file_stands_in_a_room() -> None:
-    assert {room_of(dotted) for dotted, _ in modules() if not dotted.endswith("diagnostics.__init__")} == set(
-        ALLOWED
-    )
+    assert {room_of(dotted) for dotted, _ in modules() if not dotted.endswith("diagnostics.__init__")} == set(ALLOWED)
 
 
 def test_the_table_holds_no_edge_that_nobody_uses() -> None:

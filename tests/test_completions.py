@@ -28,9 +28,7 @@ def test_repeats_count_once_and_rows_near_an_evaluation_stay_unknown(tmp_path: P
     write_file(tmp_path, 3, ["asked in evaluation: 42"])
     write_file(tmp_path, 4, ["asked in evaluation: 42", "new: 42"])
     write_file(tmp_path, 5, ["fresh: 42"])
-    history = [{"step": step, "loss": 0.1, "reward": 1.0} for step in range(1, 6)] + [
-        {"step": 3, "eval_reward": 1.0}
-    ]
+    history = [{"step": step, "loss": 0.1, "reward": 1.0} for step in range(1, 6)] + [{"step": 3, "eval_reward": 1.0}]
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 5}))
     found = ptt.diagnose(tmp_path)
     table = found.tables["trajectories"].sort("step", "trajectory_id")

@@ -45,11 +45,7 @@ def text_logps(path: Path) -> None:
 
 def short_lists(path: Path) -> None:
     frame = pl.read_parquet(path)
-    wrong = (
-        pl.when(pl.int_range(pl.len()) < 5)
-        .then(pl.col("ref_logp").list.head(2))
-        .otherwise(pl.col("ref_logp"))
-    )
+    wrong = pl.when(pl.int_range(pl.len()) < 5).then(pl.col("ref_logp").list.head(2)).otherwise(pl.col("ref_logp"))
     frame.with_columns(wrong).write_parquet(path)
 
 
@@ -89,8 +85,7 @@ def test_null_and_nan_logprobs_are_counted_and_never_filled(run: Path) -> None:
 
 def test_a_torn_jsonl_line_costs_that_line(tmp_path: Path) -> None:
     rows = [
-        {"step": step, "kl": 0.01, "loss": 0.1, "entropy": 0.5, "reward": 1.0, "grad_norm": 1.0}
-        for step in range(40)
+        {"step": step, "kl": 0.01, "loss": 0.1, "entropy": 0.5, "reward": 1.0, "grad_norm": 1.0} for step in range(40)
     ]
     text = "\n".join(json.dumps(row) for row in rows)
     (tmp_path / "metrics.jsonl").write_text(text[:-10])

@@ -55,9 +55,7 @@ def pad_with_minus_one(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFr
 
 def send_minus_9999(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
     low = pl.element() < -1.0
-    return frame.with_columns(
-        pl.col("policy_logp").list.eval(pl.when(low).then(-9999.0).otherwise(pl.element()))
-    )
+    return frame.with_columns(pl.col("policy_logp").list.eval(pl.when(low).then(-9999.0).otherwise(pl.element())))
 
 
 def copy_the_policy(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
@@ -87,9 +85,7 @@ def harmed(story: str, harm: Harm, folder: Path) -> ptt.Diagnosis:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_a_healthy_run_is_named_and_never_found_as_the_signature(
-    fault: str, tmp_path: Path
-) -> None:
+def test_a_fault_in_a_healthy_run_is_named_and_never_found_as_the_signature(fault: str, tmp_path: Path) -> None:
     harm, name = FAULTS[fault]
     found = harmed("healthy", harm, tmp_path)
     assert found.crashes == ()

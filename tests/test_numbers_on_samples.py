@@ -84,9 +84,7 @@ def test_windowed_cdfs_are_exact_at_their_edges(story: str) -> None:
     expected = tokens_by_step(story)
     for group in diagnosis(story).tables["ecdf"].partition_by("slice", "window"):
         first, last, post = group["step_first"][0], group["step_last"][0], group["slice"][0] == "post_tool"
-        pieces = [
-            np.abs(r) for (step, after), r in expected.items() if after == post and first <= step <= last
-        ]
+        pieces = [np.abs(r) for (step, after), r in expected.items() if after == post and first <= step <= last]
         values = np.sort(np.concatenate(pieces))
         below = np.searchsorted(values, group["x"].to_numpy(), side="left") / len(values)
         assert group["n_tokens"][0] == len(values)

@@ -51,7 +51,11 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Exit codes: 0 judged, 2 wrong usage or settings, 3 a finding at or above --fail-on, 4 nothing could be judged, 5 the run cannot be read."""
+    """Say what broke in an RL post-training run, since when, and what its logs cannot tell.
+
+    Exit codes: 0 judged, 2 wrong usage or settings, 3 a finding at or above --fail-on, 4 nothing could be judged,
+    5 the run cannot be read.
+    """
 
 
 @app.command()

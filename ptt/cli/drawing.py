@@ -1,4 +1,4 @@
-"""Draw the report in a second process: importing matplotlib takes as long as judging a small run, so both go on at once."""
+"""Draw the report in a second process: importing matplotlib takes as long as judging a small run."""
 
 from __future__ import annotations
 

@@ -64,9 +64,7 @@ def _severity(value: object, path: Path) -> Severity | None:
         raise SettingsError(f"{path}: diagnose.fail_on is {value!r}; it can be {names}.") from error
 
 
-def _limits(
-    table: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]
-) -> dict[str, dict[str, float]]:
+def _limits(table: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     _only(table, set(known), f"{path}: [limits]")
     limits: dict[str, dict[str, float]] = {}
     for rule in table:
@@ -89,6 +87,4 @@ def _table(document: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 def _only(table: dict[str, Any], known: set[str], where: str) -> None:
     unknown = sorted(set(table) - known)
     if unknown:
-        raise SettingsError(
-            f"{where}: unknown key {unknown[0]!r}; known are: {', '.join(sorted(known)) or 'none'}."
-        )
+        raise SettingsError(f"{where}: unknown key {unknown[0]!r}; known are: {', '.join(sorted(known)) or 'none'}.")

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
-    "unmasked-tools": frozenset(
-        {"missing-logprobs", "placeholder-logprobs", "truncated-support", "retokenised-turns"}
-    ),
+    "unmasked-tools": frozenset({"missing-logprobs", "placeholder-logprobs", "truncated-support", "retokenised-turns"}),
     "shifted-logprobs": frozenset({"missing-logprobs", "placeholder-logprobs"}),
     "scaled-logprobs": frozenset({"truncated-support"}),
     "tool-tail-growth": frozenset({"kl-over-target", "clip-fraction-high", "gradient-spikes"}),

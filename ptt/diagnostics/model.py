@@ -160,9 +160,7 @@ class Signature:
     growth: Mapping[str, TailGrowth] = field(default_factory=dict)  # slice -> growth
     p_value: float | None = None
     false_alarm_rate: float | None = None
-    conditions: Mapping[str, bool | None] = field(
-        default_factory=dict
-    )  # growth, localised, lasting, material
+    conditions: Mapping[str, bool | None] = field(default_factory=dict)  # growth, localised, lasting, material
 
 
 @dataclass(frozen=True, kw_only=True)

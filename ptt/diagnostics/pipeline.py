@@ -79,9 +79,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         settings=settings,
         progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
     )
-    gathered = gather(
-        name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings
-    )
+    gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
     verdicts, crashes = _judge(gathered.evidence)
     judgement = _signature(gathered.evidence, verdicts)
     if isinstance(judgement, RuleCrash):
@@ -114,9 +112,7 @@ def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
     for rule in RULES:
         try:
             verdicts.append(rule.run(evidence))
-        except (
-            Exception
-        ) as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
+        except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
             crashes.append(RuleCrash(id=rule.id, error=_where(error)))
     return verdicts, crashes
 

@@ -47,9 +47,7 @@ def _guards(diagnosis: Diagnosis) -> Part | None:
     if frame is None:
         return None
     known = list(GUARDS)
-    order = pl.col("guard").replace_strict(
-        dict(zip(known, range(len(known)), strict=True)), default=len(known)
-    )
+    order = pl.col("guard").replace_strict(dict(zip(known, range(len(known)), strict=True)), default=len(known))
     frame = frame.sort(order, "slice", maintain_order=True)
     late = frame.filter(pl.col("window") == "late")
     names = [name for name in SIDES if name in late["slice"]]
@@ -231,6 +229,4 @@ def _staleness(diagnosis: Diagnosis) -> Part | None:
         for row in frame.to_dicts()
     )
     tables = (DataTable(title="Tails by lag", head=head, rows=rows_shown),)
-    return Part(
-        key="staleness", title="Tails and the age of rollouts", sentence=" ".join(told), tables=tables
-    )
+    return Part(key="staleness", title="Tails and the age of rollouts", sentence=" ".join(told), tables=tables)

@@ -105,9 +105,7 @@ def _composed(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...])
     for index, panel in enumerate(panels):
         row, column = divmod(index, columns)
         left, top = column * cell_width, HEAD + row * cell_height
-        figure.text(
-            (left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED
-        )
+        figure.text((left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED)
         panel.draw(_axes(figure, panel, left, top + TITLE))
     return figure
 

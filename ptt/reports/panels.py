@@ -82,9 +82,7 @@ def windows(diagnosis: Diagnosis) -> list[tuple[str, int, int]]:
             continue
         if name == "growth":
             frame = frame.filter(pl.col("parts") == THIRDS).with_columns(
-                pl.col("part")
-                .replace_strict(dict(enumerate(WINDOW_NAMES)), return_dtype=pl.String)
-                .alias("window")
+                pl.col("part").replace_strict(dict(enumerate(WINDOW_NAMES)), return_dtype=pl.String).alias("window")
             )
         ends = frame.group_by("window").agg(pl.col("step_first").min(), pl.col("step_last").max())
         found = {window: (first, last) for window, first, last in ends.iter_rows()}

@@ -173,11 +173,7 @@ def _coverage(diagnosis: Diagnosis) -> str:
     judged = len(diagnosis.healthy)
     if not judged and not diagnosis.not_judged:
         return ""
-    healthy = (
-        f"{_counted(judged, 'check')} found nothing amiss"
-        if judged
-        else "No check could call anything healthy"
-    )
+    healthy = f"{_counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
     blind = len(diagnosis.not_judged)
     return f"{healthy}; {_counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 

@@ -54,9 +54,7 @@ def _check(pieces: list[Piece]) -> int:
         match piece:
             case Rows(table=name, frame=frame):
                 assert frame.height > 0
-                assert {c: frame.schema[c] for c in frame.columns} == {
-                    c: TABLES[name][c] for c in frame.columns
-                }
+                assert {c: frame.schema[c] for c in frame.columns} == {c: TABLES[name][c] for c in frame.columns}
                 rows += frame.height
             case InPlace(rows=count, columns=columns):
                 assert set(columns) <= SEQUENCES.keys()
@@ -87,9 +85,7 @@ def test_exactly_one_parser_takes_each_sample(samples: dict[str, Path], rel: str
 
 
 @pytest.mark.parametrize("rel", SAMPLES)
-def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(
-    samples: dict[str, Path], rel: str
-) -> None:
+def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(samples: dict[str, Path], rel: str) -> None:
     pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
     assert _check(pieces) > 0
     assert losses(pieces) == (0, 0, "")
@@ -126,11 +122,7 @@ def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
     line = data[:size].rpartition(b"\n")[2]
     if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
         header = data.partition(b"\n")[0]
-        return (
-            not line
-            or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t"))
-            or line == data[:size]
-        )
+        return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]
     return rel.endswith(".jsonl") and (not line or data[size : size + 1] == b"\n")
 
 

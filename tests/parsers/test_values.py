@@ -88,9 +88,7 @@ def test_scalars_equal_what_tensorboard_itself_reads_back(samples: dict[str, Pat
     flags = {Flag.NAN: math.nan, Flag.POS_INF: math.inf, Flag.NEG_INF: -math.inf}
     ours = [
         (step, tag, flags.get(Flag(flag), value), wall_time)
-        for step, tag, value, flag, wall_time in frame.select(
-            "step", "name_raw", "value", "flag", "wall_time"
-        ).rows()
+        for step, tag, value, flag, wall_time in frame.select("step", "name_raw", "value", "flag", "wall_time").rows()
     ]
     assert str(ours) == str(theirs)  # as text, since NaN equals nothing
     assert len(ours) == len(SCALARS)
@@ -144,9 +142,7 @@ def test_a_damaged_record_costs_itself_and_a_damaged_length_costs_the_rest(
 
 
 @NAN_IS_PROTOBUFS
-def test_records_of_every_length_pass_their_checksums(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_every_length_pass_their_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -421,9 +417,7 @@ def test_microsofts_rows_keep_their_names_and_lose_the_run_mean(samples: dict[st
 
 def test_what_microsoft_calls_reward_in_a_preference_run_is_not_named_so(tmp_path: Path) -> None:
     header = MICROSOFT[0] | {"trainer_type": "dpo"}
-    row = MICROSOFT[1] | {
-        "metrics": {"reward_std": 0.5, "reward_margin": 0.5, "world_size": 2, "kl_mean": 0.1}
-    }
+    row = MICROSOFT[1] | {"metrics": {"reward_std": 0.5, "reward_margin": 0.5, "world_size": 2, "kl_mean": 0.1}}
     pieces = pieces_of(written(tmp_path, "metrics.jsonl", jsonl([header, row])))
     names = dict(table(pieces, "metrics").select("name_raw", "name").rows())
     assert names == {
@@ -434,9 +428,7 @@ def test_what_microsoft_calls_reward_in_a_preference_run_is_not_named_so(tmp_pat
     }
 
 
-def test_microsofts_blocks_of_rows_alone_read_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_microsofts_blocks_of_rows_alone_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "metrics.jsonl", jsonl(MICROSOFT))
     whole = table(pieces_of(path), "metrics")
     monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
@@ -501,9 +493,7 @@ def test_recorder_lines_keep_null_and_nan_apart(samples: dict[str, Path], tmp_pa
 
 
 def test_recorder_lines_read_alike_whichever_way_they_take(tmp_path: Path) -> None:
-    rows = [
-        row | {"model_mask": [1, 0, 0, 1], "sample_id": 7, "policy_version": [3, 3]} for row in SEQUENCE_ROWS
-    ]
+    rows = [row | {"model_mask": [1, 0, 0, 1], "sample_id": 7, "policy_version": [3, 3]} for row in SEQUENCE_ROWS]
     quick = table(pieces_of(written(tmp_path, "a.jsonl", jsonl(rows))), "sequences")
     slow = table(pieces_of(written(tmp_path, "b.jsonl", jsonl(rows) + b"nonsense\n")), "sequences")
     assert quick.select(sorted(quick.columns)).equals(slow.select(sorted(slow.columns)))
@@ -519,9 +509,7 @@ def test_a_torn_archive_gives_what_could_be_decoded(samples: dict[str, Path], tm
     pieces = pieces_of(written(tmp_path, "a.jsonl.gz", packed[: len(packed) // 2]))
     assert 2000 < table(pieces, "metrics").height < 3000
     assert "gzip stream" in losses(pieces)[2]
-    frames = [
-        pa.compress(jsonl(dice[at : at + 500]), codec="zstd", asbytes=True) for at in range(0, 5000, 500)
-    ]
+    frames = [pa.compress(jsonl(dice[at : at + 500]), codec="zstd", asbytes=True) for at in range(0, 5000, 500)]
     packed = b"".join(frames)
     pieces = pieces_of(written(tmp_path, "a.jsonl.zst", packed[: len(packed) // 2]))
     assert 2000 <= table(pieces, "metrics").height < 3000

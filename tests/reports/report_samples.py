@@ -165,9 +165,7 @@ def _aggregates(last: int, rng: np.random.Generator, kl: tuple[float, float]) ->
         values = shape + rng.normal(0, noise, len(steps))
         for i, step in enumerate(steps):
             mean = float(values[max(0, i - 19) : i + 1].mean())
-            rows.append(
-                {"name": name, "step": int(step), "value": float(values[i]), "mean": mean, "limit": limit}
-            )
+            rows.append({"name": name, "step": int(step), "value": float(values[i]), "mean": mean, "limit": limit})
     return rows
 
 
@@ -217,9 +215,7 @@ def _sources(last: int) -> tuple[Source, ...]:
 
 
 HEALTHY = (
-    Healthy(
-        id="entropy-collapse", link=Link.EXPLORATION, reason="entropy ends at 0.10, above its floor of 0.02"
-    ),
+    Healthy(id="entropy-collapse", link=Link.EXPLORATION, reason="entropy ends at 0.10, above its floor of 0.02"),
     Healthy(id="gradient-spikes", link=Link.NUMERICS, reason="gradient norm stays below 0.6; the limit is 5"),
     Healthy(id="non-finite-values", link=Link.NUMERICS, reason="no NaN or infinity in 3500 metric values"),
     Healthy(
@@ -349,9 +345,7 @@ def baseline() -> Diagnosis:
             ),
             growth={
                 "post_tool": TailGrowth(p95=5.29, p99=1.94, interval_p95=(4.1, 6.6), interval_p99=(1.6, 2.4)),
-                "text_only": TailGrowth(
-                    p95=0.235, p99=0.3, interval_p95=(0.2, 0.29), interval_p99=(0.22, 0.41)
-                ),
+                "text_only": TailGrowth(p95=0.235, p99=0.3, interval_p95=(0.2, 0.29), interval_p99=(0.22, 0.41)),
             },
             conditions={"growth": True, "localised": True, "lasting": True, "material": True},
         ),
@@ -489,9 +483,7 @@ def cannot_say() -> Diagnosis:
             status=Answer.CANNOT_SAY,
             reason=reason,
             pair=None,
-            aggregates=Aggregates(
-                status="quiet", metrics={"kl/ref": "flat", "loss/total": "flat"}, alarms={}
-            ),
+            aggregates=Aggregates(status="quiet", metrics={"kl/ref": "flat", "loss/total": "flat"}, alarms={}),
         ),
         findings=(),
         healthy=HEALTHY[:2],
@@ -623,9 +615,7 @@ def hostile() -> Diagnosis:
         not_judged=(NotJudged(id=HOSTILE, link=Link.REWARD, reason=long, missing=(long,), enable=long),),
         healthy=(Healthy(id=HOSTILE, link=Link.SYSTEMS, reason=long),),
         crashes=(RuleCrash(id=HOSTILE, error=long),),
-        sources=(
-            Source(path=long, kind=HOSTILE, bytes=1, rows_ok=1, rows_bad=1, bytes_lost=1, note=HOSTILE),
-        ),
+        sources=(Source(path=long, kind=HOSTILE, bytes=1, rows_ok=1, rows_bad=1, bytes_lost=1, note=HOSTILE),),
         tables={name: _renamed(frame) for name, frame in base.tables.items()},
     )
 

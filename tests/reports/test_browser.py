@@ -78,9 +78,7 @@ def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]
     assert ours - {"data:,"} == {pages[name]}
 
 
-@pytest.mark.parametrize(
-    ("scheme", "media"), [("light", ""), ("dark", ""), ("light", "print"), ("dark", "print")]
-)
+@pytest.mark.parametrize(("scheme", "media"), [("light", ""), ("dark", ""), ("light", "print"), ("dark", "print")])
 def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["baseline"], scheme=scheme, media=media)
     boxes = browser.execute_script(BOXES)

@@ -69,9 +69,7 @@ def test_the_sentence_names_the_larger_part_first(samples: dict[str, Diagnosis])
     said = answer(replace(samples["baseline"], tables=made))
     cut = made["exposure"].filter((pl.col("weights") == "policy/ref") & pl.col("cap").is_not_null())
     share = 100 * cut["tool"][0] / cut["change"][0]
-    found = re.search(
-        r"With weights cut at 10, of the growth of E\[ρ²\] .*? ([\d.]+)\u202f% comes from", said
-    )
+    found = re.search(r"With weights cut at 10, of the growth of E\[ρ²\] .*? ([\d.]+)\u202f% comes from", said)
     assert found is not None
     assert float(found[1]) == pytest.approx(share, rel=0.05)
     assert said.index("heavier post-tool tails") < said.index("more tool tokens")
@@ -124,18 +122,12 @@ def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
     spoilt = {}
     for name in ("exposure", "counterfactual", "attribution", "top_sequences", "staleness"):
         frame = behind.tables[name]
-        texts = [
-            column
-            for column in ("path", "sample_id", "group_id", "value", "guard")
-            if column in frame.columns
-        ]
+        texts = [column for column in ("path", "sample_id", "group_id", "value", "guard") if column in frame.columns]
         spoilt[name] = frame.with_columns(pl.lit(HOSTILE).alias(column) for column in texts)
     shown = section(render_html(replace(behind, tables=spoilt)))
     assert "<script" not in shown
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e{{ 7*7 }}" in shown
-    assert not [
-        letter for letter in shown if letter != "\n" and not letter.isprintable() and letter != "\u202f"
-    ]
+    assert not [letter for letter in shown if letter != "\n" and not letter.isprintable() and letter != "\u202f"]
     long = behind.tables["top_sequences"].with_columns(path=pl.lit("n" * 5000))
     assert len(section(render_html(replace(behind, tables={"top_sequences": long})))) < 5000
 

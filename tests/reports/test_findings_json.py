@@ -42,9 +42,7 @@ def test_shape_is_the_published_one(name: str, samples: dict[str, Diagnosis]) ->
     assert content["ptt_version"] == "0.1.0"
     assert list(content["run"]["steps"]) == ["first", "last", "count"]
     assert list(content["signature"]["aggregates"]) == ["status", "metrics"]
-    assert all(
-        list(growth) == ["p95", "p99", "interval_p99"] for growth in content["signature"]["growth"].values()
-    )
+    assert all(list(growth) == ["p95", "p99", "interval_p99"] for growth in content["signature"]["growth"].values())
     assert all(list(finding) == FINDING for finding in content["findings"])
     assert all(list(n) == ["id", "link", "reason", "missing", "enable"] for n in content["not_judged"])
     assert all(list(crash) == ["id", "error"] for crash in content["crashes"])

@@ -72,9 +72,7 @@ def test_page_is_small(name: str, pages: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["baseline", "hostile"])
-def test_same_diagnosis_gives_same_page(
-    name: str, pages: dict[str, str], samples: dict[str, Diagnosis]
-) -> None:
+def test_same_diagnosis_gives_same_page(name: str, pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
     assert render_html(samples[name]) == pages[name]
 
 
@@ -138,14 +136,10 @@ def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path:
     assert write_figures(replace(base, tables=short), tmp_path)
 
 
-def test_figures_are_the_same_bytes_twice_and_leave_no_parts(
-    samples: dict[str, Diagnosis], tmp_path: Path
-) -> None:
+def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     first = write_figures(samples["baseline"], tmp_path / "a")
     second = write_figures(samples["baseline"], tmp_path / "b")
-    assert [path.name for path in first] == [
-        f"{kind.name}.{end}" for kind in FIGURES for end in ("svg", "png")
-    ]
+    assert [path.name for path in first] == [f"{kind.name}.{end}" for kind in FIGURES for end in ("svg", "png")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first)
     text = (tmp_path / "a" / "tail_emergence.svg").read_text(encoding="utf-8")

@@ -18,9 +18,7 @@ NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
 
 def printed(diagnosis: Diagnosis, *, colour: bool = False) -> str:
     out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, force_terminal=colour, color_system="standard" if colour else None
-    )
+    console = Console(file=out, width=WIDTH, force_terminal=colour, color_system="standard" if colour else None)
     print_diagnosis(diagnosis, console, f"ptt-report/{diagnosis.run.name[:8]}/report.html")
     return out.getvalue()
 
@@ -34,9 +32,7 @@ def test_output_is_the_recorded_one(name: str, samples: dict[str, Diagnosis], go
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_piped_output_has_no_control_characters_nor_trailing_blanks(
-    name: str, samples: dict[str, Diagnosis]
-) -> None:
+def test_piped_output_has_no_control_characters_nor_trailing_blanks(name: str, samples: dict[str, Diagnosis]) -> None:
     text = printed(samples[name])
     assert not [c for c in text if c != "\n" and not c.isprintable() and c != "\u202f"]
     assert not [line for line in text.splitlines() if line != line.rstrip() or len(line) > WIDTH]

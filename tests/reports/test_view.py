@@ -76,9 +76,7 @@ def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> Non
 def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]) -> None:
     base = samples["baseline"]
     quiet = dataclasses.replace(base.signature.aggregates, alarms={})
-    signature = dataclasses.replace(
-        base.signature, aggregates=quiet, lead_steps=571, lead_is_lower_bound=True
-    )
+    signature = dataclasses.replace(base.signature, aggregates=quiet, lead_steps=571, lead_is_lower_bound=True)
     said = view(dataclasses.replace(base, signature=signature)).why[-1]
     assert said.startswith("The usual curves raised no alarm")
     assert said.endswith("by the end of the run, 571 steps after the tail passed its limit.")

@@ -23,9 +23,7 @@ from ptt.diagnostics.model import (
 
 
 def broken(severity: Severity) -> Broken:
-    finding = Finding(
-        id="a", severity=severity, link=Link.REWARD, claim="a", observed=1.0, limit=0.5, unit="x"
-    )
+    finding = Finding(id="a", severity=severity, link=Link.REWARD, claim="a", observed=1.0, limit=0.5, unit="x")
     return Broken(findings=(finding,))
 
 

@@ -142,9 +142,7 @@ def test_a_finding_without_a_date_comes_after_those_with_one() -> None:
 
 
 def test_logprobs_that_cannot_be_trusted_could_not_from_the_start() -> None:
-    found = diagnosis(
-        finding("scaled", link=Link.DATA_VALIDITY), finding("dated", onset=1, link=Link.NUMERICS)
-    )
+    found = diagnosis(finding("scaled", link=Link.DATA_VALIDITY), finding("dated", onset=1, link=Link.NUMERICS))
     assert found.verdict.first_broken_link is Link.DATA_VALIDITY
 
 

@@ -31,9 +31,7 @@ def test_without_a_watched_metric_nothing_can_be_said() -> None:
 
 
 def test_metrics_that_raise_no_alarm_are_quiet_and_their_movement_is_told() -> None:
-    found = judged(
-        reward_mean=np.linspace(0, 10, 120) + noise(), loss_total=5 + noise(), kl_ref=0.01 * noise() ** 2
-    )
+    found = judged(reward_mean=np.linspace(0, 10, 120) + noise(), loss_total=5 + noise(), kl_ref=0.01 * noise() ** 2)
     assert found.status == "quiet"
     assert found.alarms == {}
     assert found.metrics["reward/mean"] == "rose"

@@ -77,9 +77,7 @@ def test_a_rule_documents_what_why_and_what_to_do(module: ModuleType) -> None:
 @pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
 def test_every_limit_is_a_finite_number_with_a_name_in_the_module(module: ModuleType) -> None:
     limits = LIMITS[module.ID]
-    named = {
-        value for name, value in vars(module).items() if name.isupper() and isinstance(value, int | float)
-    }
+    named = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, int | float)}
     assert limits
     assert set(limits.values()) <= named
     assert all(math.isfinite(limit) for limit in limits.values())

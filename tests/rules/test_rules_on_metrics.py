@@ -98,9 +98,7 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Severity, int | None]]] = {
             61,
         ),
     },
-    "tool-use-vanished": {
-        "by the logged frequency": ({"tools/call_frequency": jump(0.6, 0.02)}, Severity.HIGH, None)
-    },
+    "tool-use-vanished": {"by the logged frequency": ({"tools/call_frequency": jump(0.6, 0.02)}, Severity.HIGH, None)},
 }
 
 HEALTHY: dict[str, dict[str, Metrics]] = {
@@ -119,9 +117,7 @@ HEALTHY: dict[str, dict[str, Metrics]] = {
         "steady": {"entropy": level(0.3)},
         "falling to what is normal": {"entropy": jump(0.5, 0.04)},
         "low from the start": {"entropy": level(0.01)},
-        "dipped and came back": {
-            "entropy": np.concatenate([level(0.5, 40), level(0.001, 30), level(0.5, 40)])
-        },
+        "dipped and came back": {"entropy": np.concatenate([level(0.5, 40), level(0.001, 30), level(0.5, 40)])},
     },
     "no-signal-groups": {
         "few": {"reward/zero_std_frac": level(0.2)},
@@ -175,9 +171,7 @@ def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
     assert set(BROKEN) == set(HEALTHY) == set(METRIC) == on_metrics
 
 
-@pytest.mark.parametrize(
-    ("rule", "case"), [(rule, case) for rule, cases in BROKEN.items() for case in cases], ids=str
-)
+@pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in BROKEN.items() for case in cases], ids=str)
 def test_a_rule_finds_its_failure(rule: str, case: str) -> None:
     metrics, severity, onset = BROKEN[rule][case]
     finding = finding_of(run(rule, metrics))
@@ -197,9 +191,7 @@ def test_a_rule_finds_its_failure(rule: str, case: str) -> None:
     assert finding.evidence["metric"] in metrics
 
 
-@pytest.mark.parametrize(
-    ("rule", "case"), [(rule, case) for rule, cases in HEALTHY.items() for case in cases], ids=str
-)
+@pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in HEALTHY.items() for case in cases], ids=str)
 def test_a_rule_lets_pass_what_is_no_failure(rule: str, case: str) -> None:
     verdict = run(rule, HEALTHY[rule][case])
     assert isinstance(verdict, Healthy), verdict
@@ -239,9 +231,7 @@ def test_a_metric_without_a_finite_value_never_reads_as_healthy(rule: str, value
     ],
     ids=str,
 )
-def test_a_limit_set_by_the_user_is_the_one_in_force(
-    rule: str, metrics: Metrics, limits: dict[str, float]
-) -> None:
+def test_a_limit_set_by_the_user_is_the_one_in_force(rule: str, metrics: Metrics, limits: dict[str, float]) -> None:
     assert isinstance(run(rule, metrics), Healthy)
     assert finding_of(run(rule, metrics, **limits)).id == rule
 

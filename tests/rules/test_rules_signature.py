@@ -42,9 +42,7 @@ STORIES: dict[str, Story] = {
     "alike": Story(text=GROWS, post=GROWS),
     "text only": Story(text=GROWS, post=steady(0.05)),
     "hump": Story(post=hump(0.05, 1.0)),
-    "rise that came back": Story(
-        steps=90, post=lambda done: 0.05 if done < 0.4 else 1.5 if done < 0.82 else 0.06
-    ),
+    "rise that came back": Story(steps=90, post=lambda done: 0.05 if done < 0.4 else 1.5 if done < 0.82 else 0.06),
     "falling": Story(post=rising(1.5, 0.05)),
     "no tools": Story(post=GROWS, tool_share=steady(0.0)),
     "no head": Story(post=GROWS, head=0),
@@ -156,9 +154,7 @@ def test_where_nothing_grew_there_is_nothing_to_note(story: str) -> None:
 def test_growth_everywhere_is_a_finding_of_its_own() -> None:
     verdict = judged("alike").verdict
     assert isinstance(verdict, Broken)
-    assert [(one.id, one.severity) for one in verdict.findings] == [
-        ("tail-growth-everywhere", Severity.MEDIUM)
-    ]
+    assert [(one.id, one.severity) for one in verdict.findings] == [("tail-growth-everywhere", Severity.MEDIUM)]
 
 
 @pytest.mark.parametrize(
@@ -259,17 +255,13 @@ def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
 
 def test_runs_in_which_nothing_happens_do_not_show_the_signature() -> None:
     for seed in range(12):
-        made = sequences_of(
-            Story(steps=24, sequences=10, text=steady(0.4), post=steady(0.8), seed=100 + seed)
-        )
+        made = sequences_of(Story(steps=24, sequences=10, text=steady(0.4), post=steady(0.8), seed=100 + seed))
         judgement = judge(evidence_of(made), aggregates())
         assert judgement.signature.status is Answer.NOT_FOUND, seed
 
 
 def test_two_judgements_of_one_run_are_equal() -> None:
-    first, second = (
-        judge(evidence_of(sequences_of(Story(post=GROWS, steps=24))), aggregates()) for _ in range(2)
-    )
+    first, second = (judge(evidence_of(sequences_of(Story(post=GROWS, steps=24))), aggregates()) for _ in range(2))
     assert first == second
 
 

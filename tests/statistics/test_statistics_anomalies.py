@@ -67,9 +67,7 @@ def test_a_constant_row_on_both_sides_is_a_sure_policy_and_no_fault() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 1 << 19])
-def test_a_nan_hides_no_placeholder_however_batches_are_cut(
-    chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_hides_no_placeholder_however_batches_are_cut(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "CHUNK_TOKENS", chunk)
     rows: list[tuple[list[float | None], list[float | None]]] = [
         ([-0.5, NAN, -0.25], [-0.5, -0.5, -0.25]),

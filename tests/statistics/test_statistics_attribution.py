@@ -106,9 +106,7 @@ def test_top_sequences_name_file_and_row() -> None:
     r = [[0.1, 5.0], [6.0, 7.0], [0.1, 0.2], [0.1, 9.0], [5.5, 5.5]]
     sequences = tables_of(frame_of([{"r": values, "step": 4} for values in r])).sequences
     first_bin = int(np.flatnonzero([limit_of(k) == 4.0 for k in range(1, 73)])[0]) + 1
-    identity = pl.DataFrame(
-        {"seq": pl.Series(range(5), dtype=pl.UInt32), "reward": [0.0, 1.0, 2.0, 3.0, 4.0]}
-    )
+    identity = pl.DataFrame({"seq": pl.Series(range(5), dtype=pl.UInt32), "reward": [0.0, 1.0, 2.0, 3.0, 4.0]})
     found = top_sequences(with_tail(sequences, first_bin), identity, [("a.parquet", 0), ("b.parquet", 3)])
     assert found.select("path", "row", "tail", "max_abs_r", "reward").rows() == [
         ("a.parquet", 1, 2, 7.0, 1.0),

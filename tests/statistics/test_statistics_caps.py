@@ -75,10 +75,7 @@ def test_sequence_guards_agree_with_sequences(scale: float) -> None:
     for guard, out in dropped.items():
         for number in (0, 1):
             rho = np.exp(np.concatenate([both[number] for both in sides]))
-            kept = [
-                both[number] if not gone else both[number] - np.inf
-                for both, gone in zip(sides, out, strict=True)
-            ]
+            kept = [both[number] if not gone else both[number] - np.inf for both, gone in zip(sides, out, strict=True)]
             w, row = np.exp(np.concatenate(kept)), rows[guard, number]
             assert row["hit"] == pytest.approx((w == 0).mean())
             assert row["ess_fraction"] == pytest.approx(w.sum() ** 2 / (len(w) * (w**2).sum()))

@@ -28,9 +28,7 @@ def test_equal_weights_are_worth_all_and_a_dominating_one_is_worth_one() -> None
 
 @repeatable
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.floats(-1e5, 1e5))
-def test_log_ess_is_brute_force_and_does_not_mind_how_large_the_logs_are(
-    logs: list[float], shift: float
-) -> None:
+def test_log_ess_is_brute_force_and_does_not_mind_how_large_the_logs_are(logs: list[float], shift: float) -> None:
     wanted, top = ess_of(np.array(logs))
     found = log_ess(np.array(logs))
     assert found == pytest.approx((wanted, len(logs), top), rel=1e-9)
@@ -57,9 +55,7 @@ def test_every_window_is_brute_force_over_its_tokens_and_sequences() -> None:
                 ("sequence", np.array([one.sum() for one in r])),
             ):
                 row = found.filter(
-                    (pl.col("step_first") == span.first)
-                    & (pl.col("level") == level)
-                    & (pl.col("weights") == weights)
+                    (pl.col("step_first") == span.first) & (pl.col("level") == level) & (pl.col("weights") == weights)
                 ).row(0, named=True)
                 wanted, top = ess_of(sign * logs)
                 assert row["ess_fraction"] == pytest.approx(wanted, rel=1e-9)

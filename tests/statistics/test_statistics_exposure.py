@@ -37,9 +37,7 @@ def over_all_orders(early: list[float], late: list[float]) -> list[float]:
 
 @repeatable
 @given(st.tuples(shares, moments, moments), st.tuples(shares, moments, moments))
-def test_the_split_is_shapleys_and_adds_up(
-    early: tuple[float, float, float], late: tuple[float, float, float]
-) -> None:
+def test_the_split_is_shapleys_and_adds_up(early: tuple[float, float, float], late: tuple[float, float, float]) -> None:
     ends = [np.array([*values, total(*values)]) for values in (early, late)]
     change, *found = split(*ends).tolist()
     scale = max(*early[1:], *late[1:])

@@ -81,9 +81,7 @@ def test_cells_and_sequences_are_the_sums_of_a_plain_loop_over_tokens() -> None:
     for row in tables.cells.to_dicts():
         mine = (step == row["step"]) & (part == row["slice"]) & (index == row["bin"])
         assert row["n"] == mine.sum()
-        assert [row[name] for name in SUMS] == pytest.approx(
-            [weights[name][mine].sum() for name in SUMS], rel=1e-12
-        )
+        assert [row[name] for name in SUMS] == pytest.approx([weights[name][mine].sum() for name in SUMS], rel=1e-12)
     assert tables.sequences["n"].sum() == len(r)
     for row in tables.sequences.to_dicts():
         mine = (seq == row["seq"]) & (part == row["slice"])
@@ -234,9 +232,7 @@ def test_a_logprob_that_no_row_holds_leaves_its_pair_empty() -> None:
     assert tables.cells["pair"].to_list() == [0]
 
 
-@pytest.mark.parametrize(
-    "rows", [[], [{"policy_logp": []}], [{"policy_logp": [-0.5], "model_mask": [False]}]]
-)
+@pytest.mark.parametrize("rows", [[], [{"policy_logp": []}], [{"policy_logp": [-0.5], "model_mask": [False]}]])
 def test_without_model_tokens_there_are_no_cells_but_every_row(rows: list[dict[str, Any]]) -> None:
     tables = tables_of(frame_of(rows))
     assert tables.cells.is_empty()

@@ -63,9 +63,7 @@ def test_a_coarse_percentile_lies_within_its_bin_of_numpys(q: float) -> None:
     wanted = float(np.percentile(tokens, 100 * q))
     place = int(np.searchsorted(EDGES, wanted, side="right")) - 1
     assert EDGES[place] <= found <= EDGES[place + 1]
-    assert found == pytest.approx(
-        wanted, rel=0.03
-    )  # a bin is a fifth wide, the density inside it nearly even
+    assert found == pytest.approx(wanted, rel=0.03)  # a bin is a fifth wide, the density inside it nearly even
 
 
 def test_coarse_percentiles_of_many_histograms_are_those_of_each_and_nan_where_empty() -> None:

@@ -12,9 +12,7 @@ from ptt.diagnostics.statistics.sampled import CERTAIN, PairSample, column_facts
 SEED = 20_260_128
 
 
-def samples(
-    policy: list[np.ndarray], ref: list[np.ndarray], masks: list[np.ndarray] | None = None
-) -> pl.DataFrame:
+def samples(policy: list[np.ndarray], ref: list[np.ndarray], masks: list[np.ndarray] | None = None) -> pl.DataFrame:
     masks = masks or [np.ones(len(row), np.bool_) for row in policy]
     return pl.DataFrame(
         {
@@ -109,7 +107,4 @@ def test_too_few_tokens_give_no_answer() -> None:
     found = facts(samples(text(1, 10), text(1, 10)))
     assert np.isnan(found.slope)
     assert all(np.isnan(one) for one in found.lag_correlation.values())
-    assert (
-        pair_sample(samples(text(1), text(1)).clear(), numerator="policy_logp", denominator="ref_logp")
-        is None
-    )
+    assert pair_sample(samples(text(1), text(1)).clear(), numerator="policy_logp", denominator="ref_logp") is None

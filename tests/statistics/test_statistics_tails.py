@@ -199,9 +199,7 @@ def test_log_ratios_beyond_the_cap_leave_every_moment_finite() -> None:
 
 
 @pytest.mark.parametrize("limit", [math.log(2.0), 0.01, 5.0])
-def test_exceedance_is_the_share_at_or_above_an_edge_next_to_the_limit(
-    made: pl.DataFrame, limit: float
-) -> None:
+def test_exceedance_is_the_share_at_or_above_an_edge_next_to_the_limit(made: pl.DataFrame, limit: float) -> None:
     found = exceedance(tables_of(made).cells, by=BY, limit=limit)
     truth = ratios(made)
     for row in found.to_dicts():

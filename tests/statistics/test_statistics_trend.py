@@ -53,9 +53,7 @@ def test_a_rising_series_has_a_small_p_a_falling_one_a_large_one_and_a_flat_one_
     rising = np.arange(12.0)
     assert trend_p_value(rising, seed=1) == 1 / 10_000
     assert trend_p_value(-rising, seed=1) == 1.0
-    assert (
-        trend_p_value(np.full(12, 0.001), seed=1) == 1.0
-    )  # what lies below the floor of ratios is all alike
+    assert trend_p_value(np.full(12, 0.001), seed=1) == 1.0  # what lies below the floor of ratios is all alike
 
 
 def test_a_wild_last_value_counts_no_more_than_any_larger_one() -> None:
@@ -67,9 +65,7 @@ def test_a_wild_last_value_counts_no_more_than_any_larger_one() -> None:
 
 def test_under_the_null_p_values_are_uniform() -> None:
     generator = np.random.default_rng(8)
-    p = np.array(
-        [trend_p_value(generator.normal(size=20), seed=seed, permutations=499) for seed in range(400)]
-    )
+    p = np.array([trend_p_value(generator.normal(size=20), seed=seed, permutations=499) for seed in range(400)])
     assert stats.kstest(p, "uniform").pvalue > 0.01
     assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.03)
 

@@ -23,9 +23,7 @@ def test_parts_hold_every_step_once_and_differ_by_at_most_one_step(steps: list[i
     assert [step for part in held for step in part] == steps
     assert len(spans) == min(count, len(steps))
     assert max(map(len, held)) - min(map(len, held)) <= 1
-    assert all(
-        part[0] == span.first and part[-1] == span.last for part, span in zip(held, spans, strict=True)
-    )
+    assert all(part[0] == span.first and part[-1] == span.last for part, span in zip(held, spans, strict=True))
 
 
 def test_without_steps_there_are_no_parts() -> None:
@@ -35,9 +33,7 @@ def test_without_steps_there_are_no_parts() -> None:
 
 @repeatable
 @given(steps_strategy, st.integers(1, 20), st.integers(1, 20))
-def test_sliding_windows_have_one_width_and_reach_the_last_step(
-    steps: list[int], width: int, stride: int
-) -> None:
+def test_sliding_windows_have_one_width_and_reach_the_last_step(steps: list[int], width: int, stride: int) -> None:
     spans = sliding(steps, width=width, stride=stride)
     assert spans[0].first == steps[0]
     assert spans[-1].last == steps[-1]

@@ -16,7 +16,6 @@ from ptt.diagnostics.store.cache import read_tokens, write_tokens
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
 
-
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
 
 

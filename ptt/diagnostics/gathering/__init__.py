@@ -34,9 +34,7 @@ class Gathered:
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
 
 
-def gather(
-    *, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None, settings: Settings
-) -> Gathered:
+def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None, settings: Settings) -> Gathered:
     """Read the store's tables and the token tables into evidence."""
     metrics = read_table(folder, "metrics")
     series = read_series(metrics) if "priority" in metrics.columns else {}

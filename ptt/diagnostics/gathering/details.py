@@ -40,9 +40,7 @@ def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]
     recorded = set(tokens.tables.cells["pair"].unique().to_list())
     guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
     of_guarded = cells if guarded == 0 else tokens.tables.cells.filter(pl.col("pair") == guarded)
-    replayed = counterfactual(
-        of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name
-    )
+    replayed = counterfactual(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
     late_cells = label(cells, windows[-1:], name="window")
     first_bin = tail_limit(late_cells)
     late = with_tail(label(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
@@ -56,9 +54,7 @@ def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]
         "attribution": attribution(late, _asked(late, names), limit=limit_of(first_bin)),
         "top_sequences": top_sequences(late, identity, files),
         "staleness": _named(stale, names),
-        "details_notes": _notes(
-            {"exposure": "fewer than two steps" if split.is_empty() else "", "staleness": why}
-        ),
+        "details_notes": _notes({"exposure": "fewer than two steps" if split.is_empty() else "", "staleness": why}),
     }
 
 
@@ -104,6 +100,4 @@ def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
 
 
 def _notes(reasons: dict[str, str]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [(name, reason) for name, reason in reasons.items() if reason], schema=NOTES, orient="row"
-    )
+    return pl.DataFrame([(name, reason) for name, reason in reasons.items() if reason], schema=NOTES, orient="row")

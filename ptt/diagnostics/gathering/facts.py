@@ -13,9 +13,7 @@ from ptt.diagnostics.model import JsonScalar, Run
 KNOWN = ("framework", "algorithm")
 
 
-def run_facts(
-    name: str, facts: Mapping[str, JsonScalar], series: Mapping[str, Series], tokens: Tokens | None
-) -> Run:
+def run_facts(name: str, facts: Mapping[str, JsonScalar], series: Mapping[str, Series], tokens: Tokens | None) -> Run:
     """Put together what the files tell of the run; steps are those of sequences and metrics together."""
     steps: set[int] = set()
     for one in series.values():

@@ -17,7 +17,7 @@ MAX_UNRECOGNISED: Final = 20
 
 
 def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
-    """Give one source per file, losses found while reading tokens included; foreign files beyond 20 are only counted."""
+    """Give one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
     for path, reason in (tokens.damaged if tokens else {}).items():
         if path in every:
@@ -39,9 +39,7 @@ def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) ->
     listed = [*read, *foreign[:MAX_UNRECOGNISED]]
     if len(foreign) > MAX_UNRECOGNISED:
         rest = foreign[MAX_UNRECOGNISED:]
-        listed.append(
-            _remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest)
-        )
+        listed.append(_remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest))
     listed += [_remark("(run dir)", note, []) for note in notes]
     return tuple(listed)
 

@@ -21,9 +21,7 @@ def read_series(metrics: pl.DataFrame) -> dict[str, Series]:
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
     """
-    rows = metrics.filter(
-        (pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null()
-    )
+    rows = metrics.filter((pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null())
     if rows.is_empty():
         return {}
     spelling = (

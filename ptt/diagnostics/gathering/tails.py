@@ -96,11 +96,7 @@ def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     """Join the sequences with what they are redrawn by: the prompt group where it is known, else the sequence."""
     held = [name for name in IDS if name in tokens.scan.columns]
     ids = tokens.scalars.select("seq", *held)
-    grouped = (
-        "group_id" in held
-        and ids["group_id"].null_count() < ids.height / 2
-        and ids["group_id"].n_unique() > 1
-    )
+    grouped = "group_id" in held and ids["group_id"].null_count() < ids.height / 2 and ids["group_id"].n_unique() > 1
     used = [name for name in held if grouped or name != "group_id"]
     key = pl.coalesce(*(pl.col(name) for name in used), pl.concat_str(pl.lit("row "), pl.col("seq")))
     units = ids.select("seq", pl.col("seq").min().over(key).alias("unit"))
@@ -108,9 +104,7 @@ def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     return joined.sort("step", "seq", "slice"), "prompt group" if grouped else "sequence"
 
 
-def _emergence(
-    slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame
-) -> pl.DataFrame:
+def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame) -> pl.DataFrame:
     counts = label(sequences, blocks, name="block").group_by("slice", "block").len()
     held = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
     rows = []
@@ -123,9 +117,13 @@ def _emergence(
                     continue
                 low, high = interval(percentile.drawn[index])
                 rows.append(
-                    (tails.name, q, span.first, span.last, span.middle, value)
-                    + (low if np.isfinite(low) else None, high if np.isfinite(high) else None)
-                    + (int(tails.tokens[index]), int(held.get((number, index), 0)))
+                    (
+                        *(tails.name, q, span.first, span.last, span.middle, value),
+                        low if np.isfinite(low) else None,
+                        high if np.isfinite(high) else None,
+                        int(tails.tokens[index]),
+                        int(held.get((number, index), 0)),
+                    )
                 )
     schema = [
         "slice",
@@ -168,9 +166,7 @@ def _growth(
     frames = []
     for spans in (windows, sixths):
         found = percentiles(label(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
-        counted = (
-            label(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
-        )
+        counted = label(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
         found = found.join(counted, on=["slice", "part"], how="left", maintain_order="left")
         frames.append(_spans(found, spans, "part").with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)

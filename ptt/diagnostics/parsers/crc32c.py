@@ -60,12 +60,7 @@ def _long(data: NDArray[np.uint8]) -> int:
     shift = _zeros_tables()
     total = 0
     for row in sums.tolist():
-        total = (
-            shift[0][total & 255]
-            ^ shift[1][total >> 8 & 255]
-            ^ shift[2][total >> 16 & 255]
-            ^ shift[3][total >> 24]
-        )
+        total = shift[0][total & 255] ^ shift[1][total >> 8 & 255] ^ shift[2][total >> 16 & 255] ^ shift[3][total >> 24]
         total ^= row
     return total
 

@@ -75,9 +75,7 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
     try:
         status = root.stat()
     except OSError as error:
-        raise InputError(
-            f"{root}: {error.strerror or error}; give the path of a run dir or of one log."
-        ) from error
+        raise InputError(f"{root}: {error.strerror or error}; give the path of a run dir or of one log.") from error
     if stat.S_ISREG(status.st_mode):
         return [RunFile(path=root, rel=_printable(root.name), size=status.st_size)], []
     if not stat.S_ISDIR(status.st_mode):

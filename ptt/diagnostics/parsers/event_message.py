@@ -102,9 +102,7 @@ def _scalar_tensor(event: bytes, begin: int, end: int) -> float | None:
             content += event[start:stop]
         elif key == SHAPE:
             for dim, at, until in _fields(event, start, stop):
-                sizes = [
-                    _varint(event, place)[0] for k, place, _ in _fields(event, at, until) if k == DIM_SIZE
-                ]
+                sizes = [_varint(event, place)[0] for k, place, _ in _fields(event, at, until) if k == DIM_SIZE]
                 if dim == DIM and sizes != [1]:
                     return None
     form = {DT_FLOAT: FLOAT, DT_DOUBLE: DOUBLE}.get(dtype)

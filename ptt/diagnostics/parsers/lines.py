@@ -59,9 +59,7 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
 
 
 def _too_long(file: RunFile, size: int) -> Lost:
-    return Lost(
-        rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over."
-    )
+    return Lost(rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over.")
 
 
 def torn_line(file: RunFile, line: bytes) -> Lost:

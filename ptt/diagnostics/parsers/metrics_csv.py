@@ -111,9 +111,7 @@ def _parse(block: bytes, dialect: _Dialect) -> pl.DataFrame:
             io.BytesIO(block),
             has_header=False,
             new_columns=list(dialect.header),
-            schema_overrides=dict.fromkeys(
-                (f"column_{i + 1}" for i in range(len(dialect.header))), pl.String
-            ),
+            schema_overrides=dict.fromkeys((f"column_{i + 1}" for i in range(len(dialect.header))), pl.String),
             separator=dialect.separator,
             infer_schema=False,
             truncate_ragged_lines=True,
@@ -158,9 +156,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     rows = table.with_columns(pl.all().str.strip_chars().replace("", None))
     rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
     base = rows.select(
-        pl.Series(
-            "step", [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()], dtype=pl.Int64
-        ),
+        pl.Series("step", [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()], dtype=pl.Int64),
         pl.Series("wall_time", _times(rows, dialect), dtype=pl.Float64),
         pl.int_range(seq, seq + pl.len(), dtype=pl.Int64).alias("seq"),
     )
@@ -168,9 +164,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
         cells = base.with_columns(name_raw=rows[dialect.name], text=rows[dialect.value])
     else:
         columns = [name for name in dialect.header if name not in (dialect.step, dialect.time)]
-        cells = base.hstack(
-            rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True)))
-        )
+        cells = base.hstack(rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True))))
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
             name_raw=pl.col("column").replace_strict(
                 {str(index): name for index, name in enumerate(columns)}, return_dtype=pl.String

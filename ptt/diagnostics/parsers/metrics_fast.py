@@ -51,12 +51,8 @@ def fast_entries(
     }
     if index["__step"].null_count() or not index.keys().isdisjoint(numbers):
         return None
-    long = pl.DataFrame(index | numbers).unpivot(
-        index=list(index), variable_name="name_raw", value_name="value"
-    )
-    return long.filter(pl.col("value").is_not_null()).rename(
-        {"__step": "step", "__time": "wall_time", "__seq": "seq"}
-    )
+    long = pl.DataFrame(index | numbers).unpivot(index=list(index), variable_name="name_raw", value_name="value")
+    return long.filter(pl.col("value").is_not_null()).rename({"__step": "step", "__time": "wall_time", "__seq": "seq"})
 
 
 def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series] | None:

@@ -112,15 +112,11 @@ def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:
     raws = frame["name_raw"].unique().to_list()
     distributed = "world_size" in raws
     names = [
-        None
-        if raw in misleading
-        else canonical(raw) or (canonical(raw.removesuffix("_mean")) if distributed else None)
+        None if raw in misleading else canonical(raw) or (canonical(raw.removesuffix("_mean")) if distributed else None)
         for raw in raws
     ]
     return frame.with_columns(
-        name=pl.col("name_raw").replace_strict(
-            raws, pl.Series(names, dtype=pl.String), return_dtype=pl.String
-        )
+        name=pl.col("name_raw").replace_strict(raws, pl.Series(names, dtype=pl.String), return_dtype=pl.String)
     )
 
 

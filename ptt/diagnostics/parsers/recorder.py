@@ -97,12 +97,8 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield Lost(note=note)
     missing = [name for name in REQUIRED if name not in usable]
     if missing or len(set(usable).intersection(LOGPS)) < PAIR:
-        reason = (
-            f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
-        )
-        yield Lost(
-            rows=rows, bytes=file.size, note=f"{file.rel}: {reason}, so none of its {rows} row(s) counts."
-        )
+        reason = f"no usable {' and '.join(missing)}" if missing else "fewer than two usable log-probabilities"
+        yield Lost(rows=rows, bytes=file.size, note=f"{file.rel}: {reason}, so none of its {rows} row(s) counts.")
         return
     yield InPlace(rows=rows, columns=tuple(usable))
 

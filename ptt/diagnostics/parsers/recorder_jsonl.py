@@ -59,9 +59,7 @@ def _fast(block: bytes) -> pl.DataFrame | None:
         shape[name] = kind
         if isinstance(kind, pl.List) and not isinstance(value, list) and value is not None:
             del shape[name]  # one advantage a sequence; a foreign type is judged by the other way
-        elif (
-            name in MASKS and isinstance(value, list) and not any(isinstance(entry, bool) for entry in value)
-        ):
+        elif name in MASKS and isinstance(value, list) and not any(isinstance(entry, bool) for entry in value):
             shape[name] = pl.List(pl.Int64())
         elif name in IDS and isinstance(value, int):
             shape[name] = pl.Int64()

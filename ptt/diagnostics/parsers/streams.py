@@ -50,9 +50,7 @@ def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
         if rest := decoder.flush():
             yield rest
         if not decoder.eof:
-            yield Lost(
-                note=f"{file.rel} ends in the middle of its gzip stream; what could be decoded counts."
-            )
+            yield Lost(note=f"{file.rel} ends in the middle of its gzip stream; what could be decoded counts.")
     except zlib.error:  # wrong bits: nothing behind them can be decoded
         yield Lost(
             bytes=max(1, file.size - done),

@@ -58,9 +58,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                     try:
                         found = list(scalars(event, known))
                     except (DamagedMessageError, struct.error, IndexError):  # right checksum, wrong content
-                        yield Lost(
-                            rows=1, bytes=len(event), note=f"{file.rel} holds a record that is no event."
-                        )
+                        yield Lost(rows=1, bytes=len(event), note=f"{file.rel} holds a record that is no event.")
                         continue
                     for step, name, value, wall_time in found:
                         columns.add(step, name, value, wall_time, seq)
@@ -117,9 +115,7 @@ def _frames(data: bytes) -> _Batch:
         at += HEADER + size + FOOTER
     array = np.frombuffer(data, dtype=np.uint8)
     places = np.array(headers, dtype=np.int64)
-    good = masked_crcs(array, places, np.full(len(places), LENGTH.size)) == _stored(
-        data, places + LENGTH.size
-    )
+    good = masked_crcs(array, places, np.full(len(places), LENGTH.size)) == _stored(data, places + LENGTH.size)
     right = len(headers) if good.all() else int(np.argmin(good))
     starts = [header + HEADER for header in headers[: min(right, len(sizes))]]
     return _Batch(

@@ -28,11 +28,7 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
     for verdict in verdicts:
         for finding in verdict.findings if isinstance(verdict, Broken) else ():
             metric = str(finding.evidence.get("metric"))
-            if (
-                metric in WATCHED
-                and finding.onset_step is not None
-                and finding.severity.at_least(Severity.MEDIUM)
-            ):
+            if metric in WATCHED and finding.onset_step is not None and finding.severity.at_least(Severity.MEDIUM):
                 alarms[metric] = min(finding.onset_step, alarms.get(metric, finding.onset_step))
     status = "alarming" if alarms else "quiet" if judged >= len(WATCHED) / 2 else "cannot_say"
     return Aggregates(status=status, metrics=moved, alarms=alarms)

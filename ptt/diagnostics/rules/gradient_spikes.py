@@ -16,9 +16,7 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "gradient-spikes"
-SPIKE = (
-    10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
-)
+SPIKE = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
 BEFORE = 50  # steps that tell the usual level
 MIN_SPIKES = 3
 MIN_SHARE = 0.01

@@ -35,10 +35,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
     first = min(int(series.steps[0]) for series in held)
-    findings = [finding for series in held if (finding := _not_finite(series, last))]
-    findings += [
-        finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))
-    ]
+    findings = [finding for series in held if (finding := _not_finite(series))]
+    findings += [finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(
@@ -46,7 +44,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-def _not_finite(series: Series, last: int) -> Finding | None:
+def _not_finite(series: Series) -> Finding | None:
     bad = np.flatnonzero(~np.isfinite(series.values))
     if not len(bad):
         return None
@@ -89,7 +87,7 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
         id=ID,
         severity=Severity.HIGH,
         link=Link.NUMERICS,
-        claim=f"{series.raw_name} was logged up to step {int(series.steps[-1])} and then no more; the run goes on to {last}",
+        claim=f"{series.raw_name} was logged up to step {int(series.steps[-1])} and no more; the run goes on to {last}",
         observed=float(gap),
         limit=part * (last - first),
         unit="steps",

@@ -71,9 +71,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                     "prompts all failed",
                     "a collapsed policy that answers always alike",
                 ),
-                next=(
-                    "plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",
-                ),
+                next=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
             ),
         )
     )

@@ -120,11 +120,13 @@ def _blocked(tails: Tails) -> str | None:
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
     if tails.steps < MIN_STEPS or len(tails.blocks) < MIN_BLOCKS:
-        return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; at least {MIN_STEPS} are needed"
+        return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
     if late < min(MIN_WINDOW_TOKENS, VANISHED * early):
         return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
     if min(early, late) < MIN_WINDOW_TOKENS:
-        return f"too few post-tool tokens: {early} in the early window, {late} in the late one, {MIN_WINDOW_TOKENS} needed"
+        return (
+            f"too few post-tool tokens: {early} in the early window, {late} in the late one, {MIN_WINDOW_TOKENS} needed"
+        )
     judged = int(np.count_nonzero(np.isfinite(tails.post.percentiles["p99"].blocks)))
     if judged < MIN_BLOCKS:
         return f"too few post-tool tokens: {judged} of {len(tails.blocks)} blocks of steps hold {MIN_BLOCK_TOKENS}"
@@ -215,9 +217,7 @@ def _conclude(
         conditions=conditions,
     )
     if status is Answer.FOUND:
-        return Judgement(
-            signature=signature, verdict=Broken(findings=(_finding(tails, signature, severity, level),))
-        )
+        return Judgement(signature=signature, verdict=Broken(findings=(_finding(tails, signature, severity, level),)))
     if status is Answer.CANNOT_SAY:
         return Judgement(
             signature=signature,
@@ -349,9 +349,7 @@ def _not_found(tails: Tails, led: _Growth, signature: Signature) -> RuleVerdict:
     base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
     evidence = {"pair": tails.pair, "percentile": led.name}
     if led.grew and conditions["material"] is False:
-        note = _note(
-            "tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence
-        )
+        note = _note("tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
     if led.grew and conditions["localised"] is False:
         finding = Finding(
@@ -389,9 +387,7 @@ def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[s
     )
 
 
-def cannot_say(
-    reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()
-) -> Judgement:
+def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:
     """Give the judgement that there can be none, and why."""
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=pair, aggregates=aggregates)
     enable = _RECORD if missing else _MORE
@@ -402,6 +398,6 @@ def cannot_say(
 
 
 _RECORD = (
-    "write recorder files (tokens/step_000001.parquet: step, model_mask, policy_logp, ref_logp) from the training loop; "
-    "docs/recorder.md shows how"
+    "write recorder files (tokens/step_000001.parquet: step, model_mask, policy_logp, ref_logp) from the training "
+    "loop; docs/recorder.md shows how"
 )

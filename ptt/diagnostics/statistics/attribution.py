@@ -105,9 +105,7 @@ def _counted(rows: pl.DataFrame) -> pl.DataFrame:
         return every
     listed = every.head(TOP_GROUPS)
     others = rows.join(listed.select("value"), on="value", how="anti", nulls_equal=True)
-    rest = _sums(others.group_by(pl.lit(None, pl.String).alias("value"))).with_columns(
-        rest=pl.lit(value=True)
-    )
+    rest = _sums(others.group_by(pl.lit(None, pl.String).alias("value"))).with_columns(rest=pl.lit(value=True))
     return pl.concat([listed, rest])
 
 
@@ -148,9 +146,7 @@ def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def top_sequences(
-    rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tuple[str, int]]
-) -> pl.DataFrame:
+def top_sequences(rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tuple[str, int]]) -> pl.DataFrame:
     """Give the 20 sequences with most tail tokens, and where they lie.
 
     `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name and first
@@ -169,7 +165,5 @@ def top_sequences(
         pl.Series("row", np.where(inside, seq - starts[file] if len(starts) else seq, 0)),
         (pl.col("tail") / total).alias("tail_share"),
     )
-    missing = [
-        pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns
-    ]
+    missing = [pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns]
     return found.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in TOP_SCHEMA.items())

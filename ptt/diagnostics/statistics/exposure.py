@@ -37,9 +37,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "cap": pl.Float64(),  # weights are cut at it; null: as recorded
     **{f"{name}_{window}": pl.Float64() for name in FACTORS for window in ("early", "late")},
     **{f"{name}{end}": pl.Float64() for name in PARTS for end in ("", "_lo", "_hi")},
-    **{
-        f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")
-    },
+    **{f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")},
     "dominated": pl.Boolean(),  # in a window one token or sequence holds more than half of the sum
 }
 

@@ -24,17 +24,13 @@ BINS_PER_GROUP: Final = bins.OVERFLOW + 1
 COARSE_OF: Final = bins.coarse_of(np.arange(BINS_PER_GROUP))
 
 
-def fold(
-    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool
-) -> Iterator[Records]:
+def fold(frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
     """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time."""
     for chunk in chunks(frame):
         yield from _fold_chunk(chunk, pairs, min_observation, pool)
 
 
-def _fold_chunk(
-    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool
-) -> Iterator[Records]:
+def _fold_chunk(frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
@@ -62,9 +58,7 @@ def _row_records(batch: Batch) -> pl.DataFrame:
             "seq": batch.seq.astype(np.uint32),
             "step": batch.step,
             "length": batch.length.astype(np.uint32),
-            "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(
-                np.uint32
-            ),
+            "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(np.uint32),
             "n_obs": batch.runs.observations.astype(np.uint32),
             "ok": np.ones(rows, np.bool_),
         }
@@ -73,8 +67,7 @@ def _row_records(batch: Batch) -> pl.DataFrame:
 
 def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(pl.col("seq").cast(pl.UInt32), "step").select(
-        pl.col(name) if name in ("seq", "step") else pl.lit(0).cast(dtype).alias(name)
-        for name, dtype in ROW.items()
+        pl.col(name) if name in ("seq", "step") else pl.lit(0).cast(dtype).alias(name) for name, dtype in ROW.items()
     )
 
 
@@ -174,9 +167,7 @@ def _cell_records(
     key = np.take(group * BINS_PER_GROUP, segment, out=pool.integers("key"), mode="clip")
     key += fine
     size = 2 * len(steps) * BINS_PER_GROUP
-    if size > 4 * len(
-        key
-    ):  # many short steps: adding up into mostly empty tables would cost more than a sort
+    if size > 4 * len(key):  # many short steps: adding up into mostly empty tables would cost more than a sort
         used, key = np.unique(key, return_inverse=True)
         size = len(used)
         count = np.bincount(key, minlength=size)

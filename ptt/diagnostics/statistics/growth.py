@@ -27,9 +27,7 @@ BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLO
 BLOCK_TOKENS: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
 TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
 MOST_OWN: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
-MOST_OWN_APART: Final = (
-    0.5  # the same for two slices' difference: sequences share their own level between slices
-)
+MOST_OWN_APART: Final = 0.5  # the same for two slices' difference: sequences share their own level between slices
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""

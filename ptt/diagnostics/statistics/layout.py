@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,7 @@ def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
         return
     piece = np.cumsum(tokens) // CHUNK_TOKENS
     bounds = np.flatnonzero(np.diff(piece, prepend=-1, append=-1))
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         yield frame[int(start) : int(stop)]
 
 

@@ -27,9 +27,7 @@ IntArray = npt.NDArray[np.int64]
 
 BUCKETS: Final = ("0", "1", "2-3", "4-7", "8-15", "16+")
 UNKNOWN: Final = "unknown"
-MIN_TOKENS: Final = (
-    200  # fewer, and p99 of a bucket is its largest token or two: it takes no part in the slope
-)
+MIN_TOKENS: Final = 200  # fewer, and p99 of a bucket is its largest token or two: it takes no part in the slope
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 DRAWS: Final = 200
 SEED: Final = 20_260_128
@@ -61,9 +59,7 @@ def lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
     return found, None if offset is None else int(offset)
 
 
-def staleness(
-    sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[Span]
-) -> tuple[pl.DataFrame, str]:
+def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[Span]) -> tuple[pl.DataFrame, str]:
     """Give tails by slice and lag bucket, or an empty table and the reason why.
 
     `sequences`: rows of the token pass of the main pair; `identity`: seq and, where recorded, policy_version;
@@ -72,9 +68,7 @@ def staleness(
     empty = pl.DataFrame(schema=SCHEMA)
     if "policy_version" not in identity.columns:
         return empty, "no policy version is recorded"
-    joined = sequences.join(
-        identity.select("seq", "policy_version"), on="seq", how="left", maintain_order="left"
-    )
+    joined = sequences.join(identity.select("seq", "policy_version"), on="seq", how="left", maintain_order="left")
     rows, offset = lags(joined)
     if offset is None:
         return empty, "every recorded policy version is null"
@@ -113,9 +107,7 @@ def _histograms(rows: pl.DataFrame) -> FloatArray:
     return flat.reshape(rows.height, bins.COARSE_COUNT)
 
 
-def _slope_with_interval(
-    rows: pl.DataFrame, table: FloatArray
-) -> tuple[float | None, float | None, float | None]:
+def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> tuple[float | None, float | None, float | None]:
     """Fit log p99 of the buckets on log2(1 + mean lag), each weighing as many tokens as it holds."""
     bucket = rows["bucket"].to_numpy()
     number = np.full(len(bucket), -1)

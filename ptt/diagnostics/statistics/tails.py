@@ -24,11 +24,7 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     The definition is numpy's default (linear between order statistics); each order statistic is known to its bin,
     so a value is off by at most `bins.WIDTH` (0.39 %), and by nothing where its bin holds a single token.
     """
-    merged = (
-        cells.group_by(*by, "bin")
-        .agg(pl.col("n").cast(pl.Int64).sum(), pl.col("s_abs").sum())
-        .sort(*by, "bin")
-    )
+    merged = cells.group_by(*by, "bin").agg(pl.col("n").cast(pl.Int64).sum(), pl.col("s_abs").sum()).sort(*by, "bin")
     groups = merged.group_by(*by, maintain_order=True).agg(pl.len().alias("cells"), pl.col("n").sum())
     if groups.is_empty():
         return groups.drop("cells").with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
@@ -45,9 +41,7 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     return groups.drop("cells").with_columns(pl.Series(name, values) for name, values in columns.items())
 
 
-def _order_statistic(
-    merged: pl.DataFrame, held: npt.NDArray[np.int64], rank: npt.NDArray[np.int64]
-) -> FloatArray:
+def _order_statistic(merged: pl.DataFrame, held: npt.NDArray[np.int64], rank: npt.NDArray[np.int64]) -> FloatArray:
     """Give |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
     cell = np.searchsorted(held, rank, side="right")
     index = merged["bin"].to_numpy()[cell].astype(np.int64)

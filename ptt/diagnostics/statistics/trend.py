@@ -16,9 +16,7 @@ STEP_LIKENESS: Final = 0.4
 LEAST_BLOCKS: Final = 9  # three in a third: two differences to tell its scatter from
 NO_SCATTER: Final = 1e-18
 FLATNESS_BLOCKS: Final = 12
-FLAT_WITHIN_SD: Final = (
-    2.0  # a total change within two robust standard deviations of a block mean is no change
-)
+FLAT_WITHIN_SD: Final = 2.0  # a total change within two robust standard deviations of a block mean is no change
 T90_DF10: Final = 1.812  # Student t, 95th percentile at 10 degrees of freedom (12 blocks, 2 parameters)
 T95_DF10: Final = 2.228
 

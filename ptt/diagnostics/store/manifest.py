@@ -40,9 +40,7 @@ def fingerprint(files: Sequence[RunFile]) -> str:
     """Name the state of a run's files: path, size and time of change of each."""
     digest = hashlib.sha256(f"schema {VERSION}\n".encode())
     for file in files:
-        digest.update(
-            f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}\n".encode("utf-8", "surrogateescape")
-        )
+        digest.update(f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

@@ -50,7 +50,9 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
     if single.is_file():
         return pl.read_parquet(single, glob=False)
     parts = sorted((folder / table).glob("part-*.parquet"))
-    return pl.concat(pl.read_parquet(part, glob=False) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
+    return (
+        pl.concat(pl.read_parquet(part, glob=False) for part in parts) if parts else pl.DataFrame(schema=TABLES[table])
+    )
 
 
 def read_trajectories(folder: Path) -> pl.DataFrame:
@@ -71,9 +73,7 @@ def read_trajectories(folder: Path) -> pl.DataFrame:
     return read_table(folder, "trajectories").with_columns(resolved.alias("split"))
 
 
-def scan_sequences(
-    folder: Path, manifest: Manifest, root: Path, *, without: Iterable[str] = ()
-) -> SequenceScan | None:
+def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Iterable[str] = ()) -> SequenceScan | None:
     """Scan the recorder files in the run dir and the parts in the store as one; None where there is neither.
 
     `without`: names of files that turned out to be damaged inside.

@@ -59,14 +59,10 @@ def caption(diagnosis: Diagnosis) -> str:
     told = [
         f"The curves one usually watches: thin is each step, thick the mean of {WINDOW} steps, dotted the "
         "limit at which that mean raises an alarm, an orange line the step at which it did.",
-        f"The dashed line is the onset of the tail's growth at step {count(onset)}."
-        if onset is not None
-        else "",
+        f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
         aggregates_sentence(diagnosis.signature),
         "A metric without a limit is judged by its movement alone.",
-        "The last panel is the tail, for comparison."
-        if table(diagnosis, "tail_emergence") is not None
-        else "",
+        "The last panel is the tail, for comparison." if table(diagnosis, "tail_emergence") is not None else "",
     ]
     return " ".join(filter(None, told))
 
@@ -110,9 +106,7 @@ def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
 
 def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     known = list(METRICS)
-    names = sorted(
-        set(frame["name"].to_list()), key=lambda n: (known.index(n) if n in known else len(known), n)
-    )
+    names = sorted(set(frame["name"].to_list()), key=lambda n: (known.index(n) if n in known else len(known), n))
     return [(name, frame.filter(pl.col("name") == name)) for name in names[:MOST]]
 
 
@@ -183,15 +177,11 @@ def _draw_limit(ax: Axes, limit: float, *, shown: bool) -> None:
     )
 
 
-def _extremes(
-    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _extremes(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if len(x) <= 2 * PIXELS:
         return x, y
     parts = np.array_split(np.arange(len(x)), PIXELS)
-    kept = np.array(
-        sorted({int(i) for part in parts for i in (part[y[part].argmin()], part[y[part].argmax()])})
-    )
+    kept = np.array(sorted({int(i) for part in parts for i in (part[y[part].argmin()], part[y[part].argmax()])}))
     return x[kept], y[kept]
 
 

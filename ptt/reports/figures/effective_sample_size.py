@@ -59,8 +59,9 @@ def caption(diagnosis: Diagnosis) -> str:
     return (
         "Effective sample size (sum of weights, squared, over the sum of squared weights) as a share of n, "
         f"for the pair {pair_of(diagnosis)} in both directions; windows of about {count(span)} steps, n of "
-        f"{sizes} in each; a point stands at the end of its window. 1 means all weights alike; falling means that few of them carry the update. It "
-        "depends on n and on the window: compare its course, not its level. "
+        f"{sizes} in each; a point stands at the end of its window. 1 means all weights alike; "
+        "falling means that few of them carry the update. It depends on n and on the "
+        "window: compare its course, not its level. "
         f"{_dominated(frame)} "
         f"Windows: {window_words(diagnosis)}."
     )
@@ -111,9 +112,7 @@ def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
 def _cells(diagnosis: Diagnosis, frame: pl.DataFrame) -> list[tuple[str, str]]:
     levels, pair = list(LEVELS), diagnosis.signature.pair
     cells = set(frame.select("level", "weights").unique().iter_rows())
-    return sorted(
-        cells, key=lambda c: (levels.index(c[0]) if c[0] in levels else len(levels), c[1] != pair, c[1])
-    )
+    return sorted(cells, key=lambda c: (levels.index(c[0]) if c[0] in levels else len(levels), c[1] != pair, c[1]))
 
 
 def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:

@@ -77,9 +77,7 @@ def _split_words(row: Row, of_what: str) -> str:
     ordered = sorted(names, key=lambda name: -shares[name])
     told = [f"{_rounded(shares[name])} {{}}from {names[name]}" for name in ordered if shares[name] >= LEAST]
     told = [text.format("comes " if index == 0 else "") for index, text in enumerate(told)]
-    against = [
-        f"{AGAINST[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -LEAST
-    ]
+    against = [f"{AGAINST[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -LEAST]
     return f"of the {word} of {what} {joined(told)}{'; ' if against else ''}{joined(against)}."
 
 
@@ -205,9 +203,7 @@ def _alt(row: Row) -> str:
     ]
     names = ("More tool tokens", "Text-only tails", "Post-tool tails")
     for name, part in zip(names, PARTS, strict=True):
-        told.append(
-            f"{name}: {number(row[part])}, 95 % interval {bounds(row[f'{part}_lo'], row[f'{part}_hi'])}."
-        )
+        told.append(f"{name}: {number(row[part])}, 95 % interval {bounds(row[f'{part}_lo'], row[f'{part}_hi'])}.")
     return " ".join(told)
 
 

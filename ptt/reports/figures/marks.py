@@ -61,9 +61,7 @@ def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None
         place_beside(ax, texts, float(step))
 
 
-def place_beside(
-    ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK
-) -> None:
+def place_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK) -> None:
     """Write the first text that fits beside a place on the x axis without covering data.
 
     `near` is a wished-for height. If no text is free of data, the one with most room is taken.

@@ -129,9 +129,7 @@ def step_axis(ax: Axes, rows: pl.DataFrame) -> None:
     linear(ax, "x")
 
 
-def logarithmic(
-    ax: Axes, axis: str, low: float, high: float, *, powers: bool = False, ticks: int = 6
-) -> None:
+def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = False, ticks: int = 6) -> None:
     """Use a log axis over a range; ticks are 1, 2, 5 in a short range and powers of ten in a long one."""
     from math import ceil, floor, log10
 

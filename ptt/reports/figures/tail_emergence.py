@@ -128,13 +128,10 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
     if frame is None:
         return ()
     rows = []
-    for key, group in frame.sort("step_first", "slice", "q").group_by(
-        ["step_first", "slice"], maintain_order=True
-    ):
+    for key, group in frame.sort("step_first", "slice", "q").group_by(["step_first", "slice"], maintain_order=True):
         first = group.row(0, named=True)
         values: dict[float, str] = {
-            row["q"]: f"{number(row['value'])} ({bounds(row['lo'], row['hi'])})"
-            for row in group.iter_rows(named=True)
+            row["q"]: f"{number(row['value'])} ({bounds(row['lo'], row['hi'])})" for row in group.iter_rows(named=True)
         }
         steps = f"{count(int(first['step_first']))} to {count(int(first['step_last']))}"
         sizes = (count(int(first["n_tokens"])), count(int(first["n_sequences"])))
@@ -175,9 +172,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
         look = LINES[role(name)]
         x, y = part["step_mid"].to_numpy(), part["value"].to_numpy()
         known = part.filter(pl.col("lo").is_not_null() & pl.col("hi").is_not_null())
-        ax.fill_between(
-            known["step_mid"], known["lo"], known["hi"], color=look["color"], alpha=0.18, linewidth=0
-        )
+        ax.fill_between(known["step_mid"], known["lo"], known["hi"], color=look["color"], alpha=0.18, linewidth=0)
         ax.plot(x, y, **look, markevery=sparse(len(x)), zorder=4)
         labels.append(
             EndLabel(

@@ -61,6 +61,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(
-    id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE}
-)
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE})

@@ -5,8 +5,8 @@ exact value other than 0 on more than 2 % of tokens (log(1/V), for one).
 Why it matters: each such token is an outlier of several nats in r, and a few of them make the tail. They are left out
 of every statistic and counted.
 What to do: write null where there is no logprob; check that prompt, tool and padding tokens are masked.
-Source: NeMo-RL and slime write 0.0 on tokens that were not generated, older veRL pads with -1, OpenAI-style servers send
--9999.0, prime-rl puts log(1/V) at index 0.
+Source: NeMo-RL and slime write 0.0 on tokens that were not generated, older veRL pads with -1, OpenAI-style servers
+send -9999.0, prime-rl puts log(1/V) at index 0.
 """
 
 from collections.abc import Mapping

@@ -30,7 +30,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=Severity.MEDIUM,
                 link=Link.DATA_VALIDITY,
-                claim=f"{validity.coverage.repeated} of {validity.sequences} sequences are recorded again at their step",
+                claim=f"{validity.coverage.repeated} of {validity.sequences} sequences are recorded twice at a step",
                 observed=share,
                 limit=limits["share"],
                 unit="share",

@@ -41,8 +41,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                         id=ID,
                         severity=Severity.MEDIUM,
                         link=Link.DATA_VALIDITY,
-                        claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a turn: "
-                        "the trainer scores other tokens than the engine sampled",
+                        claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a "
+                        "turn: the trainer scores other tokens than the engine sampled",
                         observed=early.boundary_share,
                         limit=limits["share"],
                         unit="share",

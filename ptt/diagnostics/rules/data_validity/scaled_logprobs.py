@@ -36,9 +36,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if validity is None:
         return none_recorded(ID)
     scaled = {
-        pair: early
-        for pair, (_, early) in validity.pairs.items()
-        if early is not None and _scaled(pair, early, limits)
+        pair: early for pair, (_, early) in validity.pairs.items() if early is not None and _scaled(pair, early, limits)
     }
     if scaled:
         return Broken(findings=(_finding(scaled),))
@@ -86,12 +84,12 @@ def _finding(scaled: dict[str, PairSample]) -> Finding:
 def _claim(pair: str, early: PairSample) -> str:
     if math.isfinite(early.slope) and early.r_squared > FIT_DRIFT:
         return (
-            f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is taken "
-            f"at temperature {1 / (1 + early.slope):.2g} of the other's"
+            f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is "
+            f"taken at temperature {1 / (1 + early.slope):.2g} of the other's"
         )
     return (
-        f"r of {pair} is negative on {early.negative_share:.0%} of tokens early in the run, as where the policy's side is "
-        "divided by a temperature and the other is not"
+        f"r of {pair} is negative on {early.negative_share:.0%} of tokens early in the run, as where the policy's side "
+        "is divided by a temperature and the other is not"
     )
 
 

@@ -41,8 +41,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                         id=ID,
                         severity=Severity.MEDIUM,
                         link=Link.DATA_VALIDITY,
-                        claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by {early.median_r:.3g} "
-                        "nats in the median: the engine's logprobs are renormalised over fewer tokens",
+                        claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by "
+                        f"{early.median_r:.3g} nats in the median: the engine's logprobs are "
+                        "renormalised over fewer tokens",
                         observed=early.median_r,
                         limit=SHIFT,
                         unit="nats",

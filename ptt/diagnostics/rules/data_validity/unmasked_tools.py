@@ -2,11 +2,11 @@
 
 What: tools are called (by the logged frequency), but hardly any recorded sequence has an observation: fewer than a
 quarter of those that should.
-Why it matters: tool tokens in the mask are trained on, and their log-ratios, of text the policy never chose, enter every
-statistic; the post-tool slice is empty or wrong.
+Why it matters: tool tokens in the mask are trained on, and their log-ratios, of text the policy never chose, enter
+every statistic; the post-tool slice is empty or wrong.
 What to do: hold the mask against the roles of the messages; tool output and template tokens must be false.
-Source: `tool_mask`, `response_mask` and `loss_mask` differ in name and meaning between frameworks; a wrong one trains on
-tool output without any error.
+Source: `tool_mask`, `response_mask` and `loss_mask` differ in name and meaning between frameworks; a wrong one trains
+on tool output without any error.
 """
 
 import numpy as np
@@ -44,8 +44,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 id=ID,
                 severity=Severity.HIGH,
                 link=Link.DATA_VALIDITY,
-                claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of recorded "
-                "sequences hold an observation: tool output is marked as the policy's own",
+                claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of "
+                "recorded sequences hold an observation: tool output is marked as the policy's own",
                 observed=validity.observed_share,
                 limit=limits["observed"] * expected,
                 unit="share",
