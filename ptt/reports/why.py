@@ -13,18 +13,18 @@ LONGEST = 4  # sentences: the first screen is read in half a minute
 THIRDS = 3
 
 
-def why(diagnosis: Diagnosis, *, coverage: bool = True) -> tuple[str, ...]:
+def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
     """Give two to four sentences that carry the verdict; the last may say how much was judged."""
     signature = diagnosis.signature
-    sentences = [*_crashes(diagnosis)]
+    sentences = [*crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [_grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
-        sentences += _beside(diagnosis)
+        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
+        sentences += beside(diagnosis)
     else:
-        sentences += [*_leading(diagnosis), _no_signature(diagnosis)]
+        sentences += [*leading(diagnosis), no_signature(diagnosis)]
         if signature.aggregates.alarms:
             sentences.append(aggregates_sentence(signature))
-        sentences += [_coverage(diagnosis)] if coverage else []
+        sentences += [coverage(diagnosis)] if covered else []
     return tuple(safe(text) for text in sentences if text)[:LONGEST]
 
 
@@ -91,7 +91,8 @@ def _movements(aggregates: Aggregates) -> str:
     return "; ".join(f"{joined(names)} {word}" for word, names in by_word.items()) or "none logged"
 
 
-def _grew(diagnosis: Diagnosis) -> str:
+def grew(diagnosis: Diagnosis) -> str:
+    """Say how the post-tool tail went by thirds of the run, beside the text-only one."""
     signature, name = diagnosis.signature, after_slice(diagnosis)
     growth = signature.growth.get(name)
     rise = ""
@@ -108,19 +109,24 @@ def _grew(diagnosis: Diagnosis) -> str:
 
 
 def _since(diagnosis: Diagnosis) -> str:
+    return "; ".join(filter(None, (passed(diagnosis), chance(diagnosis.signature)))) + "."
+
+
+def passed(diagnosis: Diagnosis) -> str:
+    """Say at which step the tail passed its limit, and how closely that is known."""
     signature = diagnosis.signature
-    parts = []
-    if signature.onset_step is not None:
-        known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
-        parts.append(f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}")
-    else:
-        parts.append("The step at which it passed its limit could not be placed")
+    if signature.onset_step is None:
+        return "The step at which it passed its limit could not be placed"
+    known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
+    return f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}"
+
+
+def chance(signature: Signature) -> str:
+    """Say how unlikely chance is; empty where it was not tested."""
     rate = signature.false_alarm_rate
     alarms = f"false alarms: {percent(rate)} of stable runs" if rate is not None else ""
-    chance = p_value(signature.p_value) if signature.p_value is not None else ""
-    if chance or alarms:
-        parts.append("chance is unlikely (" + "; ".join(filter(None, (chance, alarms))) + ")")
-    return "; ".join(parts) + "."
+    tested = p_value(signature.p_value) if signature.p_value is not None else ""
+    return f"chance is unlikely ({'; '.join(filter(None, (tested, alarms)))})" if tested or alarms else ""
 
 
 def _limit(diagnosis: Diagnosis) -> str:
@@ -132,18 +138,24 @@ def _limit(diagnosis: Diagnosis) -> str:
     return ""
 
 
-def _leading(diagnosis: Diagnosis) -> list[str]:
-    leading = [f for f in roots(diagnosis) if f.severity.rank <= 2]
-    if not leading:
+def followed(diagnosis: Diagnosis) -> Finding | None:
+    """Give the finding that the verdict follows from, if one is medium or worse."""
+    return next((finding for finding in roots(diagnosis) if finding.severity.rank <= 2), None)
+
+
+def leading(diagnosis: Diagnosis) -> list[str]:
+    """Tell the worst finding and how many others follow from it; what the headline has told is not told again."""
+    first = followed(diagnosis)
+    if first is None:
         return []
-    first = leading[0]
     known = first.onset_step is not None
     since = f" since {onset_words(first.onset_step, first.onset_interval)}" if known else ""
-    followers = len(_followers(diagnosis, first))
-    after = f"; {_counted(followers, 'further finding')} can be traced to it" if followers else ""
+    traced = len(_followers(diagnosis, first))
+    after = f"; {counted(traced, 'further finding')} can be traced to it" if traced else ""
     told = sentence(first.claim)
-    if diagnosis.verdict.headline.startswith(first.claim):  # the headline has told it: only what follows is news
-        return [f"{sentence(_counted(followers, 'further finding'))[:-1]} can be traced to it."] if followers else []
+    if diagnosis.verdict.headline.startswith(first.claim):
+        names = joined(sorted(_followers(diagnosis, first)))
+        return [f"{sentence(counted(traced, 'further finding'))[:-1]} can be traced to it: {names}."] if traced else []
     return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
 
 
@@ -154,12 +166,14 @@ def _followers(diagnosis: Diagnosis, root: Finding) -> set[str]:
     return caused - {root.id}
 
 
-def _beside(diagnosis: Diagnosis) -> list[str]:
+def beside(diagnosis: Diagnosis) -> list[str]:
+    """Say how many more serious findings there are."""
     others = [f for f in roots(diagnosis) if f.severity.rank <= 1][1:]
-    return [f"{_counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
+    return [f"{counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
 
 
-def _no_signature(diagnosis: Diagnosis) -> str:
+def no_signature(diagnosis: Diagnosis) -> str:
+    """Say that the signature was not found, or could not be judged, and why."""
     signature = diagnosis.signature
     reason = sentence(signature.reason) if signature.reason else ""
     if signature.status is Answer.CANNOT_SAY:
@@ -169,16 +183,18 @@ def _no_signature(diagnosis: Diagnosis) -> str:
     return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
 
 
-def _coverage(diagnosis: Diagnosis) -> str:
+def coverage(diagnosis: Diagnosis) -> str:
+    """Say how many checks looked, and how many could not."""
     judged = len(diagnosis.healthy)
     if not judged and not diagnosis.not_judged:
         return ""
-    healthy = f"{_counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
+    healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
     blind = len(diagnosis.not_judged)
-    return f"{healthy}; {_counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
+    return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 
 
-def _crashes(diagnosis: Diagnosis) -> list[str]:
+def crashes(diagnosis: Diagnosis) -> list[str]:
+    """Say which rules failed by a fault of the program."""
     if not diagnosis.crashes:
         return []
     names = joined([crash.id for crash in diagnosis.crashes])
@@ -193,5 +209,6 @@ def _steps(interval: Steps) -> str:
     return f"{count(interval[0])} to {count(interval[1])}"
 
 
-def _counted(how_many: int, noun: str) -> str:
+def counted(how_many: int, noun: str) -> str:
+    """Give a number and its noun."""
     return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

@@ -25,7 +25,7 @@ class PairSample:
 
     lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
     p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
-    the first token after an observation; boundary_tokens: of all tokens. Values are NaN where too few tokens were sampled.
+    the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
     """
 
     tokens: int
