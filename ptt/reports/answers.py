@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ptt.diagnostics.model import Answer, Diagnosis, Finding, Status
 from ptt.reports.alternatives import alternatives
 from ptt.reports.foreign import safe
-from ptt.reports.names import sentence
+from ptt.reports.names import SIDES, sentence
 from ptt.reports.numbers import count, number, with_unit
 from ptt.reports.why import (
     after_slice,
@@ -75,9 +75,16 @@ def _in_plain_words(diagnosis: Diagnosis) -> list[str]:
     beside = f"; before any tool call, {number(math.exp(min(before, MOST)))}" if before is not None else ""
     where = "tool output" if name == "post_tool" else "an observation"
     return [
-        f"After {where}, one token in twenty is now at least {late} times likelier or less likely to one side of "
-        f"the pair than to the other (early in the run: {early} times{beside})."
+        f"After {where}, one token in twenty is now at least {late} times likelier or less likely to "
+        f"{_against(diagnosis.signature.pair)} (early in the run: {early} times{beside})."
     ]
+
+
+def _against(pair: str | None) -> str:
+    above, _, below = (pair or "").partition("/")
+    if above in SIDES and below in SIDES:
+        return f"{SIDES[above]} than to {SIDES[below]}"
+    return "one side of the pair than to the other"
 
 
 def _since(diagnosis: Diagnosis) -> list[str]:

@@ -59,7 +59,12 @@ PAIRS = {
     "old/rollout": "mismatch of trainer and engine",
     "policy/old": "size of the update",
 }
-
+SIDES = {
+    "policy": "the policy",
+    "old": "the policy at the step's start",
+    "rollout": "the inference engine",
+    "ref": "the reference",
+}
 GUARDS = {
     "none": "none",
     "tis-2": "TIS, cap 2",

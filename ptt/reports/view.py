@@ -16,7 +16,6 @@ from ptt.reports.listings import (
 )
 from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, number
-from ptt.reports.why import why
 
 NO_LINK = {
     Status.UNSTABLE: "Which link broke first cannot be said",
@@ -63,7 +62,6 @@ class ReportView:
     status_word: str
     headline: str
     first_broken: str
-    why: tuple[str, ...]
     next: tuple[str, ...]
     replies: tuple[Reply, ...]
     facts: tuple[Fact, ...]
@@ -89,7 +87,6 @@ def view(diagnosis: Diagnosis) -> ReportView:
         status_word=STATUSES[verdict.status],
         headline=sentence(verdict.headline),
         first_broken=f"First broken link: {LINKS[broken].lower()}" if broken else NO_LINK[verdict.status],
-        why=why(diagnosis),
         next=answered[-1].sentences,
         replies=answered,
         facts=_facts(diagnosis),
