@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.store import archives
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings"]
 
 STORE = "store"
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 Progress = Callable[[str, int, int], None]
 
 
@@ -66,30 +67,35 @@ def diagnose(
     settings: Settings | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Judge the run at `run` (a folder or a file).
+    """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
 
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
-    with TemporaryDirectory(prefix="ptt-") as scratch:
-        place = _place(Path(run), Path(scratch) if out is None else Path(out))
+    with (
+        TemporaryDirectory(prefix="ptt-") as scratch,
+        _placed(Path(run), Path(scratch if out is None else out)) as place,
+    ):
         found = pipeline.diagnose(place, settings or Settings(), progress=progress)
     return Diagnosis(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
 def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None) -> Path:
     """Parse the run into a Parquet store below `out` that stands without the run, and say where it is."""
-    place = _place(Path(run), Path(out))
-    pipeline.ingest(place, copy=True, progress=progress)
-    return place.store
+    with _placed(Path(run), Path(out)) as place:
+        pipeline.ingest(place, copy=True, progress=progress)
+        return place.store
 
 
-def _place(run: Path, out: Path) -> pipeline.Place:
+@contextmanager
+def _placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
-    if run.is_file() and run.name.endswith(ARCHIVES):
-        raise InputError(f"{run}: archives are not read by this version; unpack it and give the folder.")
     home = run.resolve()
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
-    return pipeline.Place(run=run, store=out / STORE)
+    if archives.is_archive(run):
+        with archives.unpacked(run) as held:
+            yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes)
+    else:
+        yield pipeline.Place(run=run, store=out / STORE, name=home.name)

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1] / "ptt"
 
 ALLOWED = {
     "ptt": {"api"},
-    "api": {"ptt", "pipeline", "config", "errors", "model", "rules", "reports"},
+    "api": {"ptt", "pipeline", "config", "errors", "model", "rules", "reports", "store"},
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
     "model": set(),

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.store.archives import run_name
 
 
 def output_folder(run: Path, out: Path | None) -> Path:
@@ -18,7 +19,7 @@ def output_folder(run: Path, out: Path | None) -> Path:
         return out
     home, here = run.resolve(), Path.cwd().resolve()
     inside = home.is_dir() and (here == home or home in here.parents)
-    return (home.parent if inside else Path()) / "ptt-report" / home.name
+    return (home.parent if inside else Path()) / "ptt-report" / run_name(home)
 
 
 def check_figures(run: Path, figures: Path) -> None:

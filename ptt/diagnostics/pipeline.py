@@ -37,11 +37,8 @@ class Place:
 
     run: Path
     store: Path
-
-    @property
-    def name(self) -> str:
-        """What the run is called: its folder's or file's name."""
-        return self.run.resolve().name
+    name: str  # what the run is called: its folder's, file's or archive's name
+    notes: tuple[str, ...] = ()  # what was passed over before the run was read
 
     @property
     def root(self) -> Path:
@@ -54,7 +51,7 @@ def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Man
     files, notes = run_files(place.run)
     manifest = store_ingest.ingest(
         files,
-        notes=notes,
+        notes=[*place.notes, *notes],
         parsers=PARSERS,
         folder=place.store,
         ptt_version=__version__,

@@ -1,0 +1,130 @@
+"""A run may be an archive: read as its folder would be, and never a byte written outside a folder that goes away."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ptt
+
+SAMPLE = Path(__file__).parents[1] / "sample_logs" / "healthy"
+
+
+def _zip(target: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target
+
+
+def _tar(target: Path, members: list[tarfile.TarInfo], content: bytes = b'{"step": 1, "loss": 0.5}\n') -> Path:
+    with tarfile.open(target, "w:gz") as archive:
+        for member in members:
+            member.size = len(content) if member.isreg() else 0
+            archive.addfile(member, io.BytesIO(content))
+    return target
+
+
+def _packed(kind: str, folder: Path) -> Path:
+    if kind == "zip":
+        target = folder / "healthy.zip"
+        with zipfile.ZipFile(target, "w") as archive:
+            for path in sorted(SAMPLE.rglob("*")):
+                archive.write(path, Path("healthy") / path.relative_to(SAMPLE))
+        return target
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        archive.add(SAMPLE, "healthy")
+    target = folder / f"healthy.{kind}"
+    codec = {"tar": None, "tar.gz": "gzip", "tar.zst": "zstd"}[kind]
+    if codec is None:
+        target.write_bytes(plain.getvalue())
+    else:
+        with pa.CompressedOutputStream(str(target), codec) as out:
+            out.write(plain.getvalue())
+    return target
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.zst"])
+def test_an_archive_is_judged_as_its_folder_is(kind: str, tmp_path: Path) -> None:
+    assert ptt.diagnose(_packed(kind, tmp_path)).to_json() == ptt.diagnose(SAMPLE).to_json()
+
+
+def test_the_store_of_an_unchanged_archive_is_used_again(tmp_path: Path) -> None:
+    archive, out = _packed("tar.gz", tmp_path), tmp_path / "out"
+    first = ptt.diagnose(archive, out=out)
+    made = (out / "store" / "manifest.json").stat().st_mtime_ns
+    assert ptt.diagnose(archive, out=out).to_json() == first.to_json()
+    assert (out / "store" / "manifest.json").stat().st_mtime_ns == made
+
+
+def test_a_torn_archive_loses_its_torn_part_and_says_so(tmp_path: Path) -> None:
+    whole = _packed("tar.gz", tmp_path).read_bytes()
+    torn = tmp_path / "torn.tar.gz"
+    torn.write_bytes(whole[: len(whole) * 2 // 3])
+    found = ptt.diagnose(torn)
+    assert 0 < found.run.sequences < ptt.diagnose(SAMPLE).run.sequences
+    assert any("The archive is damaged" in (source.note or "") for source in found.sources), found.sources
+
+
+def test_members_that_point_out_of_the_archive_are_left_packed(tmp_path: Path) -> None:
+    log = b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n'
+    names = {"../evil.jsonl": log, "/etc/evil.jsonl": log, "a/../../evil.jsonl": log, "c:\\evil.jsonl": log}
+    found = ptt.diagnose(_zip(tmp_path / "run.zip", {**names, "logs/metrics.jsonl": log}))
+    notes = " ".join(source.note or "" for source in found.sources)
+    assert "4 name(s) that point out of the archive" in notes
+    assert not list(tmp_path.rglob("evil*"))
+    assert not (tmp_path.parent / "evil.jsonl").exists()
+    assert not Path("/etc/evil.jsonl").exists()
+
+
+def test_links_and_devices_in_a_tar_are_left_packed(tmp_path: Path) -> None:
+    link, hard, fifo = (tarfile.TarInfo(name) for name in ("logs/link.jsonl", "logs/hard.jsonl", "logs/fifo"))
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    hard.type, hard.linkname = tarfile.LNKTYPE, "/etc/passwd"
+    fifo.type = tarfile.FIFOTYPE
+    through = tarfile.TarInfo("logs/link.jsonl/through.jsonl")
+    found = ptt.diagnose(_tar(tmp_path / "run.tar.gz", [link, hard, fifo, through, tarfile.TarInfo("logs/m.jsonl")]))
+    notes = " ".join(source.note or "" for source in found.sources)
+    assert "3 link(s) or special file(s)" in notes
+    assert "root:" not in found.to_json()
+
+
+@pytest.mark.parametrize("name", ["bomb.zip", "bomb.tar.gz"])
+def test_a_bomb_is_refused_before_it_fills_the_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ptt.diagnostics.store.archives.BOMB_BYTES", 8 << 20)
+    zeros = bytes(64 << 20)
+    path = tmp_path / name
+    _zip(path, {"zeros.jsonl": zeros}) if name.endswith("zip") else _tar(path, [tarfile.TarInfo("zeros.jsonl")], zeros)
+    with pytest.raises(ptt.InputError, match="unpacks to more than"):
+        ptt.diagnose(path)
+
+
+def test_what_is_no_archive_is_refused_with_its_name(tmp_path: Path) -> None:
+    for name in ("run.zip", "run.tar", "run.tar.gz", "run.tar.zst"):
+        (tmp_path / name).write_bytes(b"not an archive at all" * 100)
+        with pytest.raises(ptt.InputError, match=name):
+            ptt.diagnose(tmp_path / name)
+
+
+def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    ptt.diagnose(_packed("zip", tmp_path))
+    assert list(scratch.iterdir()) == []
+
+
+def test_every_cut_of_a_small_archive_is_read_or_refused(tmp_path: Path) -> None:
+    whole = _tar(tmp_path / "run.tar.gz", [tarfile.TarInfo("a.jsonl"), tarfile.TarInfo("b.jsonl")]).read_bytes()
+    for length in range(0, len(whole), 3):
+        (tmp_path / "cut.tar.gz").write_bytes(whole[:length])
+        with suppress(ptt.InputError):
+            assert ptt.diagnose(tmp_path / "cut.tar.gz").sources
