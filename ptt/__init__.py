@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, InputError, Settings, SettingsError, diagnose, ingest, read_settings
+    from ptt.api import Diagnosis, InputError, Settings, SettingsError, diagnose, ingest, read_settings, sources
 
 __version__ = "0.1.0"
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "diagnose",
     "ingest",
     "read_settings",
+    "sources",
 ]
 
 

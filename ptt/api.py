@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ptt import __version__
 from ptt.diagnostics import model, pipeline
+from ptt.diagnostics.answerable import Answerable
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.rules import LIMITS
@@ -19,7 +20,7 @@ from ptt.diagnostics.store import archives
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings"]
+__all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings", "sources"]
 
 STORE = "store"
 Progress = Callable[[str, int, int], None]
@@ -85,6 +86,12 @@ def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None
     with _placed(Path(run), Path(out)) as place:
         pipeline.ingest(place, copy=True, progress=progress)
         return place.store
+
+
+def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
+    """Say what the files of the run hold, which questions they answer, and what would record the rest."""
+    with TemporaryDirectory(prefix="ptt-") as scratch, _placed(Path(run), Path(scratch)) as place:
+        return pipeline.look(place, progress=progress)
 
 
 @contextmanager

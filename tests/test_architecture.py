@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1] / "ptt"
 
 ALLOWED = {
     "ptt": {"api"},
-    "api": {"ptt", "pipeline", "config", "errors", "model", "rules", "reports", "store"},
+    "api": {"ptt", "answerable", "pipeline", "config", "errors", "model", "rules", "reports", "store"},
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
@@ -22,11 +22,12 @@ ALLOWED = {
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
     "judging": {"model"},
     "gate": {"model"},
+    "answerable": {"parsers", "schema", "store"},
     "pipeline": {
-        "ptt", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers", "rules",
-        "store",
+        "ptt", "answerable", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers",
+        "rules", "store",
     },
-    "reports": {"ptt", "model"},
+    "reports": {"ptt", "answerable", "model", "parsers"},
 }  # fmt: skip
 
 

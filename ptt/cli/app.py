@@ -105,6 +105,18 @@ def ingest(run: RunArgument, out: OutOption = None) -> None:
         command.run(run, out=out)
 
 
+@app.command()
+def sources(
+    run: RunArgument,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Say what was found in a run, which questions it answers, and the line that would record the rest."""
+    with plain_errors():
+        from ptt.cli import sources as command
+
+        command.run(run, as_json=json)
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from ptt import __version__
+from ptt.diagnostics.answerable import Answerable, answerable
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
@@ -62,6 +63,12 @@ def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Man
         if scan is not None:
             store_ingest.copy_sequences(scan.frame, place.store)
     return manifest
+
+
+def look(place: Place, *, progress: Progress | None = None) -> Answerable:
+    """Say what the files of a run hold and what they can answer, without looking at any token."""
+    manifest = ingest(place, copy=False, progress=progress)
+    return answerable(place.name, place.store, manifest, place.root)
 
 
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:

@@ -1,0 +1,22 @@
+"""`ptt sources`: what was found in a run, what it can answer, and what would record the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ptt import __version__, api
+from ptt.cli.places import progress_bar
+from ptt.reports.sources import print_sources, sources_json
+
+
+def run(path: Path, *, as_json: bool) -> None:
+    """Look at the run at `path`; nothing is kept."""
+    with progress_bar(Console(stderr=True)) as tell:
+        found = api.sources(path, progress=tell)
+    if as_json:
+        typer.echo(sources_json(found, __version__), nl=False)
+    else:
+        print_sources(found, Console())

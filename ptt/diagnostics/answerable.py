@@ -1,0 +1,173 @@
+"""Which questions a run's files can answer, which not, and the line of configuration that would record the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers.switches import Switch, switches_for
+from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.store.ingest import UNRECOGNISED
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
+
+SHOWN_ENDINGS: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What one kind of file yielded."""
+
+    kind: str
+    describes: str
+    files: int
+    rows: int
+    rows_bad: int
+    bytes_lost: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Files of one ending that nothing here reads."""
+
+    ending: str
+    files: int
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question to a run: answered by `by`, or not, for want of `missing`; `switches` would record it."""
+
+    title: str
+    answered: bool
+    by: str
+    missing: tuple[str, ...]
+    switches: tuple[Switch, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answerable:
+    """What a run's files hold."""
+
+    name: str
+    framework: str | None
+    held: tuple[Held, ...]
+    unread: tuple[Unread, ...]
+    notes: tuple[str, ...]
+    questions: tuple[Question, ...]
+
+
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "How far has the policy left the reference (policy/ref)?": ("policy_logp", "ref_logp", "model_mask"),
+    "What really multiplies an off-policy gradient (policy/rollout)?": ("policy_logp", "rollout_logp", "model_mask"),
+    "Do trainer and inference engine agree (old/rollout)?": ("old_logp", "rollout_logp", "model_mask"),
+    "How big was each update (policy/old)?": ("policy_logp", "old_logp", "model_mask"),
+    "Did loss, KL, entropy, reward and gradient norm stay quiet?": ("metrics",),
+    "Are tools called, and do they fail?": ("tool_calls",),
+    "Which component of the reward moved?": ("rewards",),
+    "Does the evaluation follow the reward?": ("evals",),
+    "How old were the rollouts?": ("policy_version",),
+}
+INSTEAD: Final[Mapping[tuple[str, str], str]] = {("policy_logp", "ref_logp"): "old_logp"}
+"""Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
+CURVES: Final = ("loss/total", "loss/policy", "kl/ref", "entropy", "reward/mean", "grad_norm")
+BY_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool_calls": ("tools/call_frequency", "tools/failure_frequency"),
+    "policy_version": ("staleness/mean", "staleness/max"),
+}
+
+
+def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answerable:
+    """Look at a store: at its tables and the columns of its sequences, not at any token."""
+    table = read_table(folder, "sources")
+    framework = manifest.facts.get("framework")
+    framework = framework if isinstance(framework, str) else None
+    has = _has(folder, scan_sequences(folder, manifest, root))
+    return Answerable(
+        name=name,
+        framework=framework,
+        held=_held(table),
+        unread=_unread(table),
+        notes=manifest.notes,
+        questions=tuple(_question(title, needs, has, framework) for title, needs in NEEDS.items()),
+    )
+
+
+def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
+    """Give what the run holds by the names the questions use, each with where it stands."""
+    has: dict[str, str] = {}
+    if scan is not None:
+        rows = scan.logp_rows()
+        has = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
+        others = ("model_mask", "policy_version", "reward", "tool_names")
+        has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
+    for table in ("trajectories", "tool_calls", "rewards"):
+        height = read_table(folder, table).height
+        if height:
+            has[table] = f"{height} rows"
+    metrics = read_table(folder, "metrics")
+    names = set(metrics["name"].drop_nulls().unique().to_list())
+    curves = [name for name in CURVES if name in names]
+    if curves:
+        has["metrics"] = ", ".join(curves)
+    for column, stand_ins in BY_METRICS.items():
+        logged = [name for name in stand_ins if name in names]
+        if logged:
+            has.setdefault(column, ", ".join(logged))
+    evals = metrics.filter(pl.col("split") == "eval")
+    if evals.height:
+        has["evals"] = f"{evals['name_raw'].n_unique()} evaluation metrics"
+    return has
+
+
+def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framework: str | None) -> Question:
+    wanted = list(needs)
+    stand_in = INSTEAD.get((needs[0], needs[1])) if len(needs) > 1 else None
+    if stand_in is not None and needs[0] not in has and stand_in in has:
+        wanted[0] = stand_in
+    missing = tuple(name for name in wanted if name not in has)
+    told = [name if name in LOGPS or name == "model_mask" else has[name] for name in wanted if name in has]
+    return Question(
+        title=title,
+        answered=not missing,
+        by=" and ".join(told[:2]) if not missing else "",
+        missing=missing,
+        switches=switches_for(framework, missing) if missing else (),
+    )
+
+
+def _held(table: pl.DataFrame) -> tuple[Held, ...]:
+    found = []
+    for parser in PARSERS:
+        rows = table.filter(pl.col("kind") == parser.name)
+        if rows.height:
+            notes = rows["note"].drop_nulls().to_list()
+            found.append(
+                Held(
+                    kind=parser.name,
+                    describes=parser.describes,
+                    files=rows.height,
+                    rows=int(rows["rows_ok"].sum()),
+                    rows_bad=int(rows["rows_bad"].sum()),
+                    bytes_lost=int(rows["bytes_lost"].sum()),
+                    notes=tuple(dict.fromkeys(notes)),
+                )
+            )
+    return tuple(found)
+
+
+def _unread(table: pl.DataFrame) -> tuple[Unread, ...]:
+    """Count foreign files by their ending, most first."""
+    paths = table.filter(pl.col("kind") == UNRECOGNISED).sort("path")["path"].to_list()
+    by_ending: dict[str, list[str]] = {}
+    for path in paths:
+        by_ending.setdefault(PurePosixPath(path).suffix or "no ending", []).append(path)
+    ordered = sorted(by_ending.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Unread(ending=ending, files=len(held), example=held[0]) for ending, held in ordered[:SHOWN_ENDINGS])

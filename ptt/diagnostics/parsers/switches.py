@@ -1,0 +1,55 @@
+"""Which line of which framework's configuration records what a question needs; the table itself is switches.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+ANY: Final = "*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """One line to add to a run's configuration or script, and what it then leaves on disk."""
+
+    framework: str
+    gives: frozenset[str]  # canonical columns and tables
+    line: str
+    note: str
+
+
+@cache
+def switches() -> tuple[Switch, ...]:
+    """Give the whole table."""
+    return tuple(
+        Switch(
+            framework=item["framework"],
+            gives=frozenset(item["gives"]),
+            line=item["line"],
+            note=item.get("note", ""),
+        )
+        for item in _table()["switch"]
+    )
+
+
+def framework_name(framework: str) -> str:
+    """Give a framework's own spelling of its name."""
+    name: str = _table()["names"].get(framework, framework)
+    return name
+
+
+def switches_for(framework: str | None, missing: Iterable[str]) -> tuple[Switch, ...]:
+    """Give the lines that record any of `missing`, most of it first; the framework's own before what fits any loop."""
+    wanted = frozenset(missing)
+    own = [switch for switch in switches() if switch.framework == framework and switch.gives & wanted]
+    found = own or [switch for switch in switches() if switch.framework == ANY and switch.gives & wanted]
+    return tuple(sorted(found, key=lambda switch: -len(switch.gives & wanted)))
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("switches.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,85 @@
+"""`ptt sources`: what is there, what it answers, and the line that would record the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import ptt
+from ptt.cli.app import app
+from ptt.diagnostics.parsers.switches import switches
+from ptt.diagnostics.schema import SEQUENCES, TABLES
+
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
+
+
+def _questions(run: Path) -> dict[str, bool]:
+    return {question.title: question.answered for question in ptt.sources(run).questions}
+
+
+def test_a_run_answers_what_its_columns_and_tables_hold() -> None:
+    answered = _questions(SAMPLES / "healthy")
+    assert answered["How far has the policy left the reference (policy/ref)?"]
+    assert answered["Does the evaluation follow the reward?"]
+    assert not answered["Do trainer and inference engine agree (old/rollout)?"]
+    assert not answered["How old were the rollouts?"]
+
+
+def test_what_is_missing_comes_with_the_framework_s_own_line() -> None:
+    found = ptt.sources(SAMPLES / "healthy")
+    assert found.framework == "trl"
+    (mismatch,) = [question for question in found.questions if "old/rollout" in question.title]
+    assert mismatch.missing == ("old_logp", "rollout_logp")
+    assert mismatch.switches[0].framework == "trl"
+    assert "ptt.recorders.trl" in mismatch.switches[0].line
+
+
+def test_a_folder_of_foreign_files_is_accounted_for(tmp_path: Path) -> None:
+    for name in ("a.bin", "b.bin", "weights.xyz"):
+        (tmp_path / name).write_bytes(b"\0\1\2")
+    found = ptt.sources(tmp_path)
+    assert not found.held
+    assert [(unread.ending, unread.files) for unread in found.unread] == [(".bin", 2), (".xyz", 1)]
+    assert not any(question.answered for question in found.questions)
+    assert all(question.switches for question in found.questions if "model_mask" in question.missing)
+
+
+def test_pi_old_stands_in_for_the_policy_where_only_drift_is_asked(tmp_path: Path) -> None:
+    row = {"step": 1, "model_mask": [True], "old_logp": [-1.0], "ref_logp": [-1.0]}
+    (tmp_path / "tokens.jsonl").write_text(json.dumps(row) + "\n")
+    answered = _questions(tmp_path)
+    assert answered["How far has the policy left the reference (policy/ref)?"]
+    assert not answered["How big was each update (policy/old)?"]
+
+
+def test_switches_promise_only_columns_and_tables_that_exist() -> None:
+    known = {*SEQUENCES, *TABLES}
+    assert {name for switch in switches() for name in switch.gives} <= known
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_command_prints_lines_that_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    result = CliRunner().invoke(app, ["sources", str(SAMPLES / "healthy")])
+    assert result.exit_code == 0
+    assert all(len(line) <= width for line in result.stdout.splitlines())
+    for title in ("Read", "Not read", "Can answer", "Cannot answer", "To record the rest"):
+        assert title in result.stdout.splitlines()
+
+
+def test_json_holds_the_same_answer_every_time() -> None:
+    command = ["sources", str(SAMPLES / "healthy"), "--json"]
+    first, second = (CliRunner().invoke(app, command).stdout for _ in range(2))
+    assert first == second
+    document = json.loads(first)
+    assert document["schema_version"] == 1
+    assert document["framework"] == "trl"
+
+
+def test_a_wrong_path_is_one_sentence() -> None:
+    result = CliRunner().invoke(app, ["sources", "/nowhere"])
+    assert result.exit_code == 5
+    assert "no such file or folder" in result.stderr
