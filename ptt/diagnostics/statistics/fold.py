@@ -14,6 +14,7 @@ from ptt.diagnostics.statistics import anomalies, bins
 from ptt.diagnostics.statistics.layout import Batch, chunks, lay_out, sound
 from ptt.diagnostics.statistics.pairs import Pair
 from ptt.diagnostics.statistics.records import LOGP_COLUMNS, ROW, SEQUENCE_SUMS, SUMS, cell_key
+from ptt.diagnostics.statistics.stretches import Stretches
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -24,19 +25,26 @@ BINS_PER_GROUP: Final = bins.OVERFLOW + 1
 COARSE_OF: Final = bins.coarse_of(np.arange(BINS_PER_GROUP))
 
 
-def fold(frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
-    """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time."""
+def fold(
+    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+) -> Iterator[Records]:
+    """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
+
+    Stretches of the first pair go to `stretches`, which folds them later.
+    """
     for chunk in chunks(frame):
-        yield from _fold_chunk(chunk, pairs, min_observation, pool)
+        yield from _fold_chunk(chunk, pairs, min_observation, pool, stretches)
 
 
-def _fold_chunk(frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
+def _fold_chunk(
+    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _fold_pair(batch, pair, number, pool)
+            yield from _fold_pair(batch, pair, number, pool, stretches)
         return
     is_sound = frame.select(sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~is_sound))
@@ -48,7 +56,7 @@ def _fold_chunk(frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: i
         both = [pair.numerator, pair.denominator]
         part = lay_out(frame.drop_nulls(both), both, min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _fold_pair(part, pair, number, pool)
+        yield from _fold_pair(part, pair, number, pool, stretches)
 
 
 def _row_records(batch: Batch) -> pl.DataFrame:
@@ -71,7 +79,7 @@ def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Records]:
+def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool, stretches: Stretches) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
     sides = top[batch.is_model], bottom[batch.is_model]
@@ -87,7 +95,8 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Re
         r[amiss.unusable] = np.nan
     finite = np.isfinite(r)
     bad = np.zeros(segments, np.int64)
-    if not finite.all():
+    whole = bool(finite.all())
+    if not whole:
         bad = np.bincount(segment[~finite], minlength=segments)
         yield "bad", _bad_records(batch, bad, number)
         r, segment = r[finite], segment[finite]
@@ -99,6 +108,7 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Re
             inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
             weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
             yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
+            stretches.add(batch, weights["s_abs"], fine, None if whole else finite)
 
 
 def _look(batch: Batch, pair: Pair, sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> anomalies.Found | None:

@@ -1,4 +1,4 @@
-"""What a batch of tokens is folded to: four kinds of records, and how a cell is named by one integer."""
+"""What a batch of tokens is folded to: five kinds of records, and how a cell is named by one integer."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ SEQUENCE: Final[dict[str, pl.DataType]] = {
     "min_r": pl.Float64(),
     "max_r": pl.Float64(),
     "coarse_bin": pl.List(pl.UInt8()),
+    "coarse_n": pl.List(pl.UInt32()),
+}
+STRETCH: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "turn": pl.UInt32(),  # observations before it in the sequence
+    "distance": pl.UInt8(),  # see stretches.DISTANCES
+    "n": pl.UInt32(),
+    "peak": pl.Float64(),  # greatest |r|; 0 where none reaches stretches.FLOOR
+    "peak_at": pl.UInt32(),  # the first token with it, counted in the sequence from 0; 0 where none reaches it
+    "coarse_bin": pl.List(pl.UInt8()),  # of tokens at or above stretches.FLOOR alone
     "coarse_n": pl.List(pl.UInt32()),
 }
 ROW: Final[dict[str, pl.DataType]] = {

@@ -17,6 +17,7 @@ import polars as pl
 from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
 from ptt.diagnostics.statistics.records import CELL, KINDS, SAMPLE, SUMS, unpack_cells
+from ptt.diagnostics.statistics.stretches import Stretches
 
 BATCH_TOKENS: Final = 1 << 18
 
@@ -28,6 +29,8 @@ class TokenTables:
     cells: one row per (pair, step, slice, bin): n and records.SUMS.
     sequences: one row per (seq, slice) of the first pair: step, n, n_bad, records.SEQUENCE_SUMS,
         the least and greatest r, and the coarse histogram as two lists.
+    stretches: one row per (seq, observations before, distance after the last one) of the first pair: n, and of the
+        tokens with a large |r| the greatest, where it is, and the coarse histogram.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
     bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
     anomalies: per (seq, column, kind): values that are no logprobs (see anomalies.Anomaly).
@@ -36,6 +39,7 @@ class TokenTables:
 
     cells: pl.DataFrame
     sequences: pl.DataFrame
+    stretches: pl.DataFrame
     rows: pl.DataFrame
     bad: pl.DataFrame
     anomalies: pl.DataFrame
@@ -57,10 +61,10 @@ def token_pass(
     `on_rows` hears how many were done.
     """
     found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
-    pool = Pool()
+    pool, stretches = Pool(), Stretches()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
-        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool):
+        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches):
             found[kind].append(records)
         if sample_every:
             found["samples"].append(_kept(batch, sample_every))
@@ -69,6 +73,7 @@ def token_pass(
     return TokenTables(
         cells=unpack_cells(_merge(pl.concat(found["cells"]))),
         sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
+        stretches=stretches.records(),
         rows=pl.concat(found["rows"]).sort("seq"),
         anomalies=pl.concat(found["anomalies"]).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
         samples=_samples(found["samples"]),
