@@ -50,6 +50,7 @@ defaults are:
 ```toml
 [diagnose]
 fail_on = "never"  # or critical, high, medium, low, info
+keep_text = false  # true: keep shortened texts of samples in the store, and show some in the report
 
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output

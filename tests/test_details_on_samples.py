@@ -30,15 +30,18 @@ def late(story: str) -> pl.DataFrame:
         for number, row in enumerate(pl.read_parquet(path).iter_rows(named=True)):
             if not first <= row["step"] <= last:
                 continue
-            after, gap, started = False, 0, False
-            for model, top, low in zip(row["model_mask"], row["policy_logp"], row["ref_logp"], strict=True):
+            after, gap, started, turn, end = False, 0, False, 0, 0
+            lists = zip(row["model_mask"], row["policy_logp"], row["ref_logp"], strict=True)
+            for at, (model, top, low) in enumerate(lists):
                 if not model:
                     gap += 1
                     continue
-                after = after or (started and gap >= 4)
+                if started and gap >= 4:
+                    after, turn, end = True, turn + 1, at
                 started, gap = True, 0
-                rows.append((f"tokens/{path.name}", number, row["group_id"], top - low, after))
-    return pl.DataFrame(rows, schema=["path", "row", "group", "r", "after"], orient="row")
+                rows.append((f"tokens/{path.name}", number, row["group_id"], top - low, after, turn, at, at - end))
+    columns = ["path", "row", "group", "r", "after", "turn", "at", "distance"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -104,4 +107,45 @@ def test_after_tools_lies_nearly_all_of_the_growing_tail() -> None:
 def test_staleness_is_empty_and_the_notes_say_why() -> None:
     tables = diagnosis("healthy").tables
     assert tables["staleness"].is_empty()
-    assert tables["details_notes"].rows() == [("staleness", "no policy version is recorded")]
+    assert ("staleness", "no policy version is recorded") in tables["details_notes"].rows()
+
+
+LONG = ("tool_tail_growth", "kl_penalised")  # those whose late tail begins at half a nat or more
+
+
+@pytest.mark.parametrize("story", LONG)
+def test_places_are_those_of_the_files(story: str) -> None:
+    tables, tokens = diagnosis(story).tables, late(story)
+    table = tables["attribution"]
+    tail = tokens.filter(pl.col("r").abs() >= table["limit"][0])
+    for by, column in (("turn", "turn"), ("distance", "distance")):
+        found = table.filter(pl.col("by") == by)
+        assert found["tail"].sum() == tail.height
+        assert found["tokens"].sum() == tokens.height
+        for row in found.iter_rows(named=True):
+            if row["value"] == "none" or row["value"].endswith("+"):
+                continue
+            low, _, high = row["value"].partition("-")
+            inside = pl.col(column).is_between(int(low), int(high or low))
+            inside = inside & pl.col("after") if by == "distance" else inside
+            mine = tail.filter(inside)
+            assert (row["tail"], row["tokens"]) == (mine.height, tokens.filter(inside).height)
+            assert row["tail_sequences"] == mine.select("path", "row").n_unique()
+    for row in tables["top_sequences"].iter_rows(named=True):
+        mine = tokens.filter((pl.col("path") == row["path"]) & (pl.col("row") == row["row"]))
+        largest = mine.filter(pl.col("r").abs() == mine["r"].abs().max()).row(0, named=True)
+        assert (row["max_at"], row["max_turn"]) == (largest["at"], largest["turn"])
+        assert row["text"] is None
+
+
+def test_a_tail_of_small_differences_is_not_placed_and_the_notes_say_so() -> None:
+    tables = diagnosis("healthy").tables
+    assert tables["attribution"]["limit"][0] < 0.5
+    assert tables["attribution"].filter(pl.col("by").is_in(["distance", "turn"])).is_empty()
+    assert "below 0.5 nats" in dict(tables["details_notes"].rows())["attribution"]
+
+
+def test_samples_that_nothing_ties_to_sequences_say_what_to_record() -> None:
+    tables = diagnosis("tool_tail_growth").tables
+    assert tables["attribution"].filter(pl.col("by") == "tool result").is_empty()
+    assert "sample_id" in dict(tables["details_notes"].rows())["attribution"]

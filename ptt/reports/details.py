@@ -11,6 +11,7 @@ import polars as pl
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import BY, GUARDS, slice_name
+from ptt.reports.names import sentence as in_words
 from ptt.reports.numbers import bounds, count, number, percent, times
 from ptt.reports.panels import DataTable, pair_of, table
 
@@ -20,6 +21,10 @@ RAISED = 1.05  # lift
 EACH = 4  # prompt groups are many, and would fill the table alone
 FEW = 8  # sequences: of fewer, the lift is chance
 LONGEST = 60  # letters of a name in a table
+CLEAR = 1.5  # times the lift of its slice: below, a place says no more than the slice does
+WORTH = 0.05  # of the tail: a smaller part is no answer
+LOCATED = ("At token", "Observations before")
+PLACES = ("distance", "turn", "tool name", "tool result")
 DASH = "—"
 TOP, UNKNOWN = "top sequences", "unknown"
 SIDES = ("post_tool", "post_observation", "text_only")
@@ -121,6 +126,7 @@ def _holders(diagnosis: Diagnosis) -> Part | None:
         f"The {_name(row['value'])} of sequences with most of it hold {percent(row['tail_share'])}."
         for row in frame.filter((pl.col("by") == TOP) & (pl.col("value") == "1 %")).to_dicts()
     ]
+    told += _place(frame, of_slice)
     listed = frame.filter((pl.col("by") != TOP) & ~pl.col("rest") & (pl.col("n_sequences") >= FEW))
     lifted = listed.filter(pl.col("lift") > RAISED).sort("lift", "tail", descending=True, maintain_order=True)
     lifted = lifted.group_by("by", maintain_order=True).head(EACH).sort("lift", "tail", descending=True)
@@ -128,12 +134,32 @@ def _holders(diagnosis: Diagnosis) -> Part | None:
         f"Lift is share of the tail over share of the tokens; below, what lies above {RAISED} in at least "
         f"{FEW} sequences, at most {EACH} of a kind."
     )
+    told += _reasons(diagnosis, "attribution")
     head = ("By", "Value", "Lift", "Of the tail", "Of the tokens", "Tail tokens", "Sequences")
     tables = (
         DataTable(title="Highest lift", head=head, rows=_holder_rows(lifted.head(SHOWN_VALUES))),
         DataTable(title="Everything by which the tail was split", head=head, rows=_holder_rows(frame)),
     )
     return Part(key="holders", title="Who holds the late tail", sentence=" ".join(told), tables=tables)
+
+
+def _place(frame: pl.DataFrame, of_slice: list[dict[str, Any]]) -> list[str]:
+    """Name the place in a sequence that stands out most from its slice."""
+    usual = max((row["lift"] or 0.0 for row in of_slice), default=0.0)
+    known = frame.filter(pl.col("by").is_in(PLACES) & ~pl.col("rest") & pl.col("value").is_not_null())
+    known = known.filter((pl.col("tail_sequences") >= FEW) & (pl.col("tail_share") >= WORTH))
+    clear = known.filter(pl.col("lift") >= CLEAR * usual).sort("lift", "tail", descending=True, maintain_order=True)
+    return [
+        f"Most telling is where it sits: {BY[row['by']]} {_value(row['by'], row['value'])} has "
+        f"{percent(row['tail_share'])} of it and {percent(row['token_share'])} of the tokens "
+        f"(lift {times(row['lift'])})."
+        for row in clear.head(1).to_dicts()
+    ]
+
+
+def _reasons(diagnosis: Diagnosis, name: str) -> list[str]:
+    frame = table(diagnosis, "details_notes")
+    return [] if frame is None else [in_words(reason) for reason in frame.filter(pl.col("table") == name)["reason"]]
 
 
 def _holder_rows(frame: pl.DataFrame) -> tuple[tuple[str, ...], ...]:
@@ -154,6 +180,8 @@ def _holder_rows(frame: pl.DataFrame) -> tuple[tuple[str, ...], ...]:
 def _value(by: str, value: str | None) -> str:
     if value is None:
         return "not recorded"
+    if by in PLACES and value == "none":
+        return "before any"
     return slice_name(value) if by == "slice" else _name(value)
 
 
@@ -172,9 +200,9 @@ def _worst(diagnosis: Diagnosis) -> Part | None:
     noun = "sequences" if len(rows) > 1 else "sequence"
     sentence = (
         f"The {count(len(rows))} {noun} with most tail tokens hold {held} of the tail; the first is {where} "
-        f"(step {count(first['step'])}, largest |r| {number(first['max_abs_r'])}). Rows count from 0."
+        f"(step {count(first['step'])}, largest |r| {number(first['max_abs_r'])}). Rows and tokens count from 0."
     )
-    head = ("File", "Row", "Step", "Sample", "Group", "Tail tokens", "Tokens", "Largest |r|", "Reward")
+    head = ("File", "Row", "Step", "Sample", "Group", "Tail tokens", "Tokens", "Largest |r|", *LOCATED, "Reward")
     shown = tuple(
         (
             _name(row["path"]),
@@ -183,12 +211,18 @@ def _worst(diagnosis: Diagnosis) -> Part | None:
             *(_name(row[name]) for name in ("sample_id", "group_id")),
             *(count(row[name]) for name in ("tail", "tokens")),
             number(row["max_abs_r"]),
+            DASH if row["max_at"] is None else count(row["max_at"]),
+            DASH if row["max_turn"] is None else count(row["max_turn"]),
             DASH if row["reward"] is None else number(row["reward"]),
         )
         for row in rows
     )
-    tables = (DataTable(title="Sequences with most tail tokens", head=head, rows=shown),)
-    return Part(key="worst", title="Sequences to read first", sentence=sentence, tables=tables)
+    tables = [DataTable(title="Sequences with most tail tokens", head=head, rows=shown)]
+    texts = tuple((_name(row["path"]), count(row["row"]), safe(row["text"])) for row in rows if row["text"] is not None)
+    if texts:
+        tables.append(DataTable(title="What was said before the largest |r|", head=("File", "Row", "Text"), rows=texts))
+    sentence = " ".join([sentence, *_reasons(diagnosis, "top_sequences")])
+    return Part(key="worst", title="Sequences to read first", sentence=sentence, tables=tuple(tables))
 
 
 def _staleness(diagnosis: Diagnosis) -> Part | None:

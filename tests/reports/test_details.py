@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, stepped, tokens_of
 
+from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.details import details
@@ -19,7 +21,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"
 
 
 def tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    return gather_details(tokens_of(frame), post_name="post_tool")
+    return gather_details(tokens_of(frame), Completions(Path("no store")), post_name="post_tool")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,8 @@ def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
     spoilt = {}
     for name in ("exposure", "counterfactual", "attribution", "top_sequences", "staleness"):
         frame = behind.tables[name]
-        texts = [column for column in ("path", "sample_id", "group_id", "value", "guard") if column in frame.columns]
+        names = ("path", "sample_id", "group_id", "value", "guard", "text")
+        texts = [column for column in names if frame.schema.get(column) == pl.String]
         spoilt[name] = frame.with_columns(pl.lit(HOSTILE).alias(column) for column in texts)
     shown = section(render_html(replace(behind, tables=spoilt)))
     assert "<script" not in shown

@@ -28,6 +28,7 @@ SCALARS = (
     "reward",
     "policy_version",
     "tool_names",
+    "tool_failed",
 )
 
 

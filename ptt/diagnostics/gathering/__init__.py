@@ -11,6 +11,7 @@ import polars as pl
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
@@ -49,7 +50,7 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)
         found = gather_tails(tokens, post_name=post_name)
-        tables |= found[1] | gather_details(tokens, post_name=post_name) if found else {}
+        tables |= found[1] | gather_details(tokens, Completions(folder), post_name=post_name) if found else {}
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
