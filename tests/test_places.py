@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import logps_of, write_recorder_run
+from typer.testing import CliRunner
 
 import ptt
+from ptt.cli.app import app
 from ptt.diagnostics.gathering.completions import WINDOW, Completions, recorded_observations
 from ptt.reports.details import details
 from ptt.reports.render import render_html
@@ -23,7 +25,7 @@ HEAD, GAP, AFTER = 20, 6, 20
 
 
 def rows_of(change: Callable[[int, dict[str, Any]], None] = lambda _, row: None) -> pl.DataFrame:
-    """Two observations a sequence, of `lookup` and `calc`; every fourth sequence's `calc` fails, and its tail is there."""
+    """Two observations a sequence, of `lookup` and `calc`; in every fourth `calc` fails, and there is the tail."""
     generator = np.random.default_rng(5)
     rows: list[dict[str, Any]] = []
     for number in range(STEPS * EACH):
@@ -175,6 +177,22 @@ def test_texts_are_kept_only_where_asked_for_and_shown_escaped(tmp_path: Path) -
     assert again.tables["top_sequences"]["text"].null_count() == again.tables["top_sequences"].height
     turns = pl.read_parquet(out / "store" / "turns" / "*.parquet")
     assert turns["text"].null_count() == turns.height
+
+
+def test_the_settings_and_the_commands_can_ask_for_texts(tmp_path: Path) -> None:
+    frame = rows_of()
+    write_samples(write_recorder_run(tmp_path / "run", frame), frame)
+    asked = tmp_path / "ptt.toml"
+    asked.write_text("[diagnose]\nkeep_text = true\n")
+    settings = ptt.read_settings(asked)
+    assert ptt.diagnose(tmp_path / "run", settings=settings).tables["top_sequences"]["text"].null_count() == 0
+    assert ptt.diagnose(tmp_path / "run", settings=settings, keep_text=False).tables["top_sequences"]["text"][0] is None
+    for flag, kept in (("--keep-text", True), (None, False)):
+        out = tmp_path / f"out{kept}"
+        done = CliRunner().invoke(app, ["ingest", str(tmp_path / "run"), "--out", str(out), *([flag] if flag else [])])
+        assert done.exit_code == 0
+        turns = pl.read_parquet(out / "store" / "turns" / "*.parquet")
+        assert turns["text"].str.contains("answer 3").any() is kept
 
 
 def sequences(*rows: tuple[int, int, str, int]) -> pl.DataFrame:
