@@ -150,7 +150,7 @@ def _place(frame: pl.DataFrame, of_slice: list[dict[str, Any]]) -> list[str]:
     known = known.filter((pl.col("tail_sequences") >= FEW) & (pl.col("tail_share") >= WORTH))
     clear = known.filter(pl.col("lift") >= CLEAR * usual).sort("lift", "tail", descending=True, maintain_order=True)
     return [
-        f"Most telling is where it sits: {BY[row['by']]} {_value(row['by'], row['value'])} has "
+        f"By place, {BY[row['by']]} {_value(row['by'], row['value'])} tells most: "
         f"{percent(row['tail_share'])} of it and {percent(row['token_share'])} of the tokens "
         f"(lift {times(row['lift'])})."
         for row in clear.head(1).to_dicts()
