@@ -1,4 +1,4 @@
-"""What stands behind the tail: exposure or intensity, what guards would have done, who holds it, staleness.
+"""What stands behind the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
 
 Everything comes from the token tables and scalar columns; no token is read again.
 """
@@ -13,6 +13,9 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.statistics.attribution import attribution, limit_of, tail_limit, top_sequences, with_tail
 from ptt.diagnostics.statistics.caps import counterfactual, guarded_pair
 from ptt.diagnostics.statistics.exposure import exposure
+from ptt.diagnostics.statistics.extremes import extremes
+from ptt.diagnostics.statistics.heaviness import heaviness
+from ptt.diagnostics.statistics.histograms import histograms
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
 from ptt.diagnostics.statistics.windows import label, parts
@@ -23,7 +26,7 @@ NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.Strin
 
 
 def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]:
-    """Give the tables exposure, counterfactual, attribution, top_sequences, staleness and details_notes.
+    """Give exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
 
     details_notes says why a table is empty. Without a single usable token there are no tables.
     """
@@ -47,9 +50,15 @@ def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]
     late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")
     stale, why = staleness(sequences, identity, parts(steps, STEP_BLOCKS))
     split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
+    counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
+    heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
+    far, ratios = extremes(counted, names=both)
     files = [(file.name, file.start) for file in tokens.scan.files]
     return {
         "exposure": split,
+        "heaviness": heavy,
+        "extremes": far,
+        "tail_ratios": ratios,
         "counterfactual": _named(replayed, names),
         "attribution": attribution(late, _asked(late, names), limit=limit_of(first_bin)),
         "top_sequences": top_sequences(late, identity, files),

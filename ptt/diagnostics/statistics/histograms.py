@@ -1,0 +1,87 @@
+"""Tokens counted by block of steps, slice and bin of |r|: what whole steps can be redrawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.caps import count_up
+from ptt.diagnostics.statistics.slices import SLICES
+from ptt.diagnostics.statistics.windows import Span, parts
+
+FloatArray = npt.NDArray[np.float64]
+
+BLOCKS: Final = 8  # a window
+BINS: Final = bins.OVERFLOW + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms:
+    """Tokens of one pair.
+
+    blocks: (blocks, slices, bins) counts; window: (blocks,) the window of each block; of windows (windows, slices,
+    bins) n: counts, s_r, s_abs: sums of r and |r| in nats.
+    """
+
+    blocks: FloatArray
+    window: npt.NDArray[np.int64]
+    n: FloatArray
+    s_r: FloatArray
+    s_abs: FloatArray
+
+
+def histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms:
+    """Count the cells of one pair, every window cut into BLOCKS blocks of as equal a number of steps as can be.
+
+    `cells` are sorted by step, as the token pass gives them, and the windows hold all of their steps.
+    """
+    step = cells["step"].to_numpy()
+    first = np.flatnonzero(np.diff(step, prepend=-1))
+    steps = step[first]
+    cut = [parts(steps[(steps >= span.first) & (steps <= span.last)].tolist(), BLOCKS) for span in windows]
+    window = np.repeat(np.arange(len(cut)), [len(spans) for spans in cut])
+    starts = [block.first for spans in cut for block in spans]
+    block = np.repeat(np.searchsorted(starts, steps, side="right") - 1, np.diff(first, append=len(step)))
+    shape = len(SLICES), BINS
+    place = cells["slice"].to_numpy().astype(np.int64) * BINS + cells["bin"].to_numpy()
+    blocks = _added(block, place, cells["n"], (len(starts), *shape))
+    n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
+    s_abs, s_r = (_added(window[block], place, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
+    return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs)
+
+
+def largest(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int) -> FloatArray:
+    """Give at least the `wanted` largest of sign * r, from one histogram, (bins,) each.
+
+    A token alone in its bin has its own |r|; others are spread evenly over theirs (0.4 % wide).
+    """
+    bin_ = np.flatnonzero(n)
+    n, s_r, magnitude = n[bin_], s_r[bin_], s_abs[bin_] / n[bin_]
+    up = count_up(n, s_r, magnitude)
+    bin_, alone, magnitude = (np.concatenate([each[::-1], each]) for each in (bin_, n == 1, magnitude))
+    towards = np.repeat([1.0, -1.0], len(n))
+    count = np.concatenate([up[::-1], n - up] if sign > 0 else [(n - up)[::-1], up]).astype(np.int64)
+    cells = np.flatnonzero(count)
+    cells = cells[: np.searchsorted(np.cumsum(count[cells]), wanted) + 1]
+    count, bin_, alone, magnitude, towards = (each[cells] for each in (count, bin_, alone, magnitude, towards))
+    inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    low, high = bins.lower_edge(bin_), bins.lower_edge(bin_ + 1)
+    exact = alone | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
+    low, width = np.where(exact, magnitude, low), np.where(exact, 0.0, high - low)
+    of_token = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
+    found: FloatArray = of_token * np.repeat(towards, count)
+    return found
+
+
+def _added(
+    group: npt.NDArray[np.int64], place: npt.NDArray[np.int64], values: pl.Series, shape: tuple[int, int, int]
+) -> FloatArray:
+    index = group * (shape[1] * shape[2]) + place
+    added = np.bincount(index, weights=values.to_numpy(), minlength=shape[0] * shape[1] * shape[2])
+    return added.reshape(shape)
