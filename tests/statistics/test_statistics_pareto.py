@@ -56,7 +56,9 @@ def test_the_largest_weights_are_enough() -> None:
 def test_weights_known_to_their_bin_come_within_two_hundredths(kind: str, n: int, sign: float) -> None:
     logs = drawn(kind, n, seed=n)
     bin_ = bins.bin_of(np.abs(logs))
-    counted, s_r, s_abs = (np.bincount(bin_, w, bins.OVERFLOW + 1) for w in (np.ones(n), logs, np.abs(logs)))
+    counted, s_r, s_abs = (
+        np.bincount(bin_, w, bins.OVERFLOW + 1).astype(np.float64) for w in (np.ones(n), logs, np.abs(logs))
+    )
     tail = largest(counted, s_r, s_abs, sign=sign, wanted=tail_size(n) + 1)
     assert len(tail) > tail_size(n)
     assert k_hat(tail, n=n) == pytest.approx(reference(sign * logs), abs=0.02)
@@ -65,7 +67,9 @@ def test_weights_known_to_their_bin_come_within_two_hundredths(kind: str, n: int
 def test_where_few_tokens_rose_the_largest_are_completed_by_those_that_fell_least() -> None:
     r = np.array([3.0, -1.0, -2.0, -0.5, 0.0])
     bin_ = bins.bin_of(np.abs(r))
-    counted, s_r, s_abs = (np.bincount(bin_, w, bins.OVERFLOW + 1) for w in (np.ones(5), r, np.abs(r)))
+    counted, s_r, s_abs = (
+        np.bincount(bin_, w, bins.OVERFLOW + 1).astype(np.float64) for w in (np.ones(5), r, np.abs(r))
+    )
     assert largest(counted, s_r, s_abs, sign=1.0, wanted=5).tolist() == [3.0, 0.0, -0.5, -1.0, -2.0]
     assert largest(counted, s_r, s_abs, sign=-1.0, wanted=2).tolist() == [2.0, 1.0]
 

@@ -132,7 +132,7 @@ def _shares(above: FloatArray, n: float, drawn: FloatArray | None) -> list[float
 def _ratios(
     window: str, text: dict[str, float], post: dict[str, float], recorded: FloatArray, drawn: FloatArray | None
 ) -> list[tuple[object, ...]]:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for name, q in RATIOS.items():
         ratio = max(post[name], FLOOR) / max(text[name], FLOOR)
         spread = None if drawn is None else _over(coarse_percentile(drawn, q))

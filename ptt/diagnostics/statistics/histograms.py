@@ -61,21 +61,23 @@ def largest(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, w
 
     A token alone in its bin has its own |r|; others are spread evenly over theirs (0.4 % wide).
     """
-    bin_ = np.flatnonzero(n)
-    n, s_r, magnitude = n[bin_], s_r[bin_], s_abs[bin_] / n[bin_]
-    up = count_up(n, s_r, magnitude)
-    bin_, alone, magnitude = (np.concatenate([each[::-1], each]) for each in (bin_, n == 1, magnitude))
-    towards = np.repeat([1.0, -1.0], len(n))
-    count = np.concatenate([up[::-1], n - up] if sign > 0 else [(n - up)[::-1], up]).astype(np.int64)
+    held = np.flatnonzero(n)
+    mean = s_abs[held] / n[held]
+    up = count_up(n[held], s_r[held], mean)
+    down = n[held] - up
+    above, below = (up, down) if sign > 0 else (down, up)
+    count = np.concatenate([above[::-1], below]).astype(np.int64)  # cells in descending order
     cells = np.flatnonzero(count)
     cells = cells[: np.searchsorted(np.cumsum(count[cells]), wanted) + 1]
-    count, bin_, alone, magnitude, towards = (each[cells] for each in (count, bin_, alone, magnitude, towards))
+    count = count[cells]
+    place = np.concatenate([np.arange(len(held))[::-1], np.arange(len(held))])[cells]
+    bin_ = held[place]
+    exact = (n[bin_] == 1) | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
+    low = np.where(exact, mean[place], bins.lower_edge(bin_))
+    width = np.where(exact, 0.0, bins.lower_edge(bin_ + 1) - low)
     inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    low, high = bins.lower_edge(bin_), bins.lower_edge(bin_ + 1)
-    exact = alone | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
-    low, width = np.where(exact, magnitude, low), np.where(exact, 0.0, high - low)
-    of_token = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
-    found: FloatArray = of_token * np.repeat(towards, count)
+    magnitude = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
+    found: FloatArray = np.where(np.repeat(cells, count) < len(held), magnitude, -magnitude)
     return found
 
 
