@@ -6,19 +6,20 @@ import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
 from ptt.reports.foreign import safe
+from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
 from ptt.reports.numbers import bounds, count, number, p_value, percent, times, with_unit
 
-LONGEST = 4  # sentences: the first screen is read in half a minute
+LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
 
 
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
-    """Give two to four sentences that carry the verdict; the last may say how much was judged."""
+    """Give two to five sentences that carry the verdict; the last may say how much was judged."""
     signature = diagnosis.signature
     sentences = [*crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
+        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature), why_it_grew(diagnosis)]
         sentences += beside(diagnosis)
     else:
         sentences += [*leading(diagnosis), no_signature(diagnosis)]
@@ -26,6 +27,11 @@ def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
             sentences.append(aggregates_sentence(signature))
         sentences += [coverage(diagnosis)] if covered else []
     return tuple(safe(text) for text in sentences if text)[:LONGEST]
+
+
+def why_it_grew(diagnosis: Diagnosis) -> str:
+    """Say what the growth of E[rho^2] came from; empty where it was not split."""
+    return explained(diagnosis, post=slice_name(after_slice(diagnosis)))
 
 
 def roots(diagnosis: Diagnosis) -> list[Finding]:

@@ -12,7 +12,7 @@ from builders import Story, growing, sequences_of, stepped, tokens_of
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.details import details
-from ptt.reports.figures.exposure import answer
+from ptt.reports.growth_parts import answer
 from ptt.reports.render import render_html
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"

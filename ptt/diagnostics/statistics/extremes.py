@@ -15,7 +15,8 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.growth import FLOOR, INTERVAL
-from ptt.diagnostics.statistics.histograms import BINS, BLOCKS, Histograms
+from ptt.diagnostics.statistics.histograms import BLOCKS, Histograms
+from ptt.diagnostics.statistics.merged import BINS
 from ptt.diagnostics.statistics.resample import DRAWS, SEED, coarse_percentile
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tails import percentiles

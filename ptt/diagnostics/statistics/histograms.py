@@ -12,13 +12,13 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.caps import count_up
+from ptt.diagnostics.statistics.merged import BINS
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, parts
 
 FloatArray = npt.NDArray[np.float64]
 
 BLOCKS: Final = 8  # a window
-BINS: Final = bins.OVERFLOW + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,9 @@ def largest(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, w
     low = np.where(exact, mean[place], bins.lower_edge(bin_))
     width = np.where(exact, 0.0, bins.lower_edge(bin_ + 1) - low)
     inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    magnitude = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
-    found: FloatArray = np.where(np.repeat(cells, count) < len(held), magnitude, -magnitude)
-    return found
+    magnitude: FloatArray = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
+    magnitude *= np.where(np.repeat(cells, count) < len(held), 1.0, -1.0)
+    return magnitude
 
 
 def _added(
@@ -86,4 +86,4 @@ def _added(
 ) -> FloatArray:
     index = group * (shape[1] * shape[2]) + place
     added = np.bincount(index, weights=values.to_numpy(), minlength=shape[0] * shape[1] * shape[2])
-    return added.reshape(shape)
+    return added.astype(np.float64, copy=False).reshape(shape)
