@@ -85,6 +85,16 @@ def test_constant_and_too_few_weights_are_not_judged(logs: Array) -> None:
     assert math.isnan(k_hat(logs))
 
 
+def test_weights_equal_to_the_cutoff_count_as_arviz_counts_them_unless_they_are_most() -> None:
+    logs = np.round(drawn("student", 2000, seed=5), 2)
+    assert len(np.unique(np.sort(logs)[-135:])) < 100
+    assert k_hat(logs) == pytest.approx(reference(logs), abs=1e-8)
+    moved = np.random.default_rng(5).uniform(size=100) ** -1.5 / 1.5 + 1 / 3  # 1 and a Pareto excess of shape 1.5
+    mostly_still = np.append(np.zeros(9000), np.log(moved))
+    assert tail_size(9100) > 2 * len(moved)
+    assert k_hat(mostly_still) == pytest.approx(1.5, abs=0.5)  # two standard errors
+
+
 def test_one_weight_beside_which_all_others_vanish_is_heavier_than_any_fit() -> None:
     assert k_hat(np.append(np.linspace(0, 1, 500), 5000.0)) == math.inf
 

@@ -38,19 +38,25 @@ def tail_size(n: int) -> int:
 def k_hat(log_weights: FloatArray, *, n: int | None = None) -> float:
     """Give the Pareto shape of the upper tail of exp(log_weights); of `n` weights the largest, n / 5 + 1, will do.
 
-    The scale of the weights does not matter. Of weights equal to the cutoff (the largest that is not of the tail) none
-    belongs to the tail. NaN where fewer than LEAST_TAIL weights lie above it; inf where so few hold everything that the
-    others are 0 beside them.
+    The scale of the weights does not matter. Where a quarter of the tail equals the cutoff (the largest weight that is
+    not of the tail), as where most tokens have r = 0, only what lies above it is fitted. NaN where fewer than
+    LEAST_TAIL weights do; inf where so few hold everything that the others are 0 beside them.
     """
     wanted = tail_size(len(log_weights) if n is None else n)
     if wanted < LEAST_TAIL:
         return math.nan
     largest = np.sort(np.partition(log_weights, -wanted - 1)[-wanted - 1 :])
     lowest = max(largest[0], largest[-1] - RANGE)
-    tail = largest[largest > lowest] - lowest
-    if len(tail) < LEAST_TAIL:
+    tail = largest[1:] - lowest
+    if tail[_quartile(wanted)] <= 0:
+        tail = tail[tail > 0]
+    if np.count_nonzero(tail > 0) < LEAST_TAIL:
         return math.inf if lowest > largest[0] else math.nan
-    return _shape(np.expm1(tail))
+    return _shape(np.expm1(np.maximum(tail, 0.0)))
+
+
+def _quartile(n: int) -> int:
+    return int(n / 4 + 0.5) - 1
 
 
 def _shape(excess: FloatArray) -> float:
@@ -58,7 +64,7 @@ def _shape(excess: FloatArray) -> float:
     n = len(excess)
     candidates = CANDIDATES + int(math.sqrt(n))
     b = 1 - np.sqrt(candidates / (np.arange(1, candidates + 1) - 0.5))
-    b = b / (PRIOR_B * excess[int(n / 4 + 0.5) - 1]) + 1 / excess[-1]
+    b = b / (PRIOR_B * excess[_quartile(n)]) + 1 / excess[-1]
     k = np.log1p(-b[:, None] * excess).mean(axis=1)
     profile = n * (np.log(-b / k) - k - 1)
     likelihood = np.exp(profile - profile.max())

@@ -13,6 +13,7 @@ from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number, percent, times
 from ptt.reports.panels import DataTable, pair_of, table
+from ptt.reports.why import after_slice
 
 LEVELS = {"token": "token", "sequence": "sequence", "sequence mean": "sequence, length-normalised"}
 LIMITS = (2, 5, 10, 100)
@@ -64,7 +65,8 @@ def _spread(diagnosis: Diagnosis) -> list[str]:
     if frame is None:
         return []
     rows = frame.filter((pl.col("window") == "late") & (pl.col("percentile") == "p99")).to_dicts()
-    return [f"Late p99 of |r| after tools is {_with_interval(row, 'ratio', times)} that of text-only." for row in rows]
+    name = slice_name(after_slice(diagnosis))
+    return [f"Late {name} p99 of |r| is {_with_interval(row, 'ratio', times)} that of text-only." for row in rows]
 
 
 def _summary(late: pl.DataFrame) -> DataTable:
@@ -133,7 +135,8 @@ def _further(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             DataTable(title="Tokens whose ratio, either way round, lies beyond a factor", head=head, rows=rows)
         )
     if ratios is not None:
-        head = ("Window", "Percentile of |r|", "Text-only", "After tools", "After tools over text-only")
+        name = slice_name(after_slice(diagnosis)).capitalize()
+        head = ("Window", "Percentile of |r|", "Text-only", name, f"{name} over text-only")
         rows = tuple(
             (
                 *(safe(row["window"]), PERCENTILES.get(row["percentile"]) or safe(row["percentile"])),
@@ -141,7 +144,7 @@ def _further(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             )
             for row in ratios.to_dicts()
         )
-        tables.append(DataTable(title="Percentiles after tools over text-only", head=head, rows=rows))
+        tables.append(DataTable(title=f"{name} percentiles over text-only", head=head, rows=rows))
     return tuple(tables)
 
 
