@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,9 @@ ROLLING_STEPS: Final = 20
 """Metrics are judged by the mean over this many logged steps: no verdict hangs on a single one."""
 MIN_LOGGED: Final = 10
 """Fewer logged values than this are not judged: half of them would be the run's warm-up."""
+ALARM_DRAWS: Final = 200
+ALARM_REACH: Final = 1000  # logged values on either side of an alarm that are redrawn
+ALARM_SEED: Final = 20_260_128
 WARM: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
 
@@ -79,6 +82,33 @@ class Series:
         """Steps and values where there is a value."""
         usable = np.isfinite(self.values)
         return self.steps[usable], self.values[usable]
+
+
+def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
+    """Give the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
+
+    Moving-block bootstrap (Kunsch 1989): what the values lie off their running median is redrawn in blocks as long as
+    the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.
+    """
+    steps, values = series.finite()
+    place = int(np.searchsorted(steps, alarm))
+    near = slice(max(0, place - ALARM_REACH), place + ALARM_REACH)
+    steps, values = steps[near], values[near]
+    logs = bool((values > 0).all())
+    levels = np.log(values) if logs else values
+    half = series.width // 2
+    around = sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1)
+    centre = np.median(around, axis=1)
+    off = levels - centre
+    blocks = -(-len(off) // series.width)
+    generator = np.random.default_rng(ALARM_SEED)
+    seen = [alarm]
+    for starts in generator.integers(0, len(off) - series.width + 1, size=(ALARM_DRAWS, blocks)):
+        drawn = centre + np.concatenate([off[start : start + series.width] for start in starts])[: len(off)]
+        found = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
+        seen.append(int(steps[-1]) if found is None else found)
+    low, high = np.percentile(seen, [2.5, 97.5], method="nearest")
+    return min(int(low), alarm), max(int(high), alarm)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,18 +29,30 @@ def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | 
 def _going_back(rows: pl.DataFrame) -> tuple[Overlap, ...]:
     """Give the sources in which a metric is logged again at steps it had passed."""
     key = ["source", "name_raw", "rank"]
+    ordered = rows.sort("source", "seq")
+    returns = ordered.group_by(key).agg((pl.col("step").diff() < 0).sum().alias("returns"))
     again = (
-        rows.sort("source", "seq")
-        .with_columns(passed=pl.col("step").cum_max().shift(1).over(key))
-        .filter(pl.col("step") < pl.col("passed"))
+        ordered.filter(_again(key))
         .join(
             rows.group_by(*key, "step").len().filter(pl.col("len") > 1), on=[*key, "step"], how="semi", nulls_equal=True
         )
         .group_by("source")
         .agg(pl.col("step").unique().sort())
+        .join(returns.group_by("source").agg(pl.col("returns").max()), on="source")
         .sort("source")
     )
-    return tuple(_overlap(steps, (source,)) for source, steps in again.iter_rows() if len(steps) >= LEAST_STEPS)
+    return tuple(
+        _overlap(steps, (source,))
+        for source, steps, times in again.iter_rows()
+        if len(steps) >= LEAST_STEPS * times  # writers that run side by side go back at every step
+    )
+
+
+def _again(key: list[str]) -> pl.Expr:
+    """Tell of each row whether it lies at steps that rows of its key had passed before their step last went back."""
+    step = pl.col("step")
+    passed = pl.when(step.diff() < 0).then(step.cum_max().shift(1)).forward_fill()
+    return (step <= passed).fill_null(value=False).over(key)
 
 
 def _between(rows: pl.DataFrame) -> tuple[Overlap, ...]:
@@ -89,7 +101,7 @@ def _sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
     """Find steps with about twice the usual sequences, from twice the usual files or from a file that goes back."""
     table = with_ranks(tokens, tokens.tables.rows.filter("ok"))
     table = table.with_columns(file_names(tokens, table["seq"]))
-    table = table.with_columns(back=pl.col("step") < pl.col("step").cum_max().over("file", "rank"))
+    table = table.with_columns(back=_again(["file", "rank"]))
     by_step = table.group_by("step", "rank").agg(
         pl.len().alias("n"), pl.col("file").n_unique().alias("files"), pl.col("back").any()
     )

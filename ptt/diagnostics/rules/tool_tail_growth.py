@@ -31,6 +31,7 @@ from ptt.diagnostics.model import (
     RuleVerdict,
     Severity,
     Signature,
+    Steps,
 )
 from ptt.diagnostics.rules import tool_tail_words as words
 from ptt.diagnostics.rules.interface import Limits
@@ -179,7 +180,7 @@ def _conclude(
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
     severity, level = _severity(tails.post, limits)
     onset = tails.post.percentiles[level[0]].onset(level[1], tails.blocks) if status is Answer.FOUND else None
-    lead, at_least = _lead(onset[0] if onset else None, aggregates, evidence.run.last_step)
+    lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
         reason=words.reason(tails, led, limits),
@@ -189,6 +190,7 @@ def _conclude(
         onset_interval=onset[1] if onset else None,
         lead_steps=lead,
         lead_is_lower_bound=at_least,
+        lead_interval=known,
         growth={part.name: words.growth(part) for part in (tails.post, tails.text)},
         p_value=words.number(led.p_value),
         false_alarm_rate=limits["false_alarms"],
@@ -216,13 +218,21 @@ def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, fl
     return Severity.MEDIUM, ("p99", limits["material_p99"])
 
 
-def _lead(onset: int | None, aggregates: Aggregates, last: int | None) -> tuple[int | None, bool]:
+def _lead(
+    onset: tuple[int, Steps] | None, aggregates: Aggregates, last: int | None
+) -> tuple[int | None, bool, tuple[int, int | None] | None]:
+    """Give the lead, whether it is a lower bound, and its 95 % interval, open above where it is one."""
     if onset is None or last is None:
-        return None, False
-    alarms = list(aggregates.alarms.values())
-    if alarms:
-        return min(alarms) - onset, False
-    return (last - onset, True) if aggregates.status != "cannot_say" else (None, False)
+        return None, False, None
+    step, (low, high) = onset
+    if not aggregates.alarms:
+        return (last - step, True, (last - high, None)) if aggregates.status != "cannot_say" else (None, False, None)
+    name = min(aggregates.alarms, key=lambda metric: (aggregates.alarms[metric], metric))
+    alarm = aggregates.alarms[name]
+    first, final = aggregates.alarm_intervals.get(name, (alarm, alarm))
+    lead = alarm - step
+    below, above = math.hypot(high - step, alarm - first), math.hypot(step - low, final - alarm)
+    return lead, False, (math.floor(lead - below), math.ceil(lead + above))
 
 
 def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:

@@ -71,8 +71,8 @@ def _metrics(logged: list[Overlap]) -> Finding:
         id=ID,
         severity=Severity.LOW,
         link=Link.DATA_VALIDITY,
-        claim=f"Steps {first} to {last} are logged by two segments in {' and '.join(worst.sources)}: the run was "
-        "resumed; the later values count",
+        claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
+        "values count",
         observed=float(worst.steps),
         limit=STEPS,
         unit="steps",
