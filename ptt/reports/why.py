@@ -77,9 +77,10 @@ def aggregates_sentence(signature: Signature) -> str:
     if signature.lead_steps is not None and signature.status is Answer.FOUND:
         steps = f"{count(abs(signature.lead_steps))} steps"
         behind = signature.lead_steps < 0
-        lead = f", {steps} before the tail" if behind else f", {steps} after the tail"
+        known = _lead_bounds(signature)
+        lead = f", {steps} before the tail{known}" if behind else f", {steps} after the tail{known}"
         if signature.lead_is_lower_bound:
-            lead = f" by the end of the run, {steps} after the tail passed its limit"
+            lead = f" by the end of the run, {steps}{known} after the tail passed its limit"
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1
@@ -87,6 +88,22 @@ def aggregates_sentence(signature: Signature) -> str:
         when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
+
+
+def _lead_bounds(signature: Signature) -> str:
+    """Say how closely the lead is known; negative bounds are told as such beside a tail that was behind."""
+    if signature.lead_interval is None:
+        return ""
+    low, high = signature.lead_interval
+    if high is None:
+        return f" ({count(low)} or more)"
+    behind = signature.lead_steps is not None and signature.lead_steps < 0
+    first, last = (-high, -low) if behind else (low, high)
+    return f" ({_signed(first)} to {_signed(last)})"
+
+
+def _signed(steps: int) -> str:
+    return f"−{count(-steps)}" if steps < 0 else count(steps)
 
 
 def _movements(aggregates: Aggregates) -> str:
