@@ -32,7 +32,7 @@ class Mixture:
     """Of the sampled sequences of a pair that can be fitted: how many are scaled, how many plain.
 
     slope: median slope of r on the denominator's logprob over the scaled ones, 1/T - 1; spread: their interquartile
-    range over its size. scaled_seqs: their numbers; judged_seqs: of all that were fitted.
+    range over its size; both NaN where none is. scaled_seqs: the scaled ones' numbers in the run.
     """
 
     judged: int
