@@ -23,13 +23,9 @@ DECIMALS: Final = 4
 class PairSample:
     """Facts on one pair from sampled model tokens; correlations are over tokens that are not nearly certain.
 
-        lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
-        p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
-    <<<<<<< HEAD
-        the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
-    =======
-        the first token after an observation; boundary_tokens: of all tokens. Values are NaN where too few were sampled.
-    >>>>>>> rules
+    lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
+    p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
+    the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
     """
 
     tokens: int
