@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from arviz_stats.base import array_stats
 
 import ptt
 
@@ -79,6 +80,24 @@ def test_the_split_adds_up_and_equals_plain_moments(story: str) -> None:
         w = np.minimum(np.exp(sign * tokens["r"].to_numpy()), row["cap"] or np.inf)
         assert row["total_late"] == pytest.approx(np.mean(w**2), rel=1e-6 if row["cap"] is None else 1e-3)
         assert row["alpha_late"] == pytest.approx(tokens["after"].mean())
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_k_hat_of_late_tokens_is_that_of_the_files(story: str) -> None:
+    heavy = diagnosis(story).tables["heaviness"].filter((pl.col("window") == "late") & (pl.col("level") == "token"))
+    r = late(story)["r"].to_numpy()
+    assert heavy.height >= 4
+    for row in heavy.filter(pl.col("slice") == "all").iter_rows(named=True):
+        sign = 1 if row["weights"] == "policy/ref" else -1
+        assert row["k_hat"] == pytest.approx(float(array_stats.psislw(-sign * r)[1]), abs=0.05)  # hundreds are equal
+        assert row["second_moment"] == pytest.approx(np.mean(np.exp(2 * sign * r)), rel=1e-6)
+
+
+def test_weights_grown_heavy_after_tools_are_not_called_trustworthy() -> None:
+    heavy = diagnosis("tool_tail_growth").tables["heaviness"]
+    wanted = (pl.col("slice") == "post_tool") & (pl.col("level") == "token") & (pl.col("weights") == "policy/ref")
+    (row,) = heavy.filter((pl.col("window") == "late") & wanted).to_dicts()
+    assert row["k_hat"] > row["threshold"]
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ def artist() -> Iterator[Artist]:
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork of a process with threads may hang
     try:
         yield Artist(pool)
+    except BaseException:
+        for child in active_children():  # nothing will be drawn: do not wait until it has imported what draws
+            child.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

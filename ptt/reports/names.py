@@ -59,7 +59,12 @@ PAIRS = {
     "old/rollout": "mismatch of trainer and engine",
     "policy/old": "size of the update",
 }
-
+SIDES = {
+    "policy": "the policy",
+    "old": "the policy at the step's start",
+    "rollout": "the inference engine",
+    "ref": "the reference",
+}
 GUARDS = {
     "none": "none",
     "tis-2": "TIS, cap 2",
@@ -103,9 +108,9 @@ def pair_name(pair: str) -> str:
     return f"{safe(pair)} ({PAIRS[pair]})" if pair in PAIRS else safe(pair)
 
 
-def joined(words: list[str]) -> str:
+def joined(words: list[str], *, last: str = " and ") -> str:
     """Join words as a sentence does: a, b and c."""
-    return " and ".join(words) if len(words) < 3 else ", ".join(words[:-1]) + " and " + words[-1]
+    return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]
 
 
 def sentence(text: str) -> str:

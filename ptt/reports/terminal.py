@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, Severity, Status
+from ptt.reports.answers import NOTHING_TO_DO
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.numbers import count
-from ptt.reports.view import NOTHING_TO_DO
 from ptt.reports.why import onset_words, roots, why
 
 TOP_FINDINGS = 3
@@ -44,7 +44,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
 
 def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
     lines = [("Verdict", _verdict(diagnosis))]
-    lines += _listed("Why", [_cell(text) for text in why(diagnosis, coverage=False)])
+    lines += _listed("Why", [_cell(text) for text in why(diagnosis, covered=False)])
     lines += _listed("Found", _found(diagnosis))
     if diagnosis.not_judged:
         lines.append(("Not judged", _blind(diagnosis)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ptt.diagnostics.model import Diagnosis, NotJudged, Status
+from ptt.reports.answers import Reply, replies
 from ptt.reports.foreign import safe
 from ptt.reports.lanes import Lane, lanes
 from ptt.reports.listings import (
@@ -15,9 +16,7 @@ from ptt.reports.listings import (
 )
 from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, number
-from ptt.reports.why import why
 
-NOTHING_TO_DO = "Nothing needs to be done."
 NO_LINK = {
     Status.UNSTABLE: "Which link broke first cannot be said",
     Status.SUSPECT: "Which link broke first cannot be said",
@@ -63,8 +62,8 @@ class ReportView:
     status_word: str
     headline: str
     first_broken: str
-    why: tuple[str, ...]
     next: tuple[str, ...]
+    replies: tuple[Reply, ...]
     facts: tuple[Fact, ...]
     signature: str
     conditions: tuple[Condition, ...]
@@ -81,14 +80,15 @@ def view(diagnosis: Diagnosis) -> ReportView:
     """Put a diagnosis into words."""
     verdict, signature = diagnosis.verdict, diagnosis.signature
     broken = verdict.first_broken_link
+    answered = replies(diagnosis)
     return ReportView(
         run_name=safe(diagnosis.run.name),
         status=verdict.status.value,
         status_word=STATUSES[verdict.status],
         headline=sentence(verdict.headline),
         first_broken=f"First broken link: {LINKS[broken].lower()}" if broken else NO_LINK[verdict.status],
-        why=why(diagnosis),
-        next=tuple(sentence(step) for step in verdict.next) or (NOTHING_TO_DO,),
+        next=answered[-1].sentences,
+        replies=answered,
         facts=_facts(diagnosis),
         signature=ANSWERS[signature.status],
         conditions=tuple(

@@ -6,26 +6,32 @@ import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
 from ptt.reports.foreign import safe
+from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
 from ptt.reports.numbers import bounds, count, number, p_value, percent, times, with_unit
 
-LONGEST = 4  # sentences: the first screen is read in half a minute
+LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
 
 
-def why(diagnosis: Diagnosis, *, coverage: bool = True) -> tuple[str, ...]:
-    """Give two to four sentences that carry the verdict; the last may say how much was judged."""
+def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
+    """Give two to five sentences that carry the verdict; the last may say how much was judged."""
     signature = diagnosis.signature
-    sentences = [*_crashes(diagnosis)]
+    sentences = [*crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [_grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
-        sentences += _beside(diagnosis)
+        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature), why_it_grew(diagnosis)]
+        sentences += beside(diagnosis)
     else:
-        sentences += [*_leading(diagnosis), _no_signature(diagnosis)]
+        sentences += [*leading(diagnosis), no_signature(diagnosis)]
         if signature.aggregates.alarms:
             sentences.append(aggregates_sentence(signature))
-        sentences += [_coverage(diagnosis)] if coverage else []
+        sentences += [coverage(diagnosis)] if covered else []
     return tuple(safe(text) for text in sentences if text)[:LONGEST]
+
+
+def why_it_grew(diagnosis: Diagnosis) -> str:
+    """Say what the growth of E[rho^2] came from; empty where it was not split."""
+    return explained(diagnosis, post=slice_name(after_slice(diagnosis)))
 
 
 def roots(diagnosis: Diagnosis) -> list[Finding]:
@@ -71,9 +77,10 @@ def aggregates_sentence(signature: Signature) -> str:
     if signature.lead_steps is not None and signature.status is Answer.FOUND:
         steps = f"{count(abs(signature.lead_steps))} steps"
         behind = signature.lead_steps < 0
-        lead = f", {steps} before the tail" if behind else f", {steps} after the tail"
+        known = _lead_bounds(signature)
+        lead = f", {steps} before the tail{known}" if behind else f", {steps} after the tail{known}"
         if signature.lead_is_lower_bound:
-            lead = f" by the end of the run, {steps} after the tail passed its limit"
+            lead = f" by the end of the run, {steps}{known} after the tail passed its limit"
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1
@@ -81,6 +88,22 @@ def aggregates_sentence(signature: Signature) -> str:
         when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
+
+
+def _lead_bounds(signature: Signature) -> str:
+    """Say how closely the lead is known; negative bounds are told as such beside a tail that was behind."""
+    if signature.lead_interval is None:
+        return ""
+    low, high = signature.lead_interval
+    if high is None:
+        return f" ({count(low)} or more)"
+    behind = signature.lead_steps is not None and signature.lead_steps < 0
+    first, last = (-high, -low) if behind else (low, high)
+    return f" ({_signed(first)} to {_signed(last)})"
+
+
+def _signed(steps: int) -> str:
+    return f"−{count(-steps)}" if steps < 0 else count(steps)
 
 
 def _movements(aggregates: Aggregates) -> str:
@@ -91,7 +114,8 @@ def _movements(aggregates: Aggregates) -> str:
     return "; ".join(f"{joined(names)} {word}" for word, names in by_word.items()) or "none logged"
 
 
-def _grew(diagnosis: Diagnosis) -> str:
+def grew(diagnosis: Diagnosis) -> str:
+    """Say how the post-tool tail went by thirds of the run, beside the text-only one."""
     signature, name = diagnosis.signature, after_slice(diagnosis)
     growth = signature.growth.get(name)
     rise = ""
@@ -108,19 +132,24 @@ def _grew(diagnosis: Diagnosis) -> str:
 
 
 def _since(diagnosis: Diagnosis) -> str:
+    return "; ".join(filter(None, (passed(diagnosis), chance(diagnosis.signature)))) + "."
+
+
+def passed(diagnosis: Diagnosis) -> str:
+    """Say at which step the tail passed its limit, and how closely that is known."""
     signature = diagnosis.signature
-    parts = []
-    if signature.onset_step is not None:
-        known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
-        parts.append(f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}")
-    else:
-        parts.append("The step at which it passed its limit could not be placed")
+    if signature.onset_step is None:
+        return "The step at which it passed its limit could not be placed"
+    known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
+    return f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}"
+
+
+def chance(signature: Signature) -> str:
+    """Say how unlikely chance is; empty where it was not tested."""
     rate = signature.false_alarm_rate
     alarms = f"false alarms: {percent(rate)} of stable runs" if rate is not None else ""
-    chance = p_value(signature.p_value) if signature.p_value is not None else ""
-    if chance or alarms:
-        parts.append("chance is unlikely (" + "; ".join(filter(None, (chance, alarms))) + ")")
-    return "; ".join(parts) + "."
+    tested = p_value(signature.p_value) if signature.p_value is not None else ""
+    return f"chance is unlikely ({'; '.join(filter(None, (tested, alarms)))})" if tested or alarms else ""
 
 
 def _limit(diagnosis: Diagnosis) -> str:
@@ -132,18 +161,24 @@ def _limit(diagnosis: Diagnosis) -> str:
     return ""
 
 
-def _leading(diagnosis: Diagnosis) -> list[str]:
-    leading = [f for f in roots(diagnosis) if f.severity.rank <= 2]
-    if not leading:
+def followed(diagnosis: Diagnosis) -> Finding | None:
+    """Give the finding that the verdict follows from, if one is medium or worse."""
+    return next((finding for finding in roots(diagnosis) if finding.severity.rank <= 2), None)
+
+
+def leading(diagnosis: Diagnosis) -> list[str]:
+    """Tell the worst finding and how many others follow from it; what the headline has told is not told again."""
+    first = followed(diagnosis)
+    if first is None:
         return []
-    first = leading[0]
     known = first.onset_step is not None
     since = f" since {onset_words(first.onset_step, first.onset_interval)}" if known else ""
-    followers = len(_followers(diagnosis, first))
-    after = f"; {_counted(followers, 'further finding')} can be traced to it" if followers else ""
+    traced = len(_followers(diagnosis, first))
+    after = f"; {counted(traced, 'further finding')} can be traced to it" if traced else ""
     told = sentence(first.claim)
-    if diagnosis.verdict.headline.startswith(first.claim):  # the headline has told it: only what follows is news
-        return [f"{sentence(_counted(followers, 'further finding'))[:-1]} can be traced to it."] if followers else []
+    if diagnosis.verdict.headline.startswith(first.claim):
+        names = joined(sorted(_followers(diagnosis, first)))
+        return [f"{sentence(counted(traced, 'further finding'))[:-1]} can be traced to it: {names}."] if traced else []
     return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
 
 
@@ -154,12 +189,14 @@ def _followers(diagnosis: Diagnosis, root: Finding) -> set[str]:
     return caused - {root.id}
 
 
-def _beside(diagnosis: Diagnosis) -> list[str]:
+def beside(diagnosis: Diagnosis) -> list[str]:
+    """Say how many more serious findings there are."""
     others = [f for f in roots(diagnosis) if f.severity.rank <= 1][1:]
-    return [f"{_counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
+    return [f"{counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
 
 
-def _no_signature(diagnosis: Diagnosis) -> str:
+def no_signature(diagnosis: Diagnosis) -> str:
+    """Say that the signature was not found, or could not be judged, and why."""
     signature = diagnosis.signature
     reason = sentence(signature.reason) if signature.reason else ""
     if signature.status is Answer.CANNOT_SAY:
@@ -169,16 +206,18 @@ def _no_signature(diagnosis: Diagnosis) -> str:
     return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
 
 
-def _coverage(diagnosis: Diagnosis) -> str:
+def coverage(diagnosis: Diagnosis) -> str:
+    """Say how many checks looked, and how many could not."""
     judged = len(diagnosis.healthy)
     if not judged and not diagnosis.not_judged:
         return ""
-    healthy = f"{_counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
+    healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
     blind = len(diagnosis.not_judged)
-    return f"{healthy}; {_counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
+    return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 
 
-def _crashes(diagnosis: Diagnosis) -> list[str]:
+def crashes(diagnosis: Diagnosis) -> list[str]:
+    """Say which rules failed by a fault of the program."""
     if not diagnosis.crashes:
         return []
     names = joined([crash.id for crash in diagnosis.crashes])
@@ -193,5 +232,6 @@ def _steps(interval: Steps) -> str:
     return f"{count(interval[0])} to {count(interval[1])}"
 
 
-def _counted(how_many: int, noun: str) -> str:
+def counted(how_many: int, noun: str) -> str:
+    """Give a number and its noun."""
     return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

@@ -13,6 +13,7 @@ from ptt.reports.listings import source_groups
 from ptt.reports.names import joined, sentence
 from ptt.reports.numbers import count, number, p_value, percent, times, with_unit
 from ptt.reports.view import view
+from ptt.reports.why import why
 
 
 @pytest.mark.parametrize(
@@ -64,46 +65,79 @@ def test_sentences() -> None:
 
 def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> None:
     shown = view(samples["baseline"])
-    grew, since, curves = shown.why
+    grew, since, curves = why(samples["baseline"])
     assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
     assert "step 129, 95 % interval 113 to 145" in since
     assert "p = 0.001; false alarms: 1\u202f% of stable runs" in since
-    assert curves == "The first usual curve to alarm was mean KL at step 415, 286 steps after the tail."
+    assert curves == "The first usual curve to alarm was mean KL at step 415, 286 steps after the tail (264 to 305)."
     assert [c.answer for c in shown.conditions] == ["yes"] * 4
     assert len(shown.next) == 3
+
+
+QUESTIONS = ["What happened", "Since when", "How sure", "What else it could be", "What to do first"]
+
+
+@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile"])
+def test_every_question_of_the_first_screen_has_an_answer(name: str, samples: dict[str, Diagnosis]) -> None:
+    replies = view(samples[name]).replies
+    assert [reply.question for reply in replies] == QUESTIONS
+    assert all(1 <= len(reply.sentences) <= 5 for reply in replies), replies
+    assert all(sentence.strip(" .") for reply in replies for sentence in reply.sentences)
+
+
+def test_what_happened_is_told_in_plain_words(samples: dict[str, Diagnosis]) -> None:
+    told = view(samples["baseline"]).replies[0].sentences[0]
+    assert told == (
+        "After tool output, one token in twenty is now at least 8 100 times likelier or less likely to the policy "
+        "than to the reference (early in the run: 5.47 times; before any tool call, 1.04)."
+    )
+
+
+def test_rival_explanations_are_ruled_out_only_where_the_run_can(samples: dict[str, Diagnosis]) -> None:
+    told = " ".join(view(samples["baseline"]).replies[3].sentences)
+    assert "A drift of the whole policy: no" in told
+    assert "Stale rollouts: cannot be ruled out" in told
+
+
+def test_a_healthy_run_says_what_was_not_looked_at(samples: dict[str, Diagnosis]) -> None:
+    (told,) = view(samples["healthy"]).replies[3].sentences
+    assert told.startswith("Not judged for want of data")
+    assert "a fault could hide there" in told
 
 
 def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]) -> None:
     base = samples["baseline"]
     quiet = dataclasses.replace(base.signature.aggregates, alarms={})
     signature = dataclasses.replace(base.signature, aggregates=quiet, lead_steps=571, lead_is_lower_bound=True)
-    said = view(dataclasses.replace(base, signature=signature)).why[-1]
+    signature = dataclasses.replace(signature, lead_interval=(555, None))
+    said = why(dataclasses.replace(base, signature=signature))[-1]
     assert said.startswith("The usual curves raised no alarm")
-    assert said.endswith("by the end of the run, 571 steps after the tail passed its limit.")
+    assert said.endswith("by the end of the run, 571 steps (555 or more) after the tail passed its limit.")
 
 
 def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]) -> None:
     shown = view(samples["healthy"])
-    assert "not found (not met: material)" in shown.why[0]
-    assert "4 questions could not be judged" in shown.why[-1]
+    told = why(samples["healthy"])
+    assert "not found (not met: material)" in told[0]
+    assert "4 questions could not be judged" in told[-1]
     assert shown.first_broken == "No broken link found"
 
 
 def test_cannot_say_is_never_called_healthy(samples: dict[str, Diagnosis]) -> None:
     shown = view(samples["cannot_say"])
     assert shown.status_word == "Cannot say"
-    assert "could not be judged" in shown.why[0]
+    assert "could not be judged" in why(samples["cannot_say"])[0]
     assert {c.answer for c in shown.conditions} == {"cannot say"}
     assert "healthy" not in shown.first_broken.replace("nor the whole to be healthy", "")
 
 
 def test_a_crash_is_said_first(samples: dict[str, Diagnosis]) -> None:
-    assert view(samples["crashed"]).why[0].startswith("A fault of ours: reward-hacking crashed")
+    assert why(samples["crashed"])[0].startswith("A fault of ours: reward-hacking crashed")
 
 
 @pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile"])
 def test_why_has_two_to_four_sentences(name: str, samples: dict[str, Diagnosis]) -> None:
-    assert 2 <= len(view(samples[name]).why) <= 4
+    assert 2 <= len(why(samples[name])) <= 4
 
 
 def test_consequences_stand_under_their_cause(samples: dict[str, Diagnosis]) -> None:
@@ -155,4 +189,4 @@ def test_lanes_cover_the_loop_and_mark_the_first_break(samples: dict[str, Diagno
 def test_found_without_growth_table_still_speaks(samples: dict[str, Diagnosis]) -> None:
     bare = dataclasses.replace(samples["baseline"], tables={})
     assert bare.signature.status is Answer.FOUND
-    assert "tails of |log-ratio| grew (×5.29" in view(bare).why[0]
+    assert "tails of |log-ratio| grew (×5.29" in why(bare)[0]

@@ -27,6 +27,7 @@ SCALARS = (
     "rank",
     "reward",
     "policy_version",
+    "temperature",
     "tool_names",
     "tool_failed",
 )

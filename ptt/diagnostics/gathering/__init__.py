@@ -14,6 +14,7 @@ from ptt.diagnostics.evidence import Evidence, Series
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.facts import run_facts
+from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.validity import gather_validity
@@ -59,6 +60,7 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
         tails_reason="" if found else _why_no_tails(folder, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
+        segments=gather_segments(metrics, tokens),
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables)

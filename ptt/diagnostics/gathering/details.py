@@ -1,4 +1,4 @@
-"""What stands behind the tail: exposure or intensity, what guards would have done, who holds it, staleness.
+"""What stands behind the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
 
 Everything comes from the token tables and scalar columns; no token is read again.
 """
@@ -15,6 +15,9 @@ from ptt.diagnostics.gathering.places import LEFT_OUT, places, with_texts
 from ptt.diagnostics.statistics.attribution import attribution, limit_of, tail_limit, top_sequences, with_tail
 from ptt.diagnostics.statistics.caps import counterfactual, guarded_pair
 from ptt.diagnostics.statistics.exposure import exposure
+from ptt.diagnostics.statistics.extremes import extremes
+from ptt.diagnostics.statistics.heaviness import heaviness
+from ptt.diagnostics.statistics.histograms import histograms
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
 from ptt.diagnostics.statistics.windows import label, parts
@@ -25,7 +28,7 @@ NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.Strin
 
 
 def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) -> dict[str, pl.DataFrame]:
-    """Give the tables exposure, counterfactual, attribution, top_sequences, staleness and details_notes.
+    """Give exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
 
     details_notes says why a table, or a part of it, is empty. Without a single usable token there are no tables.
     """
@@ -51,6 +54,9 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
     limit = limit_of(first_bin)
     told = places(tokens, completions, late, first_bin=first_bin, limit=limit)
+    counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
+    heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
+    far, ratios = extremes(counted, names=both)
     files = [(file.name, file.start) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
     top = with_texts(top, completions, tokens.tables.rows, told.tied)
@@ -63,6 +69,9 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     ]
     return {
         "exposure": split,
+        "heaviness": heavy,
+        "extremes": far,
+        "tail_ratios": ratios,
         "counterfactual": _named(replayed, names),
         "attribution": attribution(late, _asked(late, names), limit=limit, finer=told.finer),
         "top_sequences": top.drop("seq"),

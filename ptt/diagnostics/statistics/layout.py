@@ -37,7 +37,8 @@ def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Cut a frame between rows into pieces of about CHUNK_TOKENS tokens."""
     if not frame.height:
         return
-    tokens = frame["model_mask"].list.len().fill_null(0).to_numpy().astype(np.int64)
+    offsets = frame["model_mask"].rechunk().to_arrow().offsets.to_numpy()  # an expression costs 0.4 ms
+    tokens = np.diff(offsets).astype(np.int64)
     if tokens.sum() <= CHUNK_TOKENS:
         yield frame
         return

@@ -25,7 +25,7 @@ class PairSample:
 
     lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
     p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
-    the first token after an observation; boundary_tokens: of all tokens. Values are NaN where too few tokens were sampled.
+    the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
     """
 
     tokens: int
@@ -44,7 +44,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     tops, bottoms, firsts = [], [], []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = _real(row[numerator]), _real(row[denominator])
+        top, bottom = real(row[numerator]), real(row[denominator])
         if not (len(mask) == len(top) == len(bottom)) or not mask.any():
             continue
         after = np.zeros(len(mask), np.bool_)
@@ -57,7 +57,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     return _facts(tops, bottoms, firsts)
 
 
-def _real(values: list[float | None]) -> FloatArray:
+def real(values: list[float | None]) -> FloatArray:
     """Give the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
     found = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):

@@ -11,8 +11,10 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.merged import Merged, merge
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LN2: Final = math.log(2.0)
@@ -24,12 +26,11 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     The definition is numpy's default (linear between order statistics); each order statistic is known to its bin,
     so a value is off by at most `bins.WIDTH` (0.39 %), and by nothing where its bin holds a single token.
     """
-    merged = cells.group_by(*by, "bin").agg(pl.col("n").cast(pl.Int64).sum(), pl.col("s_abs").sum()).sort(*by, "bin")
-    groups = merged.group_by(*by, maintain_order=True).agg(pl.len().alias("cells"), pl.col("n").sum())
-    if groups.is_empty():
-        return groups.drop("cells").with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
-    held = np.cumsum(merged["n"].to_numpy())
-    total = groups["n"].to_numpy()
+    merged = merge(cells, by=by)
+    if not len(merged.n):
+        return merged.groups.with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
+    held = np.cumsum(merged.n)
+    total = merged.groups["n"].to_numpy()
     before = np.cumsum(total) - total
     columns = {}
     for name, q in QUANTILES.items():
@@ -38,20 +39,19 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
         low = _order_statistic(merged, held, before + rank)
         high = _order_statistic(merged, held, before + np.minimum(rank + 1, total - 1))
         columns[name] = low + (high - low) * (position - rank)
-    return groups.drop("cells").with_columns(pl.Series(name, values) for name, values in columns.items())
+    return merged.groups.with_columns(pl.Series(name, values) for name, values in columns.items())
 
 
-def _order_statistic(merged: pl.DataFrame, held: npt.NDArray[np.int64], rank: npt.NDArray[np.int64]) -> FloatArray:
+def _order_statistic(merged: Merged, held: IntArray, rank: IntArray) -> FloatArray:
     """Give |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
     cell = np.searchsorted(held, rank, side="right")
-    index = merged["bin"].to_numpy()[cell].astype(np.int64)
-    n = merged["n"].to_numpy()[cell]
+    index = merged.bin[cell]
+    n = merged.n[cell]
     inside = rank - (held[cell] - n)
     low, high = bins.lower_edge(index), bins.lower_edge(index + 1)
     spread = low + (inside + 0.5) / n * (high - low)
     alone = (n == 1) | (index == bins.OVERFLOW)
-    mean = merged["s_abs"].to_numpy()[cell] / n
-    return np.where(index == bins.UNDERFLOW, 0.0, np.where(alone, mean, spread))
+    return np.where(index == bins.UNDERFLOW, 0.0, np.where(alone, merged.s_abs[cell] / n, spread))
 
 
 def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.DataFrame:

@@ -85,8 +85,8 @@ def token_pass(
 
 
 def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
-    chosen = np.flatnonzero(batch["seq"].to_numpy() % every == 0)
-    return batch.select(name for name in SAMPLE if name in batch.columns)[chosen]
+    chosen = pl.Series(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
+    return pl.DataFrame([batch[name].gather(chosen) for name in SAMPLE if name in batch.columns])
 
 
 def _samples(parts: list[pl.DataFrame]) -> pl.DataFrame:
