@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
@@ -43,7 +44,8 @@ def places(tokens: Tokens, completions: Completions, late: pl.DataFrame, *, firs
         tied = completions.tied(named).join(late.select("seq").unique(), on="seq", how="semi")
     if limit < FLOOR:
         return Places(finer=None, missing=TOO_SMALL, tied=tied)
-    mine = tokens.tables.stretches.join(late.select("seq").unique(), on="seq", how="semi")
+    stretches = tokens.tables.stretches
+    mine = stretches.filter(np.isin(stretches["seq"].to_numpy(), late["seq"].to_numpy(), kind="table"))
     if not (mine["turn"] > 0).any():
         return Places(finer=None, missing="", tied=tied)
     known = _observations(tokens, completions, rows.join(mine.select("seq").unique(), on="seq", how="semi"), tied)

@@ -171,7 +171,8 @@ def top_sequences(
     found = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
     held = [name for name in ("sample_id", "group_id", "reward") if name in identity.columns]
     found = found.join(identity.select("seq", *held), on="seq", how="left", maintain_order="left")
-    peaks = stretches.filter(pl.col("peak") > 0).join(found.select("seq"), on="seq", how="semi")
+    peaks = stretches.select("seq", "turn", "peak", "peak_at").filter(pl.col("seq").is_in(found["seq"].implode()))
+    peaks = peaks.filter(pl.col("peak") > 0)
     peaks = peaks.sort("peak", "peak_at", descending=[True, False]).unique("seq", keep="first", maintain_order=True)
     peaks = peaks.select("seq", pl.col("peak_at").alias("max_at"), pl.col("turn").alias("max_turn"))
     found = found.join(peaks, on="seq", how="left", maintain_order="left")
