@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.caps import CAP, signed
+from ptt.diagnostics.statistics.products import product
 from ptt.diagnostics.statistics.windows import Span, label, parts
 
 FloatArray = npt.NDArray[np.float64]
@@ -94,7 +95,7 @@ def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> 
     chosen = generator.integers(0, units, size=(draws, units), dtype=np.int32)
     chosen += (units * np.arange(draws, dtype=np.int32))[:, None]
     times = np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
-    return times.astype(np.float64) @ values
+    return product(times.astype(np.float64), values)
 
 
 def exposure(

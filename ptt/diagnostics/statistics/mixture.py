@@ -6,6 +6,7 @@ of different temperatures in one file.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.products import dot
 from ptt.diagnostics.statistics.sampled import real
 
 FloatArray = npt.NDArray[np.float64]
@@ -92,10 +94,10 @@ def _fit(top: FloatArray, bottom: FloatArray) -> tuple[float, float, float] | No
     if usable.sum() < LEAST_TOKENS or bottom[usable].min() > LEAST_REACH:
         return None
     x, y = bottom[usable], r[usable]
-    size = float(np.sqrt((y @ y) / (x @ x)))
+    size = math.sqrt(dot(y, y) / dot(x, x))
     x, y = x - x.mean(), y - y.mean()
-    across, total = float(x @ x), float(y @ y)
+    across, total = dot(x, x), dot(y, y)
     if across == 0 or total == 0:
         return 0.0, 0.0, size
-    slope = float(x @ y) / across
-    return slope, slope * float(x @ y) / total, size
+    slope = dot(x, y) / across
+    return slope, slope * dot(x, y) / total, size

@@ -16,7 +16,19 @@ import polars as pl
 
 from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import CELL, KINDS, SAMPLE, SUMS, unpack_cells
+from ptt.diagnostics.statistics.records import (
+    ANOMALY,
+    BAD,
+    CELL,
+    KINDS,
+    ROW,
+    SAMPLE,
+    SEQUENCE,
+    SUMS,
+    Columns,
+    together,
+    unpack_cells,
+)
 from ptt.diagnostics.statistics.stretches import Stretches
 
 BATCH_TOKENS: Final = 1 << 18
@@ -60,28 +72,35 @@ def token_pass(
     `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
     `on_rows` hears how many were done.
     """
-    found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
+    found: dict[str, list[Columns]] = {name: [] for name in KINDS}
+    samples = [pl.DataFrame(schema=SAMPLE)]
     pool, stretches = Pool(), Stretches()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
         for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches):
             found[kind].append(records)
         if sample_every:
-            found["samples"].append(_kept(batch, sample_every))
+            samples.append(_kept(batch, sample_every))
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
-        cells=unpack_cells(_merge(pl.concat(found["cells"]))),
-        sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
+        cells=unpack_cells(_merge(together(found["cells"], CELL))),
+        sequences=_in_order(together(found["sequences"], SEQUENCE)),
         stretches=stretches.records(),
-        rows=pl.concat(found["rows"]).sort("seq"),
-        anomalies=pl.concat(found["anomalies"]).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-        samples=_samples(found["samples"]),
-        bad=pl.concat(found["bad"])
+        rows=together(found["rows"], ROW).sort("seq"),
+        anomalies=together(found["anomalies"], ANOMALY).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
+        samples=_samples(samples),
+        bad=together(found["bad"], BAD)
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
     )
+
+
+def _in_order(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Sort by seq and slice; as they come they are in order, and sorting lists is slow."""
+    order = 2 * sequences["seq"].to_numpy().astype(np.int64) + sequences["slice"].to_numpy()
+    return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")
 
 
 def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
