@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
@@ -73,7 +74,7 @@ def token_pass(
     `on_rows` hears how many were done.
     """
     found: dict[str, list[Columns]] = {name: [] for name in KINDS}
-    samples = [pl.DataFrame(schema=SAMPLE)]
+    samples: list[pa.Table] = []
     pool, stretches = Pool(), Stretches()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
@@ -103,14 +104,19 @@ def _in_order(sequences: pl.DataFrame) -> pl.DataFrame:
     return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")
 
 
-def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
-    chosen = pl.Series(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
-    return pl.DataFrame([batch[name].gather(chosen) for name in SAMPLE if name in batch.columns])
+def _kept(batch: pl.DataFrame, every: int) -> pa.Table:
+    """Copy some rows, with Arrow: Polars' own threads are busy decoding, and would have to be waited for."""
+    chosen = pa.array(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
+    held = [name for name in SAMPLE if name in batch.columns]
+    return pa.table([batch[name].to_arrow().take(chosen) for name in held], names=held)
 
 
-def _samples(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _samples(parts: list[pa.Table]) -> pl.DataFrame:
     """Put kept sequences together; logprobs that a batch lacks are null."""
-    whole = pl.concat([part for part in parts if part.height] or parts[:1], how="diagonal_relaxed")
+    found = [part for part in parts if part.num_rows]
+    if not found:
+        return pl.DataFrame(schema=SAMPLE)
+    whole = pl.DataFrame(pa.concat_tables(found, promote_options="permissive"))
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in whole.columns]
     return whole.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).sort("seq")
 
