@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
+from ptt.diagnostics.statistics import attribution, caps, exposure, extremes, heaviness, staleness
 
 HERE = Path(__file__).parent
 HEAD = "<!-- made from code by docs/make_pages.py; edit the code -->\n\n"
@@ -42,6 +44,17 @@ def formats() -> str:
     return FORMATS + "".join(f"| `{parser.name}` | {parser.describes} |\n" for parser in PARSERS)
 
 
+BEHIND_THE_TAIL = {
+    "exposure": exposure.SCHEMA,
+    "heaviness": heaviness.SCHEMA,
+    "extremes": extremes.SCHEMA,
+    "tail_ratios": extremes.RATIO_SCHEMA,
+    "counterfactual": caps.SCHEMA,
+    "attribution": attribution.SCHEMA,
+    "top_sequences": attribution.TOP_SCHEMA,
+    "staleness": staleness.SCHEMA,
+}
+
 SETTINGS = """# Settings
 
 `ptt.toml` in the folder you call from, or `--settings FILE`. An unknown key is an error. The
@@ -50,6 +63,7 @@ defaults are:
 ```toml
 [diagnose]
 fail_on = "never"  # or critical, high, medium, low, info
+keep_text = false  # true: keep shortened texts of samples in the store, and show some in the report
 
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
@@ -68,12 +82,16 @@ def settings() -> str:
 
 
 def tables() -> str:
-    """The canonical tables of the store."""
-    parts = [f"# Tables of the store\n\nSchema version {schema.VERSION}.\n"]
-    for name, columns in schema.TABLES.items():
+    """The canonical tables of the store, and those of a diagnosis that stand behind the tail."""
+    parts = [f"# Tables of the store\n\nSchema version {schema.VERSION}.\n", *_listed(schema.TABLES)]
+    parts.append("# Tables behind the tail\n\nIn `Diagnosis.tables`; docs/statistics.md has what they mean.\n")
+    return "\n".join([*parts, *_listed(BEHIND_THE_TAIL)])
+
+
+def _listed(named: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    for name, columns in named.items():
         rows = "\n".join(f"| `{column}` | {kind} |" for column, kind in columns.items())
-        parts.append(f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n")
-    return "\n".join(parts)
+        yield f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n"
 
 
 PAGES = {"rules.md": rules, "formats.md": formats, "settings.md": settings, "tables.md": tables}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -66,25 +66,35 @@ def diagnose(
     *,
     out: str | Path | None = None,
     settings: Settings | None = None,
+    keep_text: bool | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
 
+    `keep_text` (by default as the settings say) keeps texts of samples in the store, and shows a window of them
+    beside the sequences with most tail tokens where they can be tied to them.
+
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
+    chosen = settings or Settings()
+    if keep_text is not None:
+        chosen = replace(chosen, keep_text=keep_text)
     with (
         TemporaryDirectory(prefix="ptt-") as scratch,
         _placed(Path(run), Path(scratch if out is None else out)) as place,
     ):
-        found = pipeline.diagnose(place, settings or Settings(), progress=progress)
+        found = pipeline.diagnose(place, chosen, progress=progress)
     return Diagnosis(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
-def ingest(run: str | Path, *, out: str | Path, progress: Progress | None = None) -> Path:
-    """Parse the run into a Parquet store below `out` that stands without the run, and say where it is."""
+def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progress: Progress | None = None) -> Path:
+    """Parse the run into a Parquet store below `out` that stands without the run, and say where it is.
+
+    `keep_text` keeps the texts of samples, shortened.
+    """
     with _placed(Path(run), Path(out)) as place:
-        pipeline.ingest(place, copy=True, progress=progress)
+        pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
         return place.store
 
 

@@ -72,6 +72,7 @@ def test_settings_are_read_from_the_current_folder(tmp_path: Path) -> None:
         ("[limits.kl]\n", "unknown key 'kl'"),
         ("[limits.kl-over-target]\nlimit = 'x'\n", "must be a finite number"),
         ("[diagnose]\nfail_on = 'bad'\n", "it can be never"),
+        ("[diagnose]\nkeep_text = 'yes'\n", "must be true or false"),
         ("[slices]\nmin_observation = 0\n", "1 or more"),
         ("nonsense", "cannot be read as TOML"),
     ],

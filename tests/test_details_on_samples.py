@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from arviz_stats.base import array_stats
 
 import ptt
 
@@ -30,15 +31,18 @@ def late(story: str) -> pl.DataFrame:
         for number, row in enumerate(pl.read_parquet(path).iter_rows(named=True)):
             if not first <= row["step"] <= last:
                 continue
-            after, gap, started = False, 0, False
-            for model, top, low in zip(row["model_mask"], row["policy_logp"], row["ref_logp"], strict=True):
+            after, gap, started, turn, end = False, 0, False, 0, 0
+            lists = zip(row["model_mask"], row["policy_logp"], row["ref_logp"], strict=True)
+            for at, (model, top, low) in enumerate(lists):
                 if not model:
                     gap += 1
                     continue
-                after = after or (started and gap >= 4)
+                if started and gap >= 4:
+                    after, turn, end = True, turn + 1, at
                 started, gap = True, 0
-                rows.append((f"tokens/{path.name}", number, row["group_id"], top - low, after))
-    return pl.DataFrame(rows, schema=["path", "row", "group", "r", "after"], orient="row")
+                rows.append((f"tokens/{path.name}", number, row["group_id"], top - low, after, turn, at, at - end))
+    columns = ["path", "row", "group", "r", "after", "turn", "at", "distance"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -79,6 +83,24 @@ def test_the_split_adds_up_and_equals_plain_moments(story: str) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
+def test_k_hat_of_late_tokens_is_that_of_the_files(story: str) -> None:
+    heavy = diagnosis(story).tables["heaviness"].filter((pl.col("window") == "late") & (pl.col("level") == "token"))
+    r = late(story)["r"].to_numpy()
+    assert heavy.height >= 4
+    for row in heavy.filter(pl.col("slice") == "all").iter_rows(named=True):
+        sign = 1 if row["weights"] == "policy/ref" else -1
+        assert row["k_hat"] == pytest.approx(float(array_stats.psislw(-sign * r)[1]), abs=0.05)  # hundreds are equal
+        assert row["second_moment"] == pytest.approx(np.mean(np.exp(2 * sign * r)), rel=1e-6)
+
+
+def test_weights_grown_heavy_after_tools_are_not_called_trustworthy() -> None:
+    heavy = diagnosis("tool_tail_growth").tables["heaviness"]
+    wanted = (pl.col("slice") == "post_tool") & (pl.col("level") == "token") & (pl.col("weights") == "policy/ref")
+    (row,) = heavy.filter((pl.col("window") == "late") & wanted).to_dicts()
+    assert row["k_hat"] > row["threshold"]
+
+
+@pytest.mark.parametrize("story", STORIES)
 def test_guards_agree_with_the_files(story: str) -> None:
     table = diagnosis(story).tables["counterfactual"].filter(pl.col("window") == "late")
     for name, after in (("text_only", False), ("post_tool", True)):
@@ -104,4 +126,45 @@ def test_after_tools_lies_nearly_all_of_the_growing_tail() -> None:
 def test_staleness_is_empty_and_the_notes_say_why() -> None:
     tables = diagnosis("healthy").tables
     assert tables["staleness"].is_empty()
-    assert tables["details_notes"].rows() == [("staleness", "no policy version is recorded")]
+    assert ("staleness", "no policy version is recorded") in tables["details_notes"].rows()
+
+
+LONG = ("tool_tail_growth", "kl_penalised")  # those whose late tail begins at half a nat or more
+
+
+@pytest.mark.parametrize("story", LONG)
+def test_places_are_those_of_the_files(story: str) -> None:
+    tables, tokens = diagnosis(story).tables, late(story)
+    table = tables["attribution"]
+    tail = tokens.filter(pl.col("r").abs() >= table["limit"][0])
+    for by, column in (("turn", "turn"), ("distance", "distance")):
+        found = table.filter(pl.col("by") == by)
+        assert found["tail"].sum() == tail.height
+        assert found["tokens"].sum() == tokens.height
+        for row in found.iter_rows(named=True):
+            if row["value"] == "none" or row["value"].endswith("+"):
+                continue
+            low, _, high = row["value"].partition("-")
+            inside = pl.col(column).is_between(int(low), int(high or low))
+            inside = inside & pl.col("after") if by == "distance" else inside
+            mine = tail.filter(inside)
+            assert (row["tail"], row["tokens"]) == (mine.height, tokens.filter(inside).height)
+            assert row["tail_sequences"] == mine.select("path", "row").n_unique()
+    for row in tables["top_sequences"].iter_rows(named=True):
+        mine = tokens.filter((pl.col("path") == row["path"]) & (pl.col("row") == row["row"]))
+        largest = mine.filter(pl.col("r").abs() == mine["r"].abs().max()).row(0, named=True)
+        assert (row["max_at"], row["max_turn"]) == (largest["at"], largest["turn"])
+        assert row["text"] is None
+
+
+def test_a_tail_of_small_differences_is_not_placed_and_the_notes_say_so() -> None:
+    tables = diagnosis("healthy").tables
+    assert tables["attribution"]["limit"][0] < 0.5
+    assert tables["attribution"].filter(pl.col("by").is_in(["distance", "turn"])).is_empty()
+    assert "below 0.5 nats" in dict(tables["details_notes"].rows())["attribution"]
+
+
+def test_samples_that_nothing_ties_to_sequences_say_what_to_record() -> None:
+    tables = diagnosis("tool_tail_growth").tables
+    assert tables["attribution"].filter(pl.col("by") == "tool result").is_empty()
+    assert "sample_id" in dict(tables["details_notes"].rows())["attribution"]

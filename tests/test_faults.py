@@ -62,6 +62,25 @@ def copy_the_policy(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame
     return frame.with_columns(pl.col("policy_logp").alias("ref_logp"))
 
 
+def at_temperature(logp: list[float], temperature: float) -> list[float]:
+    """Score tokens at another temperature, as if the vocabulary held the token and one other."""
+    values = np.minimum(np.array(logp, dtype=np.float64), -1e-12)
+    own, other = np.exp(values / temperature), (-np.expm1(values)) ** (1 / temperature)
+    return np.log(own / (own + other)).tolist()  # type: ignore[no-any-return]
+
+
+def mix_temperatures(frame: pl.DataFrame, generator: np.random.Generator, temperature: float = 0.7) -> pl.DataFrame:
+    hot = generator.random(frame.height) < 0.3
+    rows = zip(frame["policy_logp"].to_list(), hot, strict=True)
+    mixed = [at_temperature(logp, temperature) if hit else logp for logp, hit in rows]
+    return frame.with_columns(pl.Series("policy_logp", mixed, dtype=frame.schema["policy_logp"]))
+
+
+def record_temperatures(frame: pl.DataFrame, generator: np.random.Generator) -> pl.DataFrame:
+    hot = pl.Series(generator.random(frame.height) < 0.2)
+    return frame.with_columns(pl.when(hot).then(1.3).otherwise(1.0).alias("temperature"))
+
+
 FAULTS: dict[str, tuple[Harm, str]] = {
     "zero-filled rows": (zero_fill, "filled-rows"),
     "shifted by one": (shift_by_one, "shifted-logprobs"),
@@ -72,8 +91,13 @@ FAULTS: dict[str, tuple[Harm, str]] = {
     "written twice": (write_twice, "repeated-sequences"),
     "padded with -1": (pad_with_minus_one, "placeholder-logprobs"),
     "-9999 for rare tokens": (send_minus_9999, "placeholder-logprobs"),
+    "two temperatures": (mix_temperatures, "mixed-temperatures"),
+    "two recorded temperatures": (record_temperatures, "mixed-temperatures"),
     "copies": (copy_the_policy, "copied-logprobs"),
 }
+
+
+EXTENT = {"tokens", "sequences", "first_step", "last_step", "files", "example", "effect"}
 
 
 def harmed(story: str, harm: Harm, folder: Path) -> ptt.Diagnosis:
@@ -91,6 +115,9 @@ def test_a_fault_in_a_healthy_run_is_named_and_never_found_as_the_signature(faul
     assert found.crashes == ()
     assert name in {finding.id for finding in found.findings}
     assert found.signature.status != "found"
+    for finding in (one for one in found.findings if one.id == name):
+        assert set(finding.evidence) >= EXTENT
+        assert all(finding.evidence[key] is not None for key in EXTENT - {"example"})
     others = {f.id for f in found.findings if f.severity.rank <= 2 and f.consequence_of is None} - {name}
     assert others == set()
 
@@ -99,6 +126,98 @@ def test_no_fault_is_seen_where_there_is_none() -> None:
     for story in ("healthy", "tool_tail_growth", "kl_penalised", "collapse"):
         links = {finding.link for finding in ptt.diagnose(SAMPLES / story).findings}
         assert "data_validity" not in links, story
+
+
+@pytest.mark.parametrize(
+    ("pair", "temperature"), [(("policy", "ref"), 0.7), (("policy", "rollout"), 0.7), (("policy", "rollout"), 1.4)]
+)
+def test_mixed_temperatures_are_estimated_and_one_for_all_is_not_mixed(
+    pair: tuple[str, str], temperature: float, tmp_path: Path
+) -> None:
+    """The engine's logprobs of a sound run are the policy's own, but for rounding."""
+
+    def prepared(frame: pl.DataFrame, generator: np.random.Generator, share: float) -> pl.DataFrame:
+        if pair[1] == "rollout":
+            frame = frame.with_columns(pl.col("policy_logp").alias("rollout_logp")).drop("ref_logp")
+        hit = generator.random(frame.height) < share
+        rows = zip(frame["policy_logp"].to_list(), hit, strict=True)
+        mixed = [at_temperature(logp, temperature) if one else logp for logp, one in rows]
+        return frame.with_columns(pl.Series("policy_logp", mixed, dtype=frame.schema["policy_logp"]))
+
+    some = harmed("healthy", lambda frame, generator: prepared(frame, generator, 0.3), tmp_path / "some")
+    (finding,) = [one for one in some.findings if one.id == "mixed-temperatures"]
+    assert finding.evidence["pair"] == "/".join(pair)
+    assert finding.evidence["temperature"] == pytest.approx(temperature, rel=0.1)
+    assert finding.observed == pytest.approx(0.25, abs=0.12)
+    assert some.signature.status == "cannot_say"
+    none = harmed("healthy", lambda frame, generator: prepared(frame, generator, 0.0), tmp_path / "none")
+    every = harmed("healthy", lambda frame, generator: prepared(frame, generator, 1.0), tmp_path / "every")
+    for told in (none, every):
+        assert "mixed-temperatures" not in {one.id for one in told.findings}
+
+
+def test_recorded_temperatures_tell_share_steps_and_values(tmp_path: Path) -> None:
+    found = harmed("healthy", record_temperatures, tmp_path)
+    (finding,) = [one for one in found.findings if one.id == "mixed-temperatures"]
+    assert finding.evidence["temperatures"] == "1, 1.3"
+    assert finding.observed == pytest.approx(0.2, abs=0.03)
+    assert found.signature.status == "not_found"  # scores agree: nothing is contaminated
+
+    def anneal(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
+        return frame.with_columns((1.3 - 0.001 * pl.col("step")).alias("temperature"))
+
+    annealed = harmed("healthy", anneal, tmp_path / "annealed")
+    assert "mixed-temperatures" not in {one.id for one in annealed.findings}
+
+
+def resumed(folder: Path, *, where: str) -> ptt.Diagnosis:
+    """Put a lost segment's steps 97 to 210 of the healthy run beside it, its sequences being others."""
+    shutil.copytree(SAMPLES / "healthy", folder / "healthy")
+    tokens = folder / "healthy" / "tokens"
+    (tokens / "lost").mkdir()
+    for path in sorted(tokens.glob("*.parquet")):
+        frame = pl.read_parquet(path)
+        if 97 <= frame["step"][0] <= 210:
+            lost = frame.with_columns(pl.concat_str(pl.lit("lost "), "sample_id").alias("sample_id"))
+            if where == "other files":
+                lost.write_parquet(tokens / "lost" / path.name)
+            else:
+                pl.concat([frame, lost]).write_parquet(path)
+    if where == "one file":
+        whole = pl.concat(pl.read_parquet(path) for path in sorted(tokens.glob("*.parquet")))
+        again = pl.col("sample_id").str.starts_with("lost ")
+        parts = [whole.filter(~again & (pl.col("step") <= 96)), whole.filter(again)]
+        for path in tokens.glob("*.parquet"):
+            path.unlink()
+        pl.concat([*parts, whole.filter(~again & (pl.col("step") > 96))]).write_parquet(tokens / "all.parquet")
+    return ptt.diagnose(folder / "healthy")
+
+
+@pytest.mark.parametrize("where", ["other files", "one file"])
+def test_the_sequences_of_a_lost_segment_are_named_with_steps_files_and_effect(where: str, tmp_path: Path) -> None:
+    found = resumed(tmp_path, where=where)
+    (finding,) = [one for one in found.findings if one.id == "resumed-segments"]
+    assert (finding.evidence["first_step"], finding.evidence["last_step"]) == (97, 210)
+    assert set(finding.evidence) >= EXTENT
+    assert finding.evidence["files"] == (32 if where == "other files" else 1)
+    assert "ESS" in str(finding.evidence["effect"])
+    assert finding.severity == "medium"
+    assert found.signature.status != "found"
+    assert {f.id for f in found.findings if f.severity.rank <= 2} == {"resumed-segments"}
+
+
+def test_a_rank_that_ends_and_a_single_step_written_again_are_no_resume(tmp_path: Path) -> None:
+    def two_ranks(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
+        ranked = frame.with_columns((pl.int_range(pl.len()) % 2).cast(pl.Int32).alias("rank"))
+        return ranked.filter((pl.col("rank") == 0) | (pl.col("step") < 300))
+
+    ended = harmed("healthy", two_ranks, tmp_path / "ranks")
+    assert "resumed-segments" not in {one.id for one in ended.findings}
+    shutil.copytree(SAMPLES / "healthy", tmp_path / "healthy")
+    tokens = tmp_path / "healthy" / "tokens"
+    shutil.copy(tokens / "step_000097.parquet", tokens / "step_000097_again.parquet")
+    once = ptt.diagnose(tmp_path / "healthy")
+    assert "resumed-segments" not in {one.id for one in once.findings}
 
 
 def test_a_few_zero_filled_rows_do_not_hide_a_real_signature(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ OutOption = Annotated[
     typer.Option("--out", help="Where the output goes; by default ./ptt-report/<name of the run>."),
 ]
 
+KeepTextOption = Annotated[
+    bool, typer.Option("--keep-text", help="Keep shortened texts of samples in the store; without it none is kept.")
+]
+
 
 class FailOn(StrEnum):
     """What `--fail-on` can be."""
@@ -73,6 +77,7 @@ def diagnose(
         FailOn | None,
         typer.Option("--fail-on", help="End with code 3 if a finding is as severe as this, or worse."),
     ] = None,
+    keep_text: KeepTextOption = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
     ] = False,
@@ -90,6 +95,7 @@ def diagnose(
                 figures=figures,
                 settings=settings,
                 fail_on=fail_on and fail_on.value,
+                keep_text=keep_text,
                 as_json=json,
                 drawing=drawing,
             )
@@ -97,12 +103,12 @@ def diagnose(
 
 
 @app.command()
-def ingest(run: RunArgument, out: OutOption = None) -> None:
+def ingest(run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():
         from ptt.cli import ingest as command
 
-        command.run(run, out=out)
+        command.run(run, out=out, keep_text=keep_text)
 
 
 @app.command()

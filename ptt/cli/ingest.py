@@ -12,10 +12,10 @@ from ptt.cli.places import output_folder, progress_bar
 from ptt.diagnostics.store.scan import read_table
 
 
-def run(path: Path, *, out: Path | None) -> None:
+def run(path: Path, *, out: Path | None, keep_text: bool) -> None:
     """Parse the run at `path`."""
     with progress_bar(Console(stderr=True)) as tell:
-        store = api.ingest(path, out=output_folder(path, out), progress=tell)
+        store = api.ingest(path, out=output_folder(path, out), keep_text=keep_text, progress=tell)
     sources = read_table(store, "sources")
     read, rows = sources.filter(sources["kind"] != "unrecognised").height, int(sources["rows_ok"].sum())
     bad, lost = int(sources["rows_bad"].sum()), int(sources["bytes_lost"].sum())

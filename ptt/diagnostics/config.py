@@ -20,6 +20,7 @@ class Settings:
 
     min_observation: int = 4
     fail_on: Severity | None = None
+    keep_text: bool = False
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -41,14 +42,18 @@ def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, 
 def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> Settings:
     _only(document, {"diagnose", "slices", "limits"}, f"{path}")
     diagnose = _table(document, "diagnose", path)
-    _only(diagnose, {"fail_on"}, f"{path}: [diagnose]")
+    _only(diagnose, {"fail_on", "keep_text"}, f"{path}: [diagnose]")
     slices = _table(document, "slices", path)
     _only(slices, {"min_observation"}, f"{path}: [slices]")
     shortest = slices.get("min_observation", Settings.min_observation)
     if not isinstance(shortest, int) or isinstance(shortest, bool) or shortest < 1:
         raise SettingsError(f"{path}: slices.min_observation must be a whole number of tokens, 1 or more.")
+    keep_text = diagnose.get("keep_text", False)
+    if not isinstance(keep_text, bool):
+        raise SettingsError(f"{path}: diagnose.keep_text must be true or false.")
     return Settings(
         min_observation=shortest,
+        keep_text=keep_text,
         fail_on=_severity(diagnose.get("fail_on", "never"), path),
         limits=_limits(_table(document, "limits", path), path, known),
     )

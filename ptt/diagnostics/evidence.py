@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.growth import SliceTails
+from ptt.diagnostics.statistics.mixture import Mixture
 from ptt.diagnostics.statistics.sampled import PairSample
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.statistics.windows import Span
@@ -23,6 +24,9 @@ ROLLING_STEPS: Final = 20
 """Metrics are judged by the mean over this many logged steps: no verdict hangs on a single one."""
 MIN_LOGGED: Final = 10
 """Fewer logged values than this are not judged: half of them would be the run's warm-up."""
+ALARM_DRAWS: Final = 200
+ALARM_REACH: Final = 1000  # logged values on either side of an alarm that are redrawn
+ALARM_SEED: Final = 20_260_128
 WARM: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
 
@@ -80,6 +84,33 @@ class Series:
         return self.steps[usable], self.values[usable]
 
 
+def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
+    """Give the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
+
+    Moving-block bootstrap (Kunsch 1989): what the values lie off their running median is redrawn in blocks as long as
+    the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.
+    """
+    steps, values = series.finite()
+    place = int(np.searchsorted(steps, alarm))
+    near = slice(max(0, place - ALARM_REACH), place + ALARM_REACH)
+    steps, values = steps[near], values[near]
+    logs = bool((values > 0).all())
+    levels = np.log(values) if logs else values
+    half = series.width // 2
+    around = sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1)
+    centre = np.median(around, axis=1)
+    off = levels - centre
+    blocks = -(-len(off) // series.width)
+    generator = np.random.default_rng(ALARM_SEED)
+    seen = [alarm]
+    for starts in generator.integers(0, len(off) - series.width + 1, size=(ALARM_DRAWS, blocks)):
+        drawn = centre + np.concatenate([off[start : start + series.width] for start in starts])[: len(off)]
+        found = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
+        seen.append(int(steps[-1]) if found is None else found)
+    low, high = np.percentile(seen, [2.5, 97.5], method="nearest")
+    return min(int(low), alarm), max(int(high), alarm)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tails:
     """The tails of one pair: both slices, over the same blocks and windows."""
@@ -104,6 +135,18 @@ class ToolUse:
     steps: IntArray
     share: FloatArray
     sequences: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How much of the records something concerns; `example` is one of the files."""
+
+    tokens: int  # of the model
+    sequences: int
+    first_step: int | None
+    last_step: int | None
+    files: int
+    example: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +176,15 @@ class ColumnFacts:
 class Coverage:
     """What is there twice, or not at all."""
 
-    repeated: int  # sequences whose (step, sample_id) was there before
+    repeated: Extent  # sequences whose (step, sample_id) was there before
     step_gaps: tuple[tuple[int, int], ...]  # (last step before, first step after)
     ranks: int  # known ranks, 0 where none are recorded
     missing_ranks: tuple[int, ...]
     steps_missing_ranks: int
     first_step_missing_rank: int
+    last_step_missing_rank: int
+    usual_sequences: float  # of a rank (of all, where ranks are not known) at a step, in the median
+    usual_tokens: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +194,50 @@ class MissingLogprobs:
     pair: str
     tokens: int
     finite_tokens: int
+    sequences: int
     first_step: int | None
     last_step: int | None
+    files: int
+    example: str | None
     dead_since: int | None  # first step from which on no token is finite, up to the last recorded step
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedColumn:
+    """What the recorded `temperature` says: steps at which it differs between sequences."""
+
+    temperatures: tuple[float, ...]  # seen at these steps, ascending
+    steps: int
+    share: float  # of these steps' sequences: not at the run's commonest temperature
+    extent: Extent  # of these sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPair:
+    """What the logprobs of one pair say: sequences of two kinds, in the sample."""
+
+    mixture: Mixture
+    sampled: int  # sequences
+    extent: Extent  # of the scaled ones among the sampled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Steps that two segments of a run both recorded, the second after the first: a run that was resumed."""
+
+    first_step: int
+    last_step: int
+    steps: int
+    sources: tuple[str, ...]  # one file that goes back, or the two that overlap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """What of a run was recorded twice by itself resumed; None where nothing was."""
+
+    metrics: tuple[Overlap, ...]
+    sequences: Overlap | None
+    extent: Extent | None  # of the sequences at these steps, both segments' together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +247,22 @@ class Validity:
     anomalies: tuple[AnomalyCount, ...]
     pairs: Mapping[str, tuple[PairSample | None, PairSample | None]]  # over the run, and early in it
     columns: Mapping[str, ColumnFacts]
-    sequences: int
-    model_tokens: int
+    extent: Extent  # of all that is recorded
     observed_share: float  # of sequences with at least one observation
     missing: MissingLogprobs
     coverage: Coverage
+    mixed_column: MixedColumn | None = None
+    mixed_pairs: Mapping[str, MixedPair] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences are recorded."""
+        return self.extent.sequences
+
+    @property
+    def model_tokens(self) -> int:
+        """How many model tokens they hold."""
+        return self.extent.tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,4 +276,5 @@ class Evidence:
     tails_reason: str = ""
     tool_use: ToolUse | None = None
     validity: Validity | None = None
+    segments: Segments | None = None  # None: no step is recorded at all
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -31,6 +31,8 @@ EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
     "unmasked-tools": frozenset({"missing-logprobs", "placeholder-logprobs", "truncated-support", "retokenised-turns"}),
     "shifted-logprobs": frozenset({"missing-logprobs", "placeholder-logprobs"}),
     "scaled-logprobs": frozenset({"truncated-support"}),
+    "mixed-temperatures": frozenset({"scaled-logprobs", "truncated-support"}),
+    "resumed-segments": frozenset({"repeated-sequences"}),
     "tool-tail-growth": frozenset({"kl-over-target", "clip-fraction-high", "gradient-spikes"}),
     "kl-over-target": frozenset(
         {

@@ -143,6 +143,7 @@ class Aggregates:
     status: str  # quiet | alarming | cannot_say
     metrics: Mapping[str, str]  # canonical name -> flat | rose | fell | cannot_say
     alarms: Mapping[str, int]  # canonical name -> first step of its alarm
+    alarm_intervals: Mapping[str, Steps] = field(default_factory=dict)  # 95 %, of the alarms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,7 @@ class Signature:
     onset_interval: Steps | None = None
     lead_steps: int | None = None
     lead_is_lower_bound: bool = False
+    lead_interval: tuple[int, int | None] | None = None  # 95 %; open above where no aggregate raised an alarm
     growth: Mapping[str, TailGrowth] = field(default_factory=dict)  # slice -> growth
     p_value: float | None = None
     false_alarm_rate: float | None = None

@@ -47,8 +47,11 @@ class Place:
         return self.run if self.run.is_dir() else self.run.parent
 
 
-def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Manifest:
-    """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone."""
+def ingest(place: Place, *, copy: bool, keep_text: bool = False, progress: Progress | None = None) -> Manifest:
+    """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone.
+
+    `keep_text` keeps the texts of samples as well.
+    """
     files, notes = run_files(place.run)
     manifest = store_ingest.ingest(
         files,
@@ -56,6 +59,7 @@ def ingest(place: Place, *, copy: bool, progress: Progress | None = None) -> Man
         parsers=PARSERS,
         folder=place.store,
         ptt_version=__version__,
+        keep_text=keep_text,
         on_file=None if progress is None else lambda done, of: progress("reading files", done, of),
     )
     if copy and manifest.in_place:
@@ -73,7 +77,7 @@ def look(place: Place, *, progress: Progress | None = None) -> Answerable:
 
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:
     """Judge a run."""
-    manifest = ingest(place, copy=False, progress=progress)
+    manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
     table = read_table(place.store, "sources")
     _something_read(place, table)
     tokens = local.tokens(

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -45,7 +45,8 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
     "env": pl.String(),
     "rank": pl.Int32(),
     "reward": pl.Float64(),
-    "tool_names": pl.List(pl.String()),
+    "tool_names": pl.List(pl.String()),  # of each observation, in order
+    "tool_failed": pl.List(pl.Boolean()),  # likewise
     # lists below are aligned: entry t belongs to response token t, never shifted
     "token_ids": pl.List(pl.Int32()),
     "model_mask": pl.List(pl.Boolean()),  # true = sampled by the policy
@@ -64,6 +65,7 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
 
 TRAJECTORIES: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
+    "sample_id": pl.String(),  # as the sequences call it, where the sample says so
     "step": pl.Int64(),
     "split": pl.String(),  # train | eval | unknown
     "prompt_hash": pl.UInt64(),
@@ -87,6 +89,7 @@ TURNS: Final[dict[str, pl.DataType]] = {
     "role": pl.String(),
     "text_len": pl.Int32(),
     "text_hash": pl.UInt64(),
+    "text": pl.String(),  # null unless texts are kept, and then shortened
 }
 
 TOOL_CALLS: Final[dict[str, pl.DataType]] = {

@@ -24,6 +24,7 @@ from ptt.reports.why import (
     onset_words,
     passed,
     thirds,
+    why_it_grew,
 )
 
 NOTHING_TO_DO = "Nothing needs to be done."
@@ -60,7 +61,13 @@ def _reply(key: str, question: str, sentences: list[str]) -> Reply:
 def _happened(diagnosis: Diagnosis) -> list[str]:
     signature = diagnosis.signature
     if signature.status is Answer.FOUND:
-        return [*crashes(diagnosis), *_in_plain_words(diagnosis), grew(diagnosis), *beside(diagnosis)]
+        return [
+            *crashes(diagnosis),
+            *_in_plain_words(diagnosis),
+            grew(diagnosis),
+            why_it_grew(diagnosis),
+            *beside(diagnosis),
+        ]
     return [*crashes(diagnosis), *leading(diagnosis), no_signature(diagnosis)]
 
 

@@ -73,6 +73,7 @@ def _signature(signature: Signature) -> dict[str, object]:
         },
         "lead_steps": signature.lead_steps,
         "lead_is_lower_bound": signature.lead_is_lower_bound,
+        "lead_interval": signature.lead_interval,
         "growth": {name: _growth(growth) for name, growth in sorted(signature.growth.items())},
         "p_value": signature.p_value,
         "false_alarm_rate": signature.false_alarm_rate,

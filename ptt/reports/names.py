@@ -85,6 +85,10 @@ BY = {
     "rank": "rank",
     "env": "environment",
     "lag": "versions behind",
+    "distance": "tokens since the observation",
+    "turn": "observations before the token",
+    "tool name": "tool of the last observation",
+    "tool result": "result of the last tool",
     "top sequences": "sequences with most tail",
 }
 

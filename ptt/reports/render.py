@@ -11,8 +11,9 @@ from ptt import __version__
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.details import details
 from ptt.reports.drawing import inline_svg
-from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, exposure
+from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.foreign import encodable
+from ptt.reports.growth_parts import answer
 from ptt.reports.panels import DataTable, FigureKind, Panel
 from ptt.reports.view import view
 
@@ -58,7 +59,7 @@ def render_html(diagnosis: Diagnosis) -> str:
         report=view(diagnosis),
         figures=figures,
         behind=behind,
-        growth_parts=exposure.answer(diagnosis),
+        growth_parts=answer(diagnosis),
         details=details(diagnosis),
         version=__version__,
     )

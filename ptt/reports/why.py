@@ -6,19 +6,20 @@ import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
 from ptt.reports.foreign import safe
+from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
 from ptt.reports.numbers import bounds, count, number, p_value, percent, times, with_unit
 
-LONGEST = 4  # sentences: the first screen is read in half a minute
+LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
 
 
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
-    """Give two to four sentences that carry the verdict; the last may say how much was judged."""
+    """Give two to five sentences that carry the verdict; the last may say how much was judged."""
     signature = diagnosis.signature
     sentences = [*crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature)]
+        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature), why_it_grew(diagnosis)]
         sentences += beside(diagnosis)
     else:
         sentences += [*leading(diagnosis), no_signature(diagnosis)]
@@ -26,6 +27,11 @@ def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
             sentences.append(aggregates_sentence(signature))
         sentences += [coverage(diagnosis)] if covered else []
     return tuple(safe(text) for text in sentences if text)[:LONGEST]
+
+
+def why_it_grew(diagnosis: Diagnosis) -> str:
+    """Say what the growth of E[rho^2] came from; empty where it was not split."""
+    return explained(diagnosis, post=slice_name(after_slice(diagnosis)))
 
 
 def roots(diagnosis: Diagnosis) -> list[Finding]:
@@ -71,9 +77,10 @@ def aggregates_sentence(signature: Signature) -> str:
     if signature.lead_steps is not None and signature.status is Answer.FOUND:
         steps = f"{count(abs(signature.lead_steps))} steps"
         behind = signature.lead_steps < 0
-        lead = f", {steps} before the tail" if behind else f", {steps} after the tail"
+        known = _lead_bounds(signature)
+        lead = f", {steps} before the tail{known}" if behind else f", {steps} after the tail{known}"
         if signature.lead_is_lower_bound:
-            lead = f" by the end of the run, {steps} after the tail passed its limit"
+            lead = f" by the end of the run, {steps}{known} after the tail passed its limit"
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1
@@ -81,6 +88,22 @@ def aggregates_sentence(signature: Signature) -> str:
         when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
+
+
+def _lead_bounds(signature: Signature) -> str:
+    """Say how closely the lead is known; negative bounds are told as such beside a tail that was behind."""
+    if signature.lead_interval is None:
+        return ""
+    low, high = signature.lead_interval
+    if high is None:
+        return f" ({count(low)} or more)"
+    behind = signature.lead_steps is not None and signature.lead_steps < 0
+    first, last = (-high, -low) if behind else (low, high)
+    return f" ({_signed(first)} to {_signed(last)})"
+
+
+def _signed(steps: int) -> str:
+    return f"−{count(-steps)}" if steps < 0 else count(steps)
 
 
 def _movements(aggregates: Aggregates) -> str:

@@ -330,6 +330,7 @@ def baseline() -> Diagnosis:
             onset_step=129,
             onset_interval=(113, 145),
             lead_steps=286,
+            lead_interval=(264, 305),
             p_value=0.001,
             false_alarm_rate=0.01,
             aggregates=Aggregates(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, stepped, tokens_of
 
+from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.details import details
-from ptt.reports.figures.exposure import answer
+from ptt.reports.details import Part, details
+from ptt.reports.growth_parts import answer, explained
 from ptt.reports.render import render_html
+from ptt.reports.why import why
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"
 
 
 def tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    return gather_details(tokens_of(frame), post_name="post_tool")
+    return gather_details(tokens_of(frame), Completions(Path("no store")), post_name="post_tool")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,12 @@ def test_the_section_stands_between_figures_and_findings(behind: Diagnosis) -> N
     assert page.index('id="figures"') < page.index('id="behind"') < page.index('id="findings"')
     shown = section(page)
     assert shown.count("<svg") == 2
-    for title in ("What guards would have done", "Who holds the late tail", "Sequences to read first"):
+    for title in (
+        "How heavy the tails are",
+        "What guards would have done",
+        "Who holds the late tail",
+        "Sequences to read first",
+    ):
         assert title in shown
     assert "Tails and the age of rollouts" in shown
     assert not re.search(r"\b(nan|None|inf)\b", re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL))
@@ -118,11 +126,94 @@ def test_a_recorded_rollout_pair_is_named_without_the_caveat(behind: Diagnosis) 
     assert "Trainers guard" not in part.sentence
 
 
+def part_of(diagnosis: Diagnosis, key: str) -> Part:
+    return next(part for part in details(diagnosis) if part.key == key)
+
+
+def test_how_heavy_the_tails_are_is_said_for_what_was_judged(behind: Diagnosis) -> None:
+    part, frame = part_of(behind, "heaviness"), behind.tables["heaviness"]
+    late = frame.filter((pl.col("window") == "late") & (pl.col("weights") == "policy/ref"))
+    (post,) = late.filter((pl.col("slice") == "post_tool") & (pl.col("level") == "token")).to_dicts()
+    assert post["k_hat"] > post["threshold"]
+    assert part.sentence.startswith(
+        f"Late post-tool token weights (policy/ref): k-hat {post['k_hat']:.2g}, above the {post['threshold']:.2g} "
+        "beyond which means of weights cannot be trusted. Late text-only token weights (policy/ref): k-hat"
+    )
+    assert "not above the" in part.sentence
+    assert len(part.tables[0].rows) == frame.filter(pl.col("window") == "late").height
+    assert len(part.tables[-1].rows) == frame.height
+    assert [len(table.rows) for table in part.tables[1:3]] == [6, 9]
+
+
+def test_a_tail_that_was_not_judged_is_not_called_trusted(behind: Diagnosis) -> None:
+    unjudged = behind.tables["heaviness"].with_columns(
+        k_hat=pl.lit(None, pl.Float64), reason=pl.lit("too many weights are equal")
+    )
+    part = part_of(replace(behind, tables={"heaviness": unjudged}), "heaviness")
+    assert "k-hat not judged, too many weights are equal" in part.sentence
+    assert all("not judged" in row[5] for row in part.tables[0].rows)
+
+
+def growth(behind: Diagnosis, **changes: float | bool | None) -> pl.DataFrame:
+    """Give the split with these values, in its uncut rows alone; the cut ones rise for sure."""
+    uncut = pl.col("cap").is_null()
+    sure = {
+        "dominated": False, "change": 4.0, "change_lo": 3.0, "change_hi": 5.0, "exposure_share": 0.04,
+        "tool_share": 0.96, "tool_share_lo": 0.92, "tool_share_hi": 0.99,
+    }  # fmt: skip
+    frame = behind.tables["exposure"].with_columns(pl.lit(value).alias(name) for name, value in sure.items())
+    return frame.with_columns(
+        pl.when(uncut).then(pl.lit(value)).otherwise(pl.col(name)).alias(name) for name, value in changes.items()
+    )
+
+
+def test_the_verdict_says_what_the_growth_came_from(behind: Diagnosis) -> None:
+    told = explained(replace(behind, tables={"exposure": growth(behind)}), post="post-tool")
+    assert told == (
+        "Of the growth in E[ρ²], heavier post-tool tails explain 96\u202f% (95 % interval 92 to 99), more tool tokens "
+        "4\u202f%."
+    )
+    assert told in why(replace(behind, tables={"exposure": growth(behind)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "doubt"),
+    [
+        ({"dominated": True, "top_token_late": 0.9}, "a single token holds over half of the sum"),
+        ({"change_lo": -1.0}, "its change is within the noise of the run"),
+        ({"change_lo": None, "change_hi": None}, "the run has too few steps for an interval"),
+        ({"change": -4.0, "change_lo": -5.0, "change_hi": -3.0}, "it fell"),
+        ({"tool_share_lo": -0.1}, "the interval of their part spans zero"),
+    ],
+)
+def test_what_cannot_be_told_of_recorded_weights_is_told_of_cut_ones_or_not_at_all(
+    behind: Diagnosis, changes: dict[str, float | bool | None], doubt: str
+) -> None:
+    frame = growth(behind, **changes)
+    told = explained(replace(behind, tables={"exposure": frame}), post="post-tool")
+    assert told.startswith("Of the growth in E[ρ²] (weights cut at 10), heavier post-tool tails explain 96")
+    assert told.endswith(f"; uncut, {doubt}.")
+    alone = frame.filter(pl.col("cap").is_null())
+    assert explained(replace(behind, tables={"exposure": alone}), post="post-tool") == (
+        f"Whether more tool tokens or heavier post-tool tails made E[ρ²] grow cannot be told: {doubt}."
+    )
+
+
+def test_a_tail_too_heavy_for_squares_forbids_to_split_them(behind: Diagnosis) -> None:
+    heavy = behind.tables["heaviness"]
+    for k, said in ((0.36, "; uncut, the tail is too heavy to say (k-hat 0.36)."), (0.3, ""), (None, "not be judged.")):
+        judged = heavy.with_columns(k_hat=pl.lit(k, pl.Float64), threshold=pl.lit(0.7))
+        told = explained(replace(behind, tables={"exposure": growth(behind), "heaviness": judged}), post="post-tool")
+        assert told.endswith(said)
+        assert ("uncut" in told) is bool(said)
+
+
 def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
     spoilt = {}
-    for name in ("exposure", "counterfactual", "attribution", "top_sequences", "staleness"):
+    for name in ("exposure", "heaviness", "counterfactual", "attribution", "top_sequences", "staleness"):
         frame = behind.tables[name]
-        texts = [column for column in ("path", "sample_id", "group_id", "value", "guard") if column in frame.columns]
+        names = ("path", "sample_id", "group_id", "value", "guard", "level", "reason", "text")
+        texts = [column for column in names if frame.schema.get(column) == pl.String]
         spoilt[name] = frame.with_columns(pl.lit(HOSTILE).alias(column) for column in texts)
     shown = section(render_html(replace(behind, tables=spoilt)))
     assert "<script" not in shown

@@ -20,7 +20,7 @@ SHAPE: dict[str, list[str]] = {
     "verdict": ["status", "headline", "first_broken_link", "next"],
     "signature": [
         "status", "reason", "pair", "onset_step", "onset_interval", "aggregates", "lead_steps",
-        "lead_is_lower_bound", "growth", "p_value", "false_alarm_rate",
+        "lead_is_lower_bound", "lead_interval", "growth", "p_value", "false_alarm_rate",
     ],
 }  # fmt: skip
 FINDING = [

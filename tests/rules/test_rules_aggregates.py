@@ -46,6 +46,23 @@ def test_an_alarm_is_the_onset_of_a_rule_on_that_metric() -> None:
     assert 61 <= found.alarms["kl/ref"] <= 75
 
 
+def test_an_alarm_s_interval_holds_where_the_true_mean_passes_and_is_narrow_without_noise() -> None:
+    sharp = judged(kl_ref=np.r_[np.full(60, 0.01), np.full(60, 0.9)])
+    assert sharp.alarm_intervals["kl/ref"][0] <= sharp.alarms["kl/ref"] <= sharp.alarm_intervals["kl/ref"][1]
+    assert np.ptp(sharp.alarm_intervals["kl/ref"]) <= 1
+    held, wide = 0, []
+    for seed in range(20):
+        true = 0.05 * 30 ** np.linspace(0, 1, 300)  # the mean over 20 steps passes 0.3 at step 167
+        noisy = true * np.exp(0.4 * np.random.default_rng(seed).normal(size=300))
+        means = np.convolve(true * math.exp(0.4**2 / 2), np.full(20, 1 / 20), mode="valid")
+        passes = 20 + int(np.argmax(means > 0.3))
+        low, high = judged(kl_ref=noisy).alarm_intervals["kl/ref"]
+        held += low <= passes <= high
+        wide.append(high - low)
+    assert held >= 17
+    assert max(wide) < 60
+
+
 def finding(severity: Severity, onset: int | None, metric: str = "entropy") -> Finding:
     return Finding(
         id="any",

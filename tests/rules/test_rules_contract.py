@@ -22,6 +22,7 @@ SHARED = {
     "reading",
     "aggregates",
     "common",
+    "tool_tail_words",
 }  # no rules, but what rules are made with
 HOME = Path(str(rules.__file__)).parent
 FILES = sorted(path.stem for path in HOME.rglob("*.py"))

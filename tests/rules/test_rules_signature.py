@@ -231,13 +231,32 @@ def test_the_lead_is_from_the_onset_to_the_first_alarm() -> None:
     assert (early.lead_steps, early.lead_is_lower_bound) == (-3, False)
 
 
+def test_the_lead_s_interval_joins_what_is_not_known_at_either_end() -> None:
+    held = evidence("found")
+    plain = judge(held, aggregates(kl_ref=40)).signature
+    assert plain.onset_interval is not None
+    low, high = plain.onset_interval
+    assert plain.lead_interval == (40 - high, 40 - low)  # an alarm that is known to the step
+    known = aggregates(kl_ref=40)
+    blurred = replace(known, alarm_intervals={"kl/ref": (30, 44)})
+    wide = judge(held, blurred).signature
+    assert wide.onset_step is not None
+    assert wide.lead_steps is not None
+    assert wide.lead_interval == (
+        math.floor(wide.lead_steps - math.hypot(high - wide.onset_step, 10)),
+        math.ceil(wide.lead_steps + math.hypot(wide.onset_step - low, 4)),
+    )
+
+
 def test_without_an_alarm_the_lead_is_a_lower_bound_and_without_aggregates_there_is_none() -> None:
     held = evidence("found")
     quiet = judge(held, aggregates("quiet")).signature
     assert quiet.onset_step is not None
     assert (quiet.lead_steps, quiet.lead_is_lower_bound) == (60 - quiet.onset_step, True)
+    assert quiet.onset_interval is not None
+    assert quiet.lead_interval == (60 - quiet.onset_interval[1], None)
     blind = judge(held, aggregates("cannot_say")).signature
-    assert (blind.lead_steps, blind.lead_is_lower_bound) == (None, False)
+    assert (blind.lead_steps, blind.lead_is_lower_bound, blind.lead_interval) == (None, False, None)
 
 
 def test_every_number_of_a_judgement_is_finite_or_absent() -> None:

@@ -72,6 +72,7 @@ def test_shares_equal_counts_and_sum_to_one() -> None:
         mine = rows.filter(pl.col("group") == row["value"])
         assert row["tail"] == mine["tail"].sum()
         assert row["n_sequences"] == mine["seq"].n_unique()
+        assert row["tail_sequences"] == mine.filter(pl.col("tail") > 0)["seq"].n_unique()
         assert row["lift"] == pytest.approx(int(mine["tail"].sum()) * tokens / tail / int(mine["n"].sum()))
     assert set(found["limit"]) == {limit}
 
@@ -104,16 +105,17 @@ def test_a_tail_without_tokens_has_no_lift() -> None:
 
 def test_top_sequences_name_file_and_row() -> None:
     r = [[0.1, 5.0], [6.0, 7.0], [0.1, 0.2], [0.1, 9.0], [5.5, 5.5]]
-    sequences = tables_of(frame_of([{"r": values, "step": 4} for values in r])).sequences
+    tables = tables_of(frame_of([{"r": values, "step": 4} for values in r]))
+    sequences, where = tables.sequences, tables.stretches
     first_bin = int(np.flatnonzero([limit_of(k) == 4.0 for k in range(1, 73)])[0]) + 1
     identity = pl.DataFrame({"seq": pl.Series(range(5), dtype=pl.UInt32), "reward": [0.0, 1.0, 2.0, 3.0, 4.0]})
-    found = top_sequences(with_tail(sequences, first_bin), identity, [("a.parquet", 0), ("b.parquet", 3)])
-    assert found.select("path", "row", "tail", "max_abs_r", "reward").rows() == [
-        ("a.parquet", 1, 2, 7.0, 1.0),
-        ("b.parquet", 1, 2, 5.5, 4.0),
-        ("b.parquet", 0, 1, 9.0, 3.0),
-        ("a.parquet", 0, 1, 5.0, 0.0),
+    found = top_sequences(with_tail(sequences, first_bin), identity, where, [("a.parquet", 0), ("b.parquet", 3)])
+    assert found.select("path", "row", "tail", "max_abs_r", "max_at", "max_turn", "reward").rows() == [
+        ("a.parquet", 1, 2, 7.0, 1, 0, 1.0),
+        ("b.parquet", 1, 2, 5.5, 0, 0, 4.0),
+        ("b.parquet", 0, 1, 9.0, 1, 0, 3.0),
+        ("a.parquet", 0, 1, 5.0, 1, 0, 0.0),
     ]
     assert found["tail_share"].sum() == pytest.approx(1)
     assert found["sample_id"].null_count() == 4
-    assert top_sequences(with_tail(sequences, first_bin), identity, [])["path"].null_count() == 4
+    assert top_sequences(with_tail(sequences, first_bin), identity, where.clear(), [])["path"].null_count() == 4

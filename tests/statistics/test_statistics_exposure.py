@@ -117,6 +117,16 @@ def test_more_tools_are_exposure_and_heavier_tails_are_not() -> None:
         for row in found.filter(pl.col("cap").is_not_null()).iter_rows(named=True):
             assert row[name] > 0.85 * row["change"] > 0
             assert row[f"{name}_lo"] > 0
+            assert row[f"{name}_share"] == pytest.approx(row[name] / row["change"])
+            assert 0 < row[f"{name}_share_lo"] < row[f"{name}_share"] < row[f"{name}_share_hi"]
+
+
+def test_of_a_change_that_may_be_none_there_is_no_share() -> None:
+    tables = tables_of(frame_of([{"r": [0.5] * 4, "step": step} for step in range(1, 31)]))
+    sequences = tables.sequences.with_columns(unit=pl.col("seq"))
+    found = exposure(tables.cells, sequences, parts(list(range(1, 31)), 3), pair="a/b", inverse="b/a")
+    assert found["change"].to_list() == [0, 0, 0, 0]
+    assert found.select("tool_share", "tool_share_lo", "tool_share_hi").null_count().row(0) == (4, 4, 4)
 
 
 def test_one_token_that_holds_half_of_the_sum_is_said() -> None:

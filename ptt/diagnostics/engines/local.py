@@ -27,7 +27,9 @@ SCALARS = (
     "rank",
     "reward",
     "policy_version",
+    "temperature",
     "tool_names",
+    "tool_failed",
 )
 
 

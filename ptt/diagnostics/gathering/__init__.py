@@ -11,8 +11,10 @@ import polars as pl
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.facts import run_facts
+from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.validity import gather_validity
@@ -49,7 +51,7 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)
         found = gather_tails(tokens, post_name=post_name)
-        tables |= found[1] | gather_details(tokens, post_name=post_name) if found else {}
+        tables |= found[1] | gather_details(tokens, Completions(folder), post_name=post_name) if found else {}
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
@@ -58,6 +60,7 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
         tails_reason="" if found else _why_no_tails(folder, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
+        segments=gather_segments(metrics, tokens),
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables)

@@ -1,4 +1,4 @@
-"""What stands behind the tail: exposure or intensity, what guards would have done, who holds it, staleness.
+"""What stands behind the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
 
 Everything comes from the token tables and scalar columns; no token is read again.
 """
@@ -10,9 +10,14 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.gathering.completions import Completions
+from ptt.diagnostics.gathering.places import LEFT_OUT, places, with_texts
 from ptt.diagnostics.statistics.attribution import attribution, limit_of, tail_limit, top_sequences, with_tail
 from ptt.diagnostics.statistics.caps import counterfactual, guarded_pair
 from ptt.diagnostics.statistics.exposure import exposure
+from ptt.diagnostics.statistics.extremes import extremes
+from ptt.diagnostics.statistics.heaviness import heaviness
+from ptt.diagnostics.statistics.histograms import histograms
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
 from ptt.diagnostics.statistics.windows import label, parts
@@ -22,10 +27,10 @@ STEP_BLOCKS: Final = 20
 NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.String()}
 
 
-def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]:
-    """Give the tables exposure, counterfactual, attribution, top_sequences, staleness and details_notes.
+def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) -> dict[str, pl.DataFrame]:
+    """Give exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
 
-    details_notes says why a table is empty. Without a single usable token there are no tables.
+    details_notes says why a table, or a part of it, is empty. Without a single usable token there are no tables.
     """
     cells, pair = tokens.tables.cells.filter(pl.col("pair") == 0), tokens.pairs[0]
     if cells.is_empty():
@@ -47,14 +52,31 @@ def gather_details(tokens: Tokens, *, post_name: str) -> dict[str, pl.DataFrame]
     late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")
     stale, why = staleness(sequences, identity, parts(steps, STEP_BLOCKS))
     split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
+    limit = limit_of(first_bin)
+    told = places(tokens, completions, late, first_bin=first_bin, limit=limit)
+    counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
+    heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
+    far, ratios = extremes(counted, names=both)
     files = [(file.name, file.start) for file in tokens.scan.files]
+    top = top_sequences(late, identity, tokens.tables.stretches, files)
+    top = with_texts(top, completions, tokens.tables.rows, told.tied)
+    of_top = told.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
+    reasons = [
+        ("exposure", "fewer than two steps" if split.is_empty() else ""),
+        ("attribution", told.missing),
+        ("top_sequences", LEFT_OUT if completions.texts_left_out(of_top) else ""),
+        ("staleness", why),
+    ]
     return {
         "exposure": split,
+        "heaviness": heavy,
+        "extremes": far,
+        "tail_ratios": ratios,
         "counterfactual": _named(replayed, names),
-        "attribution": attribution(late, _asked(late, names), limit=limit_of(first_bin)),
-        "top_sequences": top_sequences(late, identity, files),
+        "attribution": attribution(late, _asked(late, names), limit=limit, finer=told.finer),
+        "top_sequences": top.drop("seq"),
         "staleness": _named(stale, names),
-        "details_notes": _notes({"exposure": "fewer than two steps" if split.is_empty() else "", "staleness": why}),
+        "details_notes": _notes(reasons),
     }
 
 
@@ -99,5 +121,5 @@ def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
     return frame.with_columns(pl.col("slice").replace_strict(names, return_dtype=pl.String))
 
 
-def _notes(reasons: dict[str, str]) -> pl.DataFrame:
-    return pl.DataFrame([(name, reason) for name, reason in reasons.items() if reason], schema=NOTES, orient="row")
+def _notes(reasons: list[tuple[str, str]]) -> pl.DataFrame:
+    return pl.DataFrame([(name, reason) for name, reason in reasons if reason], schema=NOTES, orient="row")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +9,13 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import AnomalyCount, ColumnFacts, Coverage, MissingLogprobs, Validity
+from ptt.diagnostics.gathering.extent import extent_of, file_names, with_ranks
+from ptt.diagnostics.gathering.temperatures import mixed_column, mixed_pairs
 from ptt.diagnostics.statistics.anomalies import Anomaly
 from ptt.diagnostics.statistics.records import LOGP_COLUMNS
 from ptt.diagnostics.statistics.sampled import column_facts, pair_sample
 
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
-_RANK = re.compile(r"_rank(\d+)(?=[._])")
 
 
 def gather_validity(tokens: Tokens) -> Validity:
@@ -35,11 +35,12 @@ def gather_validity(tokens: Tokens) -> Validity:
             for pair in tokens.pairs
         },
         columns={name: ColumnFacts(*column_facts(samples, name)) for name in held},
-        sequences=rows.height,
-        model_tokens=int(rows["n_model"].cast(pl.Int64).sum()),
+        extent=extent_of(tokens, rows),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
         missing=_missing(tokens),
         coverage=_coverage(tokens, rows),
+        mixed_column=mixed_column(tokens, rows),
+        mixed_pairs=mixed_pairs(tokens, rows),
     )
 
 
@@ -47,11 +48,8 @@ def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
     table = tokens.tables.anomalies
     if table.is_empty():
         return ()
-    files = tokens.scan.files
-    starts = np.array([file.start for file in files])
-    names = pl.Series("file", [files[i].name for i in np.searchsorted(starts, table["seq"], side="right") - 1])
     counted = (
-        table.with_columns(names)
+        table.with_columns(file_names(tokens, table["seq"]))
         .group_by("column", "kind")
         .agg(
             pl.col("n").cast(pl.Int64).sum().alias("tokens"),
@@ -97,40 +95,58 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     alive = by_step.filter(pl.col("finite") > 0)["step"]
     dead = by_step.filter((pl.col("finite") == 0) & (pl.col("missing") > 0))["step"]
     after = dead.filter(dead > alive[-1]) if len(alive) else dead
+    where = extent_of(tokens, _losing(tokens, sides))
     return MissingLogprobs(
         pair=pair.name,
         tokens=int(by_step["missing"].sum()),
         finite_tokens=int(by_step["finite"].sum()),
+        sequences=where.sequences,
         first_step=int(missing[0]) if len(missing) else None,
         last_step=int(missing[-1]) if len(missing) else None,
+        files=where.files,
+        example=where.example,
         dead_since=int(after[0]) if len(after) else None,
+    )
+
+
+def _losing(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
+    """Give the sequences with tokens that have no finite log-ratio and no placeholder either."""
+    placeholders = tokens.tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("seq").agg(pl.col("n").sum())
+    return (
+        tokens.tables.sequences.group_by("seq")
+        .agg(pl.col("n_bad").sum())
+        .join(placeholders, on="seq", how="left")
+        .filter(pl.col("n_bad").cast(pl.Int64) > pl.col("n").cast(pl.Int64).fill_null(0))
+        .join(tokens.tables.rows, on="seq", how="inner")
     )
 
 
 def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
     """Count repeated sequences, ranks that are missing at some steps, and gaps in the steps."""
-    columns = [name for name in ("sample_id", "rank") if name in tokens.scan.columns]
-    ids = tokens.scalars.select("seq", *columns)
-    table = rows.select("seq", "step").join(ids, on="seq", how="left", maintain_order="left")
-    starts = np.array([file.start for file in tokens.scan.files])
-    of_file = np.searchsorted(starts, table["seq"], side="right") - 1
-    if "rank" not in table.columns:
-        named = [_RANK.search(file.name) for file in tokens.scan.files]
-        numbers = [int(found[1]) if found else None for found in named]
-        table = table.with_columns(pl.Series("rank", [numbers[i] for i in of_file], dtype=pl.Int32))
-    repeated = 0
-    if "sample_id" in table.columns:
-        known = table.filter(pl.col("sample_id").is_not_null())
-        repeated = known.height - known.select("step", "sample_id").n_unique()
+    table = with_ranks(tokens, rows)
+    again = table.clear()
+    if "sample_id" in tokens.scan.columns:
+        ids = tokens.scalars.select("seq", "sample_id").drop_nulls()
+        again = table.join(ids, on="seq", how="inner", maintain_order="left").filter(
+            ~pl.struct("step", "sample_id").is_first_distinct()
+        )
     ranks, lacking, without = _ranks(table.filter(pl.col("rank").is_not_null()))
+    usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
     return Coverage(
-        repeated=repeated,
+        repeated=extent_of(tokens, again),
         step_gaps=_gaps(table["step"].unique().sort().to_list()),
         ranks=ranks,
         missing_ranks=lacking,
         steps_missing_ranks=len(without),
         first_step_missing_rank=without[0] if without else -1,
+        last_step_missing_rank=without[-1] if without else -1,
+        usual_sequences=_median(usual["len"]),
+        usual_tokens=_median(usual["n_model"]),
     )
+
+
+def _median(counts: pl.Series) -> float:
+    return float(np.median(counts.to_numpy())) if len(counts) else 0.0
 
 
 def _ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:

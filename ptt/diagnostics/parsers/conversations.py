@@ -1,4 +1,4 @@
-"""Turns and tool calls out of a chat: paired, measured and hashed, so that no text has to be stored."""
+"""Turns and tool calls out of a chat: paired, measured and hashed, so that no text is stored unless it is wanted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import deque
 from hashlib import blake2b
 from typing import Any
 
+TEXT_CHARS = 4000  # of a message whose text is kept: its beginning and its end
 ARGS_CHARS = 2000  # enough to tell calls apart; some tools take whole files as an argument
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
 # such a text counts as failed here, though not in TRL's own counter.
@@ -22,8 +23,8 @@ def messages_of(completion: Any) -> list[dict[str, Any]] | None:
     return None
 
 
-def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return role, length and hash of each message."""
+def turns_of(messages: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str, Any]]:
+    """Return role, length and hash of each message, and with `keep_text` its text and calls, shortened."""
     texts = [as_text(message.get("content")) for message in messages]
     return [
         {
@@ -31,9 +32,16 @@ def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "role": as_name(message.get("role")),
             "text_len": len(text),
             "text_hash": as_hash(text),
+            "text": _kept(text, message) if keep_text else None,
         }
         for at, (message, text) in enumerate(zip(messages, texts, strict=True))
     ]
+
+
+def _kept(text: str, message: dict[str, Any]) -> str:
+    calls = [f"{call['name']}({call['args_json'] or ''})" for call in calls_of([message])]
+    whole = " ".join([text, *calls] if text else calls)
+    return whole if len(whole) <= TEXT_CHARS else f"{whole[: TEXT_CHARS // 2]}…{whole[-TEXT_CHARS // 2 :]}"
 
 
 def calls_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

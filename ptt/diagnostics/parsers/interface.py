@@ -15,11 +15,15 @@ HEAD_BYTES = 65536
 
 @dataclass(frozen=True)
 class RunFile:
-    """One regular file below the run dir; `rel` is its path from there, with forward slashes."""
+    """One regular file below the run dir; `rel` is its path from there, with forward slashes.
+
+    `keep_text`: the user asked for the texts of samples to be kept.
+    """
 
     path: Path
     rel: str
     size: int
+    keep_text: bool = False
 
     @property
     def name(self) -> str:

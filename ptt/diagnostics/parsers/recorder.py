@@ -50,6 +50,7 @@ WANTED: dict[str, tuple[TypeTest, str]] = {
     "rank": (pat.is_integer, "an integer"),
     **dict.fromkeys(("reward", "temperature", "top_p"), (_number, "a number")),
     "tool_names": (_list_of(_text), "list<string>"),
+    "tool_failed": (_list_of(_mask_value), "list<bool>"),
     "token_ids": (_list_of(pat.is_integer), "list<int32>"),
     **dict.fromkeys(("model_mask", "train_mask"), (_list_of(_mask_value), "list<bool>")),
     **dict.fromkeys((*LOGPS, "entropy", "advantage"), (_list_of(pat.is_floating), "list<float>")),

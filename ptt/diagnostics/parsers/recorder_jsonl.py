@@ -14,8 +14,8 @@ from ptt.diagnostics.parsers.metric_rows import NON_FINITE, as_step
 from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
-READ = {name: kind for name, kind in SEQUENCES.items() if name != "tool_names"}
-MASKS = ("model_mask", "train_mask")
+READ = SEQUENCES
+MASKS = ("model_mask", "train_mask", "tool_failed")
 IDS = ("sample_id", "group_id", "trajectory_id")
 INT32 = 1 << 31
 
@@ -141,6 +141,8 @@ def _converted_list(name: str, values: list[Any]) -> list[Any] | None:
         if kinds <= {bool}:
             return values
         return [None if v is None else bool(v) for v in values] if kinds <= {bool, int} else None
+    if name == "tool_names":
+        return values if kinds <= {str} else None
     if name == "token_ids":
         known = [v for v in values if v is not None] if kinds <= {int} else []
         fits = not kinds or (bool(known) and -INT32 <= min(known) <= max(known) < INT32)

@@ -19,6 +19,7 @@ from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, is_cut, sche
 from ptt.diagnostics.schema import TABLES
 
 KEYS = frozenset({"step", "prompt", "completion"})
+SAMPLE_ID = "sample_id"  # TRL writes what a reward function hands to its `log_extra` as columns of their own
 BATCH_ROWS = 1024
 
 
@@ -47,7 +48,7 @@ def recognises(file: RunFile) -> bool:
 
 
 def read(file: RunFile) -> Iterator[Piece]:
-    """Yield one trajectory a row; texts are hashed and measured, not kept."""
+    """Yield one trajectory a row; texts are hashed and measured, and kept only where the user asked for it."""
     found = schema_of(file)
     if found is None:
         yield cut_note(file)
@@ -58,6 +59,8 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     rewards = _reward_columns(found[0])
     wanted = [name for name in found[0].names if name in KEYS or name in rewards or name == "advantage"]
+    if pat.is_string(kind := _type_of(found[0], SAMPLE_ID)) or pat.is_large_string(kind) or pat.is_integer(kind):
+        wanted.append(SAMPLE_ID)
     seen: Counter[str] = Counter()
     bad = 0
     for batch in _batches(file, wanted, found[1]):
@@ -104,7 +107,9 @@ def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _T
     scores = {name: _number(row[name]) for name in rewards}
     advantage = _number(row.get("advantage"))
     # Without the step: TRL repeats a generation in later files under later steps, and that is one trajectory.
-    content = as_json([row["prompt"], row["completion"], scores, advantage])
+    sample = row.get(SAMPLE_ID)
+    named = [] if sample is None else [str(sample)]
+    content = as_json([row["prompt"], row["completion"], scores, advantage, *named])
     digest = f"{as_hash(content):016x}"
     repeat, seen[digest] = seen[digest], seen[digest] + 1
     key = {"trajectory_id": f"{digest}-{repeat}" if repeat else digest}
@@ -112,10 +117,11 @@ def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _T
     given = [score for score in scores.values() if score is not None]
     tables.rows["rewards"] += [{**key, "name": name, "score": score} for name, score in scores.items()]
     tables.rows["tool_calls"] += [{**key, "step": step, **call} for call in calls]
-    tables.rows["turns"] += [{**key, **turn} for turn in turns_of(messages)]
+    tables.rows["turns"] += [{**key, **turn} for turn in turns_of(messages, keep_text=file.keep_text)]
     tables.rows["trajectories"].append(
         {
             **key,
+            "sample_id": named[0] if named else None,
             "step": step,
             "split": "unknown",  # evaluation writes into the same file
             "prompt_hash": as_hash(as_json(row["prompt"])),
@@ -130,13 +136,18 @@ def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _T
     return True
 
 
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType:
+    places = schema.get_all_field_indices(name)
+    return schema.field(places[0]).type if len(places) == 1 else pa.null()
+
+
 def _number(found: Any) -> float | None:
     return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 PARSER = Parser(
     name="trl_completions",
-    describes="Completions that TRL logs as Parquet: trajectories, turns, tool calls, rewards; no texts.",
+    describes="Completions that TRL logs as Parquet: trajectories, turns, tool calls, rewards; texts on request.",
     priority=10,
     recognises=recognises,
     read=read,

@@ -16,7 +16,6 @@ Source: Challapally 2026 (figures 1 to 3); the statistics are our own, see docs/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,16 +26,14 @@ from ptt.diagnostics.model import (
     Aggregates,
     Answer,
     Broken,
-    Finding,
-    Healthy,
-    Interval,
     Link,
     NotJudged,
     RuleVerdict,
     Severity,
     Signature,
-    TailGrowth,
+    Steps,
 )
+from ptt.diagnostics.rules import tool_tail_words as words
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.growth import (
     FLOOR,
@@ -44,13 +41,11 @@ from ptt.diagnostics.statistics.growth import (
     Percentile,
     Shift,
     SliceTails,
-    interval,
     shift,
 )
 from ptt.diagnostics.statistics.trend import LEAST_BLOCKS
-from ptt.diagnostics.statistics.windows import Span
 
-ID: Final = "tool-tail-growth"
+ID: Final = words.ID
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
 WILD_BLOCKS: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
@@ -61,7 +56,6 @@ HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
 MIN_BLOCKS: Final = LEAST_BLOCKS
-MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: fewer, and a window's p99 is an anecdote
 VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
 DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
 UNUSABLE_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
@@ -82,20 +76,6 @@ class Judgement:
     verdict: RuleVerdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Growth:
-    """The post-tool tail, judged; `name` is the percentile that tells of it."""
-
-    name: str
-    post: Percentile
-    p_value: float
-    conditions: Mapping[str, bool | None]
-
-    @property
-    def grew(self) -> bool:
-        return self.conditions["growth"] is True
-
-
 def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     """Judge the signature; `aggregates` are the other rules' alarms, for the lead."""
     limits = {**LIMITS, **evidence.limits.get(ID, {})}
@@ -106,7 +86,7 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     blocked = _blocked(tails)
     if blocked is not None:
         return cannot_say(blocked, tails.pair, aggregates)
-    return _conclude(tails, _judge_growth(tails, limits), limits, aggregates, evidence)
+    return _conclude(tails, _judged(tails, limits), limits, aggregates, evidence)
 
 
 def _blocked(tails: Tails) -> str | None:
@@ -121,24 +101,23 @@ def _blocked(tails: Tails) -> str | None:
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
     if tails.steps < MIN_STEPS or len(tails.blocks) < MIN_BLOCKS:
         return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
-    if late < min(MIN_WINDOW_TOKENS, VANISHED * early):
+    if late < min(words.MIN_WINDOW_TOKENS, VANISHED * early):
         return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
-    if min(early, late) < MIN_WINDOW_TOKENS:
-        return (
-            f"too few post-tool tokens: {early} in the early window, {late} in the late one, {MIN_WINDOW_TOKENS} needed"
-        )
+    if min(early, late) < words.MIN_WINDOW_TOKENS:
+        windows = f"{early} in the early window, {late} in the late one"
+        return f"too few post-tool tokens: {windows}, {words.MIN_WINDOW_TOKENS} needed"
     judged = int(np.count_nonzero(np.isfinite(tails.post.percentiles["p99"].blocks)))
     if judged < MIN_BLOCKS:
         return f"too few post-tool tokens: {judged} of {len(tails.blocks)} blocks of steps hold {MIN_BLOCK_TOKENS}"
     return None
 
 
-def _judge_growth(tails: Tails, limits: Limits) -> _Growth:
+def _judged(tails: Tails, limits: Limits) -> words.JudgedTail:
     steps = tails.steps / len(tails.blocks)
     own = shift(tails.post, None, steps=steps)
     p_value = own.p_value
     localised: bool | None = None
-    if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
+    if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= words.MIN_WINDOW_TOKENS:
         apart = shift(tails.post, tails.text, steps=steps)
         if math.isfinite(apart.p_value):
             alike = shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
@@ -147,7 +126,7 @@ def _judge_growth(tails: Tails, limits: Limits) -> _Growth:
             p_value = max(p_value, apart.p_value)
     percentiles = tails.post.percentiles
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
-    return _Growth(
+    return words.JudgedTail(
         name=name,
         post=percentiles[name],
         p_value=p_value,
@@ -191,7 +170,7 @@ def _material(late: Percentile, limit: float) -> bool | None:
 
 def _conclude(
     tails: Tails,
-    led: _Growth,
+    led: words.JudgedTail,
     limits: Limits,
     aggregates: Aggregates,
     evidence: Evidence,
@@ -201,32 +180,32 @@ def _conclude(
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
     severity, level = _severity(tails.post, limits)
     onset = tails.post.percentiles[level[0]].onset(level[1], tails.blocks) if status is Answer.FOUND else None
-    lead, at_least = _lead(onset[0] if onset else None, aggregates, evidence.run.last_step)
+    lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
-        reason=_reason(tails, led, limits),
+        reason=words.reason(tails, led, limits),
         pair=tails.pair,
         aggregates=aggregates,
         onset_step=onset[0] if onset else None,
         onset_interval=onset[1] if onset else None,
         lead_steps=lead,
         lead_is_lower_bound=at_least,
-        growth={part.name: _growth(part) for part in (tails.post, tails.text)},
-        p_value=_number(led.p_value),
+        lead_interval=known,
+        growth={part.name: words.growth(part) for part in (tails.post, tails.text)},
+        p_value=words.number(led.p_value),
         false_alarm_rate=limits["false_alarms"],
         conditions=conditions,
     )
     if status is Answer.FOUND:
-        return Judgement(signature=signature, verdict=Broken(findings=(_finding(tails, signature, severity, level),)))
+        return Judgement(
+            signature=signature, verdict=Broken(findings=(words.finding(tails, signature, severity, level),))
+        )
     if status is Answer.CANNOT_SAY:
         return Judgement(
             signature=signature,
-            verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=_MORE),
+            verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=words.MORE),
         )
-    return Judgement(signature=signature, verdict=_not_found(tails, led, signature))
-
-
-_MORE = "record more: every step, and at least 300 post-tool tokens in each third of the run"
+    return Judgement(signature=signature, verdict=words.not_found(tails, led, signature))
 
 
 def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, float]]:
@@ -239,165 +218,28 @@ def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, fl
     return Severity.MEDIUM, ("p99", limits["material_p99"])
 
 
-def _lead(onset: int | None, aggregates: Aggregates, last: int | None) -> tuple[int | None, bool]:
+def _lead(
+    onset: tuple[int, Steps] | None, aggregates: Aggregates, last: int | None
+) -> tuple[int | None, bool, tuple[int, int | None] | None]:
+    """Give the lead, whether it is a lower bound, and its 95 % interval, open above where it is one."""
     if onset is None or last is None:
-        return None, False
-    alarms = list(aggregates.alarms.values())
-    if alarms:
-        return min(alarms) - onset, False
-    return (last - onset, True) if aggregates.status != "cannot_say" else (None, False)
-
-
-def _reason(tails: Tails, led: _Growth, limits: Limits) -> str:
-    conditions = led.conditions
-    post = tails.post.percentiles[led.name]
-    grew = f"{_label(tails).lower()} {led.name} of |r| went {_path(post)} nats"
-    text = f"text-only {_path(tails.text.percentiles[led.name])}"
-    p99 = float(tails.post.percentiles["p99"].windows[2])
-    if conditions["growth"] is False:
-        return f"{grew}: no growth beyond the run's own noise"
-    if conditions["material"] is False:
-        return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {limits['material_p99']:.2g} nats"
-    if conditions["lasting"] is False:
-        return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
-    if conditions["localised"] is False:
-        return f"{grew}, but {text} as much: growth everywhere, not after tools"
-    if conditions["lasting"] is None:
-        return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
-    if conditions["localised"] is None:
-        if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
-            return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
-        return f"{grew}; whether it outgrew {text} cannot be told from noise"
-    if conditions["material"] is None:
-        return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {limits['material_p99']:.2g} nats"
-    return f"{grew} while {text}"
-
-
-def _label(tails: Tails) -> str:
-    return tails.post.name.replace("_", "-").capitalize()
-
-
-def _path(percentile: Percentile) -> str:
-    return " → ".join(f"{value:.3g}" for value in percentile.windows)
-
-
-def _growth(part: SliceTails) -> TailGrowth:
-    p95, p99 = part.percentiles["p95"], part.percentiles["p99"]
-    return TailGrowth(
-        p95=_number(p95.growth()),
-        p99=_number(p99.growth()),
-        interval_p95=_numbers(p95.growth_interval()),
-        interval_p99=_numbers(p99.growth_interval()),
-    )
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _numbers(bounds: Interval) -> Interval | None:
-    return bounds if all(math.isfinite(bound) for bound in bounds) else None
-
-
-def _finding(tails: Tails, signature: Signature, severity: Severity, level: tuple[str, float]) -> Finding:
-    name, limit = level
-    observed = float(tails.post.percentiles[name].windows[2])
-    growth, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
-    return Finding(
-        id=ID,
-        severity=severity,
-        link=Link.POLICY_UPDATE,
-        slice=tails.post.name,
-        claim=f"{_label(tails)} log-ratio tails grew: p95 of |r| ×{growth.p95:.2g}, p99 ×{growth.p99:.2g} (text-only "
-        f"×{text.p95:.2g}, ×{text.p99:.2g}); {name} is past {limit:.2g} nats",
-        observed=observed,
-        limit=limit,
-        unit="nats",
-        onset_step=signature.onset_step,
-        onset_interval=signature.onset_interval,
-        evidence={
-            "pair": tails.pair,
-            "percentile": name,
-            "growth_p95": growth.p95,
-            "growth_p99": growth.p99,
-            "late_p95": _number(float(tails.post.percentiles["p95"].windows[2])),
-            "late_p99": _number(float(tails.post.percentiles["p99"].windows[2])),
-            "resampled": tails.unit,
-            "post_tool_tokens": int(tails.post.window_tokens.sum()),
-        },
-        causes=(
-            "tool output puts the policy in states the reference hardly knows; ratios there have no support",
-            "too weak a KL penalty to hold the policy in these states",
-            "tool output more varied than the data the reference was trained on",
-        ),
-        next=(
-            "check the logprobs first: same temperature, same mask, no shift between the two columns",
-            f"take the checkpoint before step {signature.onset_interval[0]}, where the onset's interval begins, as the "
-            "last one that is probably good"
-            if signature.onset_interval is not None
-            else "keep an early checkpoint as the last one known to be good",
-            "read the post-tool samples with the largest |r| of the late window",
-            "rerun from it with ten times the KL coefficient, nothing else changed, and compare the same figure",
-        ),
-    )
-
-
-def _not_found(tails: Tails, led: _Growth, signature: Signature) -> RuleVerdict:
-    """What is not the signature may still be worth knowing, or be a finding of its own."""
-    conditions = led.conditions
-    late = float(led.post.windows[2])
-    base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
-    evidence = {"pair": tails.pair, "percentile": led.name}
-    if led.grew and conditions["material"] is False:
-        note = _note("tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence)
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
-    if led.grew and conditions["localised"] is False:
-        finding = Finding(
-            id="tail-growth-everywhere",
-            severity=Severity.MEDIUM,
-            link=Link.POLICY_UPDATE,
-            claim=f"Tails grew in text-only and post-tool tokens alike: {signature.reason}",
-            observed=late,
-            limit=None,
-            unit="nats",
-            evidence=evidence,
-            causes=("the policy drifts as a whole: learning rate, KL coefficient",),
-            next=("look at mean KL and the learning rate before looking at tools",),
-        )
-        return Broken(findings=(finding,))
-    if conditions["lasting"] is False and _humped(led.post, tails.windows):
-        note = _note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence)
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
-    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)
-
-
-def _humped(percentile: Percentile, windows: tuple[Span, ...]) -> bool:
-    middle = percentile.windows_drawn[1] / np.maximum(percentile.windows_drawn[0], 1e-3)
-    return len(windows) == 3 and interval(middle)[0] > 1.5
-
-
-def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[str, str]) -> Finding:
-    return Finding(
-        id=name,
-        severity=Severity.INFO,
-        claim=claim,
-        limit=None,
-        evidence=evidence,
-        **base,  # type: ignore[arg-type]
-    )
+        return None, False, None
+    step, (low, high) = onset
+    if not aggregates.alarms:
+        return (last - step, True, (last - high, None)) if aggregates.status != "cannot_say" else (None, False, None)
+    name = min(aggregates.alarms, key=lambda metric: (aggregates.alarms[metric], metric))
+    alarm = aggregates.alarms[name]
+    first, final = aggregates.alarm_intervals.get(name, (alarm, alarm))
+    lead = alarm - step
+    below, above = math.hypot(high - step, alarm - first), math.hypot(step - low, final - alarm)
+    return lead, False, (math.floor(lead - below), math.ceil(lead + above))
 
 
 def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:
     """Give the judgement that there can be none, and why."""
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=pair, aggregates=aggregates)
-    enable = _RECORD if missing else _MORE
+    enable = words.RECORD if missing else words.MORE
     return Judgement(
         signature=signature,
         verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=reason, missing=missing, enable=enable),
     )
-
-
-_RECORD = (
-    "write recorder files (tokens/step_000001.parquet: step, model_mask, policy_logp, ref_logp) from the training "
-    "loop; docs/recorder.md shows how"
-)

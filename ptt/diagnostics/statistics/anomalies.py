@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
+
+from ptt.diagnostics.statistics.records import Columns
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -79,18 +80,15 @@ def _tokens(found: Found, name: str, kind: Anomaly, where: BoolArray, row_of: In
         np.logical_or(found.unusable, where, out=found.unusable)
 
 
-def records(found: Found, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> pl.DataFrame:
+def records(found: Found, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> Columns:
     """Give the anomalies of a batch as records: seq, step, column (index into `columns`), kind, n."""
-    parts = [
-        pl.DataFrame(
-            {
-                "seq": seq[rows].astype(np.uint32),
-                "step": step[rows],
-                "column": np.full(len(rows), columns.index(name), np.uint8),
-                "kind": np.full(len(rows), kind, np.uint8),
-                "n": count.astype(np.uint32),
-            }
-        )
-        for name, kind, rows, count in found.records
-    ]
-    return pl.concat(parts)
+    rows = np.concatenate([rows for _, _, rows, _ in found.records])
+    counts = [count for _, _, _, count in found.records]
+    each = [len(count) for count in counts]
+    return {
+        "seq": seq[rows].astype(np.uint32),
+        "step": step[rows],
+        "column": np.repeat([columns.index(name) for name, _, _, _ in found.records], each).astype(np.uint8),
+        "kind": np.repeat([int(kind) for _, kind, _, _ in found.records], each).astype(np.uint8),
+        "n": np.concatenate(counts).astype(np.uint32),
+    }

@@ -29,6 +29,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
     "token_share": pl.Float64(),
     "lift": pl.Float64(),  # tail_share / token_share
     "n_sequences": pl.Int64(),
+    "tail_sequences": pl.Int64(),  # those of them with a tail token
     "limit": pl.Float64(),  # nats
 }
 TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -41,7 +42,10 @@ TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
     "tokens": pl.Int64(),
     "tail_share": pl.Float64(),
     "max_abs_r": pl.Float64(),
+    "max_at": pl.Int64(),  # the first token with it, counted in the sequence from 0; null below stretches.FLOOR
+    "max_turn": pl.Int64(),  # observations before that token
     "reward": pl.Float64(),
+    "text": pl.String(),  # of the sample, from there; null where none was kept
 }
 
 
@@ -72,19 +76,26 @@ def with_tail(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
     return sequences.with_columns(pl.Series("tail", tail))
 
 
-def attribution(rows: pl.DataFrame, by: Mapping[str, pl.Expr], *, limit: float) -> pl.DataFrame:
+Split = tuple[pl.DataFrame, Mapping[str, pl.Expr]]
+
+
+def attribution(
+    rows: pl.DataFrame, by: Mapping[str, pl.Expr], *, limit: float, finer: Split | None = None
+) -> pl.DataFrame:
     """Give, for every value of each of `by`, its share of the tail and of the tokens.
 
     `rows`: late (seq, slice) rows with n and tail, and what `by` asks for (string expressions). Values beyond
-    the ten with most tail are put together (`rest`); the shares of each `by` sum to 1. The last rows are the
-    sequences with most tail tokens, the top 0.1 % and 1 % of them.
+    the ten with most tail are put together (`rest`); the shares of each `by` sum to 1. `finer`: the
+    same tokens cut more finely, and what to tell those rows apart by. The last rows are the sequences with most tail
+    tokens, the top 0.1 % and 1 % of them.
     """
     total, tail = int(rows["n"].cast(pl.Int64).sum()), int(rows["tail"].sum())
     if not total:
         return pl.DataFrame(schema=SCHEMA)
     frames = [
-        _counted(rows.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
-        for name, value in by.items()
+        _counted(cut.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
+        for cut, asked in ((rows, by), finer or (rows, {}))
+        for name, value in asked.items()
     ]
     found = pl.concat([*frames, _concentration(rows)], how="diagonal")
     tail_share, token_share = pl.col("tail") / max(tail, 1), pl.col("tokens") / total
@@ -114,6 +125,7 @@ def _sums(grouped: GroupBy) -> pl.DataFrame:
         pl.col("tail").sum(),
         pl.col("n").cast(pl.Int64).sum().alias("tokens"),
         pl.col("seq").n_unique().alias("n_sequences"),
+        pl.col("seq").filter(pl.col("tail") > 0).n_unique().alias("tail_sequences"),
     )
 
 
@@ -127,6 +139,7 @@ def _concentration(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("tail").sum(),
             pl.col("tokens").sum(),
             pl.len().cast(pl.UInt32).alias("n_sequences"),
+            (pl.col("tail") > 0).sum().cast(pl.UInt32).alias("tail_sequences"),
         )
         for share in TOP_SHARES
     )
@@ -146,8 +159,10 @@ def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def top_sequences(rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tuple[str, int]]) -> pl.DataFrame:
-    """Give the 20 sequences with most tail tokens, and where they lie.
+def top_sequences(
+    rows: pl.DataFrame, identity: pl.DataFrame, stretches: pl.DataFrame, files: Sequence[tuple[str, int]]
+) -> pl.DataFrame:
+    """Give the 20 sequences with most tail tokens, with their `seq`, where they lie and where their largest |r| is.
 
     `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name and first
     seq of each file, in order.
@@ -156,6 +171,11 @@ def top_sequences(rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tu
     found = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
     held = [name for name in ("sample_id", "group_id", "reward") if name in identity.columns]
     found = found.join(identity.select("seq", *held), on="seq", how="left", maintain_order="left")
+    peaks = stretches.select("seq", "turn", "peak", "peak_at").filter(pl.col("seq").is_in(found["seq"].implode()))
+    peaks = peaks.filter(pl.col("peak") > 0)
+    peaks = peaks.sort("peak", "peak_at", descending=[True, False]).unique("seq", keep="first", maintain_order=True)
+    peaks = peaks.select("seq", pl.col("peak_at").alias("max_at"), pl.col("turn").alias("max_turn"))
+    found = found.join(peaks, on="seq", how="left", maintain_order="left")
     seq = found["seq"].to_numpy().astype(np.int64)
     starts = np.array([start for _, start in files], dtype=np.int64)
     file: npt.NDArray[np.int64] = np.searchsorted(starts, seq, side="right") - 1
@@ -166,4 +186,4 @@ def top_sequences(rows: pl.DataFrame, identity: pl.DataFrame, files: Sequence[tu
         (pl.col("tail") / total).alias("tail_share"),
     )
     missing = [pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns]
-    return found.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in TOP_SCHEMA.items())
+    return found.with_columns(missing).select("seq", *(pl.col(name).cast(kind) for name, kind in TOP_SCHEMA.items()))

@@ -84,8 +84,7 @@ def signed(cells: pl.DataFrame) -> Signed:
         cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")
     )
     magnitude = s_abs / n
-    direction = np.divide(s_r, magnitude, out=n.copy(), where=magnitude > 0)
-    n_up = np.clip(np.rint((n + direction) / 2), 0.0, n)
+    n_up = count_up(n, s_r, magnitude)
     n_down = n - n_up
     s1_down = np.where(n_up == 0, s_rho, n_down * np.exp(-magnitude))
     s2_down = np.where(n_up == 0, s_rho2, n_down * np.exp(-2 * magnitude))
@@ -98,6 +97,13 @@ def signed(cells: pl.DataFrame) -> Signed:
         s2_up=np.where(n_up == 0, 0.0, np.maximum(s_rho2 - s2_down, 0.0)),
         s2_down=s2_down,
     )
+
+
+def count_up(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> FloatArray:
+    """Give how many of each cell's `n` tokens have r > 0 (where r = 0, all), from sum r and mean |r|."""
+    direction = np.divide(s_r, magnitude, out=n.copy(), where=magnitude > 0)
+    rounded: FloatArray = np.clip(np.rint((n + direction) / 2), 0.0, n)
+    return rounded
 
 
 def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:

@@ -63,4 +63,4 @@ def log_ess(logs: FloatArray) -> tuple[float, int, float]:
     """Give ESS/n, n and the largest share for weights exp(logs), however large the logs are."""
     shifted = np.exp(logs - logs.max())
     total = float(shifted.sum())
-    return total**2 / (len(logs) * float(shifted @ shifted)), len(logs), 1.0 / total
+    return total**2 / (len(logs) * float(np.square(shifted).sum())), len(logs), 1.0 / total

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.caps import CAP, signed
+from ptt.diagnostics.statistics.products import product
 from ptt.diagnostics.statistics.windows import Span, label, parts
 
 FloatArray = npt.NDArray[np.float64]
@@ -31,12 +32,15 @@ HALF: Final = 0.5
 EXPONENT_CAP: Final = 300.0  # as in the token pass
 FACTORS: Final = ("alpha", "m_text", "m_tool", "total")
 PARTS: Final = ("change", "exposure", "text", "tool")
+SHARES: Final = tuple(f"{name}_share" for name in PARTS[1:])
+INTERVAL: Final = (2.5, 97.5)
 
 SCHEMA: Final[dict[str, pl.DataType]] = {
     "weights": pl.String(),  # the pair, or the pair turned round
     "cap": pl.Float64(),  # weights are cut at it; null: as recorded
     **{f"{name}_{window}": pl.Float64() for name in FACTORS for window in ("early", "late")},
     **{f"{name}{end}": pl.Float64() for name in PARTS for end in ("", "_lo", "_hi")},
+    **{f"{name}{end}": pl.Float64() for name in SHARES for end in ("", "_lo", "_hi")},  # null: it may not have changed
     **{f"top_{what}_{window}": pl.Float64() for what in ("token", "sequence") for window in ("early", "late")},
     "dominated": pl.Boolean(),  # in a window one token or sequence holds more than half of the sum
 }
@@ -91,7 +95,7 @@ def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> 
     chosen = generator.integers(0, units, size=(draws, units), dtype=np.int32)
     chosen += (units * np.arange(draws, dtype=np.int32))[:, None]
     times = np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
-    return times.astype(np.float64) @ values
+    return product(times.astype(np.float64), values)
 
 
 def exposure(
@@ -175,20 +179,30 @@ def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list
     row: dict[str, object] = {"weights": weights, "cap": cap}
     for window, values in zip(("early", "late"), recorded, strict=True):
         row |= {f"{name}_{window}": value for name, value in zip(FACTORS, _finite(values), strict=True)}
-    for name, value in zip(PARTS, _finite(split(*recorded)), strict=True):
-        row[name] = value
+    parted = split(*recorded)
+    row |= dict(zip(PARTS, _finite(parted), strict=True))
     blocks = [table["block"].to_numpy() for table in tables]
     if all(block[0] >= 0 for block in blocks):
         drawn = [
             factors(redrawn(values, block, seed=SEED + number))
             for number, (values, block) in enumerate(zip(held, blocks, strict=True))
         ]
-        ends = np.nanpercentile(split(*drawn), (2.5, 97.5), axis=0)
-        for end, values in zip(("lo", "hi"), ends, strict=True):
-            row |= {f"{name}_{end}": value for name, value in zip(PARTS, _finite(values), strict=True)}
+        row |= _intervals(parted, split(*drawn))
     for window, (token, sequence) in zip(("early", "late"), tops, strict=True):
         row |= {f"top_token_{window}": token, f"top_sequence_{window}": sequence}
     return row | {"dominated": any(share is not None and share > HALF for top in tops for share in top)}
+
+
+def _intervals(parted: FloatArray, drawn: FloatArray) -> dict[str, float | None]:
+    """Give the intervals of change and parts; if that of the change excludes 0, the parts' shares of it with theirs."""
+    found = dict(zip(PARTS, np.nanpercentile(drawn, INTERVAL, axis=0).T, strict=True))
+    shares: dict[str, float | None] = {}
+    if found["change"][0] > 0 or found["change"][1] < 0:
+        shares = dict(zip(SHARES, _finite(parted[1:] / parted[0]), strict=True))
+        usable = drawn[drawn[:, 0] != 0]
+        found |= dict(zip(SHARES, np.nanpercentile(usable[:, 1:] / usable[:, :1], INTERVAL, axis=0).T, strict=True))
+    ends = {f"{name}_{end}": _finite(pair)[i] for name, pair in found.items() for i, end in enumerate(("lo", "hi"))}
+    return shares | ends
 
 
 def _finite(values: FloatArray) -> list[float | None]:

@@ -13,30 +13,38 @@ import pyarrow as pa
 from ptt.diagnostics.statistics import anomalies, bins
 from ptt.diagnostics.statistics.layout import Batch, chunks, lay_out, sound
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import LOGP_COLUMNS, ROW, SEQUENCE_SUMS, SUMS, cell_key
+from ptt.diagnostics.statistics.records import LOGP_COLUMNS, ROW, SEQUENCE_SUMS, SUMS, Columns, cell_key
+from ptt.diagnostics.statistics.stretches import Stretches
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Records = tuple[str, pl.DataFrame]
+Records = tuple[str, Columns]
 
 EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
 BINS_PER_GROUP: Final = bins.OVERFLOW + 1
 COARSE_OF: Final = bins.coarse_of(np.arange(BINS_PER_GROUP))
 
 
-def fold(frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
-    """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time."""
+def fold(
+    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+) -> Iterator[Records]:
+    """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
+
+    Stretches of the first pair go to `stretches`, which folds them later.
+    """
     for chunk in chunks(frame):
-        yield from _fold_chunk(chunk, pairs, min_observation, pool)
+        yield from _fold_chunk(chunk, pairs, min_observation, pool, stretches)
 
 
-def _fold_chunk(frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool) -> Iterator[Records]:
+def _fold_chunk(
+    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _fold_pair(batch, pair, number, pool)
+            yield from _fold_pair(batch, pair, number, pool, stretches)
         return
     is_sound = frame.select(sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~is_sound))
@@ -48,30 +56,28 @@ def _fold_chunk(frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: i
         both = [pair.numerator, pair.denominator]
         part = lay_out(frame.drop_nulls(both), both, min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _fold_pair(part, pair, number, pool)
+        yield from _fold_pair(part, pair, number, pool, stretches)
 
 
-def _row_records(batch: Batch) -> pl.DataFrame:
+def _row_records(batch: Batch) -> Columns:
     rows = len(batch.seq)
-    return pl.DataFrame(
-        {
-            "seq": batch.seq.astype(np.uint32),
-            "step": batch.step,
-            "length": batch.length.astype(np.uint32),
-            "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(np.uint32),
-            "n_obs": batch.runs.observations.astype(np.uint32),
-            "ok": np.ones(rows, np.bool_),
-        }
-    )
+    return {
+        "seq": batch.seq.astype(np.uint32),
+        "step": batch.step,
+        "length": batch.length.astype(np.uint32),
+        "n_model": np.bincount(batch.runs.row, weights=batch.runs.length, minlength=rows).astype(np.uint32),
+        "n_obs": batch.runs.observations.astype(np.uint32),
+        "ok": np.ones(rows, np.bool_),
+    }
 
 
-def _unsound_records(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select(pl.col("seq").cast(pl.UInt32), "step").select(
-        pl.col(name) if name in ("seq", "step") else pl.lit(0).cast(dtype).alias(name) for name, dtype in ROW.items()
-    )
+def _unsound_records(rows: pl.DataFrame) -> Columns:
+    nothing = np.zeros(rows.height, np.uint32)
+    known = {name: rows[name] for name in ("seq", "step")}
+    return {name: known.get(name, pl.Series(nothing)).cast(kind) for name, kind in ROW.items()}
 
 
-def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Records]:
+def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool, stretches: Stretches) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
     sides = top[batch.is_model], bottom[batch.is_model]
@@ -87,7 +93,8 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Re
         r[amiss.unusable] = np.nan
     finite = np.isfinite(r)
     bad = np.zeros(segments, np.int64)
-    if not finite.all():
+    whole = bool(finite.all())
+    if not whole:
         bad = np.bincount(segment[~finite], minlength=segments)
         yield "bad", _bad_records(batch, bad, number)
         r, segment = r[finite], segment[finite]
@@ -99,6 +106,7 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool) -> Iterator[Re
             inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
             weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
             yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
+            stretches.add(batch, weights["s_abs"], fine, None if whole else finite)
 
 
 def _look(batch: Batch, pair: Pair, sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> anomalies.Found | None:
@@ -147,21 +155,19 @@ class Pool:
         return held[: self._length]
 
 
-def _bad_records(batch: Batch, bad: IntArray, number: int) -> pl.DataFrame:
+def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
     where = np.flatnonzero(bad)
-    return pl.DataFrame(
-        {
-            "pair": np.full(len(where), number, np.uint8),
-            "step": batch.step[where // 2],
-            "slice": (where % 2).astype(np.uint8),
-            "n_bad": bad[where].astype(np.uint32),
-        }
-    )
+    return {
+        "pair": np.full(len(where), number, np.uint8),
+        "step": batch.step[where // 2],
+        "slice": (where % 2).astype(np.uint8),
+        "n_bad": bad[where].astype(np.uint32),
+    }
 
 
 def _cell_records(
     batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: Pool
-) -> pl.DataFrame:
+) -> Columns:
     steps, step_index = np.unique(batch.step, return_inverse=True)
     group = np.repeat(step_index.astype(np.int64), 2) * 2 + np.tile([0, 1], len(step_index))
     key = np.take(group * BINS_PER_GROUP, segment, out=pool.integers("key"), mode="clip")
@@ -176,18 +182,16 @@ def _cell_records(
         count = np.bincount(key, minlength=size)
         used = cell = np.flatnonzero(count)
     group_of = used // BINS_PER_GROUP
-    return pl.DataFrame(
-        {
-            "key": cell_key(number, steps[group_of // 2], group_of % 2, used % BINS_PER_GROUP),
-            "n": count[cell].astype(np.uint32),
-            **{name: np.bincount(key, weights=weights[name], minlength=size)[cell] for name in SUMS},
-        }
-    )
+    return {
+        "key": cell_key(number, steps[group_of // 2], group_of % 2, used % BINS_PER_GROUP),
+        "n": count[cell].astype(np.uint32),
+        **{name: np.bincount(key, weights=weights[name], minlength=size)[cell] for name in SUMS},
+    }
 
 
 def _sequence_records(
     batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: Pool
-) -> pl.DataFrame:
+) -> Columns:
     """Tokens of a (row, slice) stand side by side, so its sums are sums over stretches."""
     segments = 2 * len(batch.seq)
     bounds = np.searchsorted(segment, np.arange(segments + 1))
@@ -203,17 +207,15 @@ def _sequence_records(
     def listed(values: npt.NDArray[Any]) -> pl.Series:
         return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))
 
-    return pl.DataFrame(
-        {
-            "seq": batch.seq[held // 2].astype(np.uint32),
-            "step": batch.step[held // 2],
-            "slice": (held % 2).astype(np.uint8),
-            "n": count[held].astype(np.uint32),
-            "n_bad": bad[held].astype(np.uint32),
-            **{name: np.add.reduceat(weights[name], start) for name in SEQUENCE_SUMS},
-            "min_r": np.minimum.reduceat(weights["s_r"], start),
-            "max_r": np.maximum.reduceat(weights["s_r"], start),
-            "coarse_bin": listed((used % bins.COARSE_COUNT).astype(np.uint8)),
-            "coarse_n": listed(table[used].astype(np.uint32)),
-        }
-    )
+    return {
+        "seq": batch.seq[held // 2].astype(np.uint32),
+        "step": batch.step[held // 2],
+        "slice": (held % 2).astype(np.uint8),
+        "n": count[held].astype(np.uint32),
+        "n_bad": bad[held].astype(np.uint32),
+        **{name: np.add.reduceat(weights[name], start) for name in SEQUENCE_SUMS},
+        "min_r": np.minimum.reduceat(weights["s_r"], start),
+        "max_r": np.maximum.reduceat(weights["s_r"], start),
+        "coarse_bin": listed((used % bins.COARSE_COUNT).astype(np.uint8)),
+        "coarse_n": listed(table[used].astype(np.uint32)),
+    }

@@ -1,8 +1,9 @@
-"""What a batch of tokens is folded to: four kinds of records, and how a cell is named by one integer."""
+"""What a batch of tokens is folded to: five kinds of records, and how a cell is named by one integer."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ import polars as pl
 from ptt.diagnostics.statistics import bins
 
 IntArray = npt.NDArray[np.int64]
+Columns = dict[str, npt.NDArray[Any] | pl.Series]
+"""Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
 
 SUMS: Final = ("s_rho", "s_rho2", "s_r", "s_r2", "s_abs")
 """Sums over the tokens of a cell: rho = exp(r), its square, r, its square, |r|."""
@@ -32,6 +35,16 @@ SEQUENCE: Final[dict[str, pl.DataType]] = {
     "min_r": pl.Float64(),
     "max_r": pl.Float64(),
     "coarse_bin": pl.List(pl.UInt8()),
+    "coarse_n": pl.List(pl.UInt32()),
+}
+STRETCH: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "turn": pl.UInt32(),  # observations before it in the sequence
+    "distance": pl.UInt8(),  # see stretches.DISTANCES
+    "n": pl.UInt32(),
+    "peak": pl.Float64(),  # greatest |r|; 0 where none reaches stretches.FLOOR
+    "peak_at": pl.UInt32(),  # the first token with it, counted in the sequence from 0; 0 where none reaches it
+    "coarse_bin": pl.List(pl.UInt8()),  # of tokens at or above stretches.FLOOR alone
     "coarse_n": pl.List(pl.UInt32()),
 }
 ROW: Final[dict[str, pl.DataType]] = {
@@ -69,7 +82,6 @@ KINDS: Final = {
     "rows": ROW,
     "bad": BAD,
     "anomalies": ANOMALY,
-    "samples": SAMPLE,
 }
 BIN_BITS: Final = 14
 STEP_LIMIT: Final = 1 << 40
@@ -92,3 +104,18 @@ def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
         (key % (1 << BIN_BITS)).cast(pl.UInt16).alias("bin"),
         pl.exclude("key"),
     )
+
+
+def together(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Put the records of all batches together."""
+    if not parts:
+        return pl.DataFrame(schema=schema)
+    columns = []
+    for name, kind in schema.items():
+        held = [part[name] for part in parts]
+        arrays = [values for values in held if not isinstance(values, pl.Series)]
+        if len(arrays) == len(held):
+            columns.append(pl.Series(name, np.concatenate(arrays), kind))
+        else:
+            columns.append(pl.concat([pl.Series(name, values).cast(kind) for values in held]))
+    return pl.DataFrame(columns)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.products import product
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,7 +49,7 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
         table = _histograms(rows)
         units[block] = len(table)
         recorded[block] = table.sum(axis=0)
-        drawn[block] = _times_drawn(len(table), draws, generator) @ table
+        drawn[block] = product(_times_drawn(len(table), draws, generator), table)
     return Resampled(recorded, drawn, units)
 
 

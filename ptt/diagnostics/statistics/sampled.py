@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.anomalies import IMPOSSIBLE_ABOVE, MISSING_BELOW, PAD
+from ptt.diagnostics.statistics.products import dot
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,7 +46,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     tops, bottoms, firsts = [], [], []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = _real(row[numerator]), _real(row[denominator])
+        top, bottom = real(row[numerator]), real(row[denominator])
         if not (len(mask) == len(top) == len(bottom)) or not mask.any():
             continue
         after = np.zeros(len(mask), np.bool_)
@@ -57,7 +59,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     return _facts(tops, bottoms, firsts)
 
 
-def _real(values: list[float | None]) -> FloatArray:
+def real(values: list[float | None]) -> FloatArray:
     """Give the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
     found = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
@@ -103,8 +105,8 @@ def _correlation(x: FloatArray, y: FloatArray) -> float:
     if usable.sum() < MIN_TOKENS:
         return np.nan
     x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
-    scale = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / scale if scale > 0 else np.nan
+    scale = math.sqrt(dot(x, x) * dot(y, y))
+    return dot(x, y) / scale if scale > 0 else np.nan
 
 
 def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
@@ -114,11 +116,11 @@ def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     if usable.sum() < MIN_TOKENS:
         return np.nan, np.nan
     x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
-    spread, total = float(x @ x), float(y @ y)
+    spread, total = dot(x, x), dot(y, y)
     if spread == 0 or total == 0:
         return np.nan, np.nan
-    slope = float(x @ y) / spread
-    return slope, slope * float(x @ y) / total
+    slope = dot(x, y) / spread
+    return slope, slope * dot(x, y) / total
 
 
 def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, float]:

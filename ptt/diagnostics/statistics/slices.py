@@ -22,9 +22,16 @@ class ModelRuns:
     """Runs of model tokens in a batch of masks laid end to end, in order."""
 
     row: IntArray  # row of each run
-    post: IntArray  # 1 where an observation precedes the run in its row
+    turn: IntArray  # observations before the run in its row
     length: IntArray  # tokens in the run
+    place: IntArray  # where in its row the run begins
+    since: IntArray  # tokens between the end of the last observation and the run; 0 where there was none
     observations: IntArray  # per row: how many observations it holds
+
+    @property
+    def post(self) -> IntArray:
+        """1 where an observation precedes the run in its row, else 0."""
+        return (self.turn > 0).astype(np.int64)
 
 
 def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) -> ModelRuns:
@@ -37,7 +44,7 @@ def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) ->
     total = len(mask)
     if total == 0:
         empty = np.empty(0, np.int64)
-        return ModelRuns(empty, empty, empty, np.zeros(rows, np.int64))
+        return ModelRuns(empty, empty, empty, empty, empty, np.zeros(rows, np.int64))
     breaks = np.empty(total, np.bool_)
     breaks[0] = True
     np.not_equal(mask[1:], mask[:-1], out=breaks[1:])
@@ -53,10 +60,14 @@ def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) ->
     seen = np.cumsum(observation)
     first_run = np.searchsorted(row, row)  # index of the first run of the same row
     before_row = (seen - observation)[first_run]
-    post = (seen - before_row > 0).astype(np.int64)
+    turn = seen - before_row
+    last = np.maximum.accumulate(np.where(observation, np.arange(len(start)), 0))  # observation before each run
+    since = np.where(turn > 0, start - (start + length)[last], 0)
     return ModelRuns(
         row=row[is_model],
-        post=post[is_model],
+        turn=turn[is_model],
         length=length[is_model],
+        place=(start - starts_of_rows[row])[is_model],
+        since=since[is_model],
         observations=np.bincount(row[observation], minlength=rows),
     )

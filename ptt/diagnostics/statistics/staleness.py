@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.products import product
 from ptt.diagnostics.statistics.resample import coarse_percentile
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, label
@@ -165,5 +166,5 @@ def _redrawn(block: IntArray, number: IntArray, table: FloatArray, buckets: int)
         edges = np.searchsorted(number[start:end], np.arange(buckets + 1))
         for place, (first, last) in enumerate(pairwise(edges)):
             if last > first:
-                drawn[:, place] += times[:, first:last] @ table[start + first : start + last]
+                drawn[:, place] += product(times[:, first:last], table[start + first : start + last])
     return drawn

@@ -13,10 +13,24 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.statistics.fold import Pool, fold
 from ptt.diagnostics.statistics.pairs import Pair
-from ptt.diagnostics.statistics.records import CELL, KINDS, SAMPLE, SUMS, unpack_cells
+from ptt.diagnostics.statistics.records import (
+    ANOMALY,
+    BAD,
+    CELL,
+    KINDS,
+    ROW,
+    SAMPLE,
+    SEQUENCE,
+    SUMS,
+    Columns,
+    together,
+    unpack_cells,
+)
+from ptt.diagnostics.statistics.stretches import Stretches
 
 BATCH_TOKENS: Final = 1 << 18
 
@@ -28,6 +42,8 @@ class TokenTables:
     cells: one row per (pair, step, slice, bin): n and records.SUMS.
     sequences: one row per (seq, slice) of the first pair: step, n, n_bad, records.SEQUENCE_SUMS,
         the least and greatest r, and the coarse histogram as two lists.
+    stretches: one row per (seq, observations before, distance after the last one) of the first pair: n, and of the
+        tokens with a large |r| the greatest, where it is, and the coarse histogram.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
     bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
     anomalies: per (seq, column, kind): values that are no logprobs (see anomalies.Anomaly).
@@ -36,6 +52,7 @@ class TokenTables:
 
     cells: pl.DataFrame
     sequences: pl.DataFrame
+    stretches: pl.DataFrame
     rows: pl.DataFrame
     bad: pl.DataFrame
     anomalies: pl.DataFrame
@@ -56,37 +73,50 @@ def token_pass(
     `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
     `on_rows` hears how many were done.
     """
-    found: dict[str, list[pl.DataFrame]] = {name: [pl.DataFrame(schema=kind)] for name, kind in KINDS.items()}
-    pool = Pool()
+    found: dict[str, list[Columns]] = {name: [] for name in KINDS}
+    samples: list[pa.Table] = []
+    pool, stretches = Pool(), Stretches()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
-        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool):
+        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches):
             found[kind].append(records)
         if sample_every:
-            found["samples"].append(_kept(batch, sample_every))
+            samples.append(_kept(batch, sample_every))
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
-        cells=unpack_cells(_merge(pl.concat(found["cells"]))),
-        sequences=pl.concat(found["sequences"]).sort("seq", "slice"),
-        rows=pl.concat(found["rows"]).sort("seq"),
-        anomalies=pl.concat(found["anomalies"]).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-        samples=_samples(found["samples"]),
-        bad=pl.concat(found["bad"])
+        cells=unpack_cells(_merge(together(found["cells"], CELL))),
+        sequences=_in_order(together(found["sequences"], SEQUENCE)),
+        stretches=stretches.records(),
+        rows=together(found["rows"], ROW).sort("seq"),
+        anomalies=together(found["anomalies"], ANOMALY).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
+        samples=_samples(samples),
+        bad=together(found["bad"], BAD)
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
     )
 
 
-def _kept(batch: pl.DataFrame, every: int) -> pl.DataFrame:
-    chosen = pl.Series(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
-    return pl.DataFrame([batch[name].gather(chosen) for name in SAMPLE if name in batch.columns])
+def _in_order(sequences: pl.DataFrame) -> pl.DataFrame:
+    """Sort by seq and slice; as they come they are in order, and sorting lists is slow."""
+    order = 2 * sequences["seq"].to_numpy().astype(np.int64) + sequences["slice"].to_numpy()
+    return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")
 
 
-def _samples(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _kept(batch: pl.DataFrame, every: int) -> pa.Table:
+    """Copy some rows, with Arrow: Polars' own threads are busy decoding, and would have to be waited for."""
+    chosen = pa.array(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
+    held = [name for name in SAMPLE if name in batch.columns]
+    return pa.table([batch[name].to_arrow().take(chosen) for name in held], names=held)
+
+
+def _samples(parts: list[pa.Table]) -> pl.DataFrame:
     """Put kept sequences together; logprobs that a batch lacks are null."""
-    whole = pl.concat([part for part in parts if part.height] or parts[:1], how="diagonal_relaxed")
+    found = [part for part in parts if part.num_rows]
+    if not found:
+        return pl.DataFrame(schema=SAMPLE)
+    whole = pl.DataFrame(pa.concat_tables(found, promote_options="permissive"))
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in whole.columns]
     return whole.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).sort("seq")
 

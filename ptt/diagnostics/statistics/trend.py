@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.statistics.products import dot, product
+
 FloatArray = npt.NDArray[np.float64]
 
 STEP_LIKENESS: Final = 0.4
@@ -34,10 +36,10 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
     _, place, ties = np.unique(usable, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties + 1) / 2)[place]  # equal values share a rank: a flat stretch is no trend
     position = np.arange(count) - (count - 1) / 2
-    seen = float(ranks @ position)
+    seen = dot(ranks, position)
     generator = np.random.default_rng(seed)
     shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
-    return float((1 + np.count_nonzero(shuffled @ position >= seen - 1e-9)) / (1 + permutations))
+    return float((1 + np.count_nonzero(product(shuffled, position) >= seen - 1e-9)) / (1 + permutations))
 
 
 def shift_p_value(
@@ -60,7 +62,7 @@ def shift_p_value(
         return 1.0 if seen <= 0 else 1 / (1 + draws)
     alone = min(most_own, own / scatter) if math.isfinite(own) else 0.0
     likeness = (1 - alone) * block_correlation(count, max(1, round(steps))) + alone * np.eye(count)
-    noise = np.random.default_rng(seed).normal(size=(draws, count)) @ np.linalg.cholesky(likeness).T
+    noise = product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(likeness).T)
     drawn, _ = _shifted(noise)
     return float((1 + np.count_nonzero(drawn >= seen - 1e-9)) / (1 + draws))
 
@@ -101,10 +103,10 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
     if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
         return "flat"
     position = np.arange(FLATNESS_BLOCKS) - (FLATNESS_BLOCKS - 1) / 2
-    slope = float(position @ means / (position @ position))
+    slope = dot(position, means) / dot(position, position)
     residual = means - means.mean() - slope * position
-    spread = float(np.sqrt(residual @ residual / (FLATNESS_BLOCKS - 2)))
-    error = spread / math.sqrt(float(position @ position)) * (FLATNESS_BLOCKS - 1)
+    spread = math.sqrt(dot(residual, residual) / (FLATNESS_BLOCKS - 2))
+    error = spread / math.sqrt(dot(position, position)) * (FLATNESS_BLOCKS - 1)
     change = slope * (FLATNESS_BLOCKS - 1)
     about = values - change * np.linspace(-0.5, 0.5, len(values))
     robust = 1.4826 * float(np.median(np.abs(about - np.median(about))))

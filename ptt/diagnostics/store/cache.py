@@ -9,7 +9,7 @@ import polars as pl
 
 from ptt.diagnostics.statistics.token_pass import TokenTables
 
-FRAMES = ("cells", "sequences", "rows", "bad", "anomalies", "samples")
+FRAMES = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
 
 
 def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,14 +29,15 @@ def ingest(
     parsers: tuple[Parser, ...],
     folder: Path,
     ptt_version: str,
+    keep_text: bool = False,
     on_file: Progress | None = None,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
-    `on_file` hears how many files are done, and of how many.
+    Texts of samples go into it only with `keep_text`. `on_file` hears how many files are done, and of how many.
     """
     try:
-        mark = fingerprint(files)
+        mark = fingerprint(files) + (" with texts" if keep_text else "")
         held = read_manifest(folder)
         if held is not None and held.fingerprint == mark and held.ptt_version == ptt_version:
             return held
@@ -45,6 +46,7 @@ def ingest(
         part.mkdir(parents=True)
         writer = _Writer(part)
         for number, file in enumerate(files):
+            file = replace(file, keep_text=keep_text)
             writer.take(file, next((parser for parser in parsers if parser.recognises(file)), None))
             if on_file is not None:
                 on_file(number + 1, len(files))

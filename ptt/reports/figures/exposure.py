@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.style import INK, MUTED, OTHER, PAPER, POST, SMALL, TEXT, dress, linear
 from ptt.reports.foreign import safe
-from ptt.reports.names import joined
+from ptt.reports.growth_parts import PARTS, Row, rows_of
 from ptt.reports.numbers import bounds, number, percent
-from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, pair_of, table
+from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, pair_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = "exposure"
 HEIGHT = 262
 BARS = (
     ("early", MUTED),
@@ -26,63 +23,6 @@ BARS = (
     ("late", MUTED),
 )
 HATCHES = ("", "..", "//", "", "")  # told apart in grey print too
-PARTS = ("exposure", "text", "tool")
-AGAINST = {"exposure": "the share of tool tokens", "text": "text-only tails", "tool": "post-tool tails"}
-LEAST = 0.005  # of the growth: smaller parts are not told
-HALF = 0.5  # of a sum, held by one token: the split then speaks of that token
-NEEDED = ("total_early", "total_late", *PARTS)
-
-Row = dict[str, Any]
-
-
-def rows_of(diagnosis: Diagnosis) -> list[Row]:
-    """Give the rows of the table that can be shown, the pair as it is named first."""
-    frame = table(diagnosis, TABLE)
-    if frame is None:
-        return []
-    usable = frame.filter(pl.all_horizontal(pl.col(name).is_finite() for name in NEEDED))
-    return usable.to_dicts()
-
-
-def answer(diagnosis: Diagnosis) -> str:
-    """Say in a sentence or two where the growth came from; empty where it was not split."""
-    rows = [row for row in rows_of(diagnosis) if safe(row["weights"]) == pair_of(diagnosis)]
-    raw = next((row for row in rows if row["cap"] is None), None)
-    cut = next((row for row in rows if row["cap"] is not None), None)
-    if raw is None:
-        return ""
-    cut_words = f" With weights cut at {number(cut['cap'])}, {_split_words(cut, '')}" if cut else ""
-    if not raw["dominated"] or not cut:
-        words = _split_words(raw, f"pair {safe(raw['weights'])}, ")
-        return words[:1].upper() + words[1:] + cut_words
-    holder = "token" if max(raw["top_token_early"], raw["top_token_late"]) > HALF else "sequence"
-    return (
-        f"As recorded, E[ρ²] (pair {safe(raw['weights'])}) is dominated by a single {holder}, which holds "
-        f"over half of a window's sum: that split speaks of it alone.{cut_words}"
-    )
-
-
-def _split_words(row: Row, of_what: str) -> str:
-    what = f"E[ρ²] ({of_what}{number(row['total_early'])} early, {number(row['total_late'])} late)"
-    change, low, high = row["change"], row["change_lo"], row["change_hi"]
-    if not change or (low is not None and high is not None and low <= 0 <= high):
-        return f"the change of {what} is within the noise of the run."
-    word, side, kinds = ("growth", "heavier", "more") if change > 0 else ("fall", "lighter", "fewer")
-    names = {
-        "tool": f"{side} post-tool tails",
-        "exposure": f"{kinds} tool tokens",
-        "text": f"{side} text-only tails",
-    }
-    shares = {name: row[name] / change for name in names}
-    ordered = sorted(names, key=lambda name: -shares[name])
-    told = [f"{_rounded(shares[name])} {{}}from {names[name]}" for name in ordered if shares[name] >= LEAST]
-    told = [text.format("comes " if index == 0 else "") for index, text in enumerate(told)]
-    against = [f"{AGAINST[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -LEAST]
-    return f"of the {word} of {what} {joined(told)}{'; ' if against else ''}{joined(against)}."
-
-
-def _rounded(share: float) -> str:
-    return percent(float(f"{share:.2g}"))
 
 
 def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ptt.diagnostics.evidence import Evidence, Validity
-from ptt.diagnostics.model import Healthy, Link, NotJudged
+from ptt.diagnostics.model import Healthy, JsonScalar, Link, NotJudged
 
 BLOCKS = "contaminates"
 """Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
+
+
+class Counted(Protocol):
+    """What says how much of the records it is."""
+
+    @property
+    def tokens(self) -> int | None: ...  # noqa: D102
+    @property
+    def sequences(self) -> int | None: ...  # noqa: D102
+    @property
+    def first_step(self) -> int | None: ...  # noqa: D102
+    @property
+    def last_step(self) -> int | None: ...  # noqa: D102
+    @property
+    def files(self) -> int | None: ...  # noqa: D102
+    @property
+    def example(self) -> str | None: ...  # noqa: D102
+
+
+def extent(what: Counted, effect: str) -> dict[str, JsonScalar]:
+    """Say, as a finding's evidence, how much it concerns and what it does to which statistic.
+
+    Every finding of this link carries these keys; `tokens` are model tokens, `example` is one of the files.
+    """
+    return {
+        "tokens": what.tokens,
+        "sequences": what.sequences,
+        "first_step": what.first_step,
+        "last_step": what.last_step,
+        "files": what.files,
+        "example": what.example,
+        "effect": effect,
+    }
 
 
 def none_recorded(rule: str) -> NotJudged:

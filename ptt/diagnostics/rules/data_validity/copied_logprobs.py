@@ -9,7 +9,7 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "copied-logprobs"
@@ -33,7 +33,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 observed=tails.zero_share,
                 limit=limits["copied"],
                 unit="share",
-                evidence={"pair": tails.pair, BLOCKS: tails.pair},
+                evidence={
+                    "pair": tails.pair,
+                    **extent(
+                        validity.extent, "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"
+                    ),
+                    BLOCKS: tails.pair,
+                },
                 causes=("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
                 next=("record the logprobs of the training forward and of a frozen reference",),
             ),

@@ -10,7 +10,7 @@ Source: zero-filled rows in dumps of several frameworks; a float32 logprob is co
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "filled-rows"
@@ -42,10 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 onset_step=worst.first_step,
                 evidence={
                     "column": worst.column,
-                    "tokens": worst.tokens,
-                    "files": worst.files,
-                    "example": worst.example,
-                    "last_step": worst.last_step,
+                    **extent(worst, "left out of every statistic; kept, each would put all its tokens into the tail"),
                     BLOCKS: "all" if share > limits["blocking_share"] else None,
                 },
                 causes=("rows that could not be scored are written as zeros",),

@@ -10,7 +10,7 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "missing-logprobs"
@@ -47,9 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 onset_step=lost.dead_since if dead else lost.first_step,
                 evidence={
                     "pair": lost.pair,
-                    "tokens": lost.tokens,
-                    "first_step": lost.first_step,
-                    "last_step": lost.last_step,
+                    **extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
                 },
                 causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
                 next=(

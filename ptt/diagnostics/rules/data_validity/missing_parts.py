@@ -7,13 +7,27 @@ What to do: look at that rank's log at the first step it lacks; compare figures 
 Source: a dead writer does not stop a run.
 """
 
+from dataclasses import dataclass
+
 from ptt.diagnostics.evidence import Coverage, Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "missing-parts"
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lost:
+    """What is not there, as far as it can be told; no file holds it."""
+
+    tokens: int | None
+    sequences: int | None
+    first_step: int
+    last_step: int
+    files: int = 0
+    example: str | None = None
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -33,6 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 def _rank_finding(coverage: Coverage) -> Finding:
     names = ", ".join(str(rank) for rank in coverage.missing_ranks)
+    first = coverage.first_step_missing_rank
     return Finding(
         id=ID,
         severity=Severity.MEDIUM,
@@ -41,10 +56,26 @@ def _rank_finding(coverage: Coverage) -> Finding:
         observed=float(coverage.steps_missing_ranks),
         limit=0.0,
         unit="steps",
-        onset_step=coverage.first_step_missing_rank,
-        evidence={"ranks": names},
+        onset_step=first,
+        evidence={
+            "ranks": names,
+            **extent(
+                _lost(coverage, coverage.steps_missing_ranks, first, coverage.last_step_missing_rank),
+                "in no statistic, by what a rank usually writes; slices and windows may be another mixture without it",
+            ),
+        },
         causes=("the rank's writer died or fell behind",),
-        next=(f"read the log of rank {names} at step {coverage.first_step_missing_rank}",),
+        next=(f"read the log of rank {names} at step {first}",),
+    )
+
+
+def _lost(coverage: Coverage, parts: int | None, first: int, last: int) -> _Lost:
+    """Estimate what `parts` missing parts held by what the others do; None where their number is not known."""
+    return _Lost(
+        tokens=None if parts is None else round(parts * coverage.usual_tokens),
+        sequences=None if parts is None else round(parts * coverage.usual_sequences),
+        first_step=first,
+        last_step=last,
     )
 
 
@@ -60,6 +91,10 @@ def _gap_finding(coverage: Coverage) -> Finding:
         limit=0.0,
         unit="gaps",
         onset_step=first[0] + 1,
+        evidence=extent(
+            _lost(coverage, None, first[0] + 1, coverage.step_gaps[-1][1] - 1),
+            "in no statistic; an onset or a window's edge that falls into the gap is only known to lie there",
+        ),
         causes=("files were deleted or not copied", "a resume that skipped steps"),
         next=("look for the files of these steps",),
     )

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, JsonScalar, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "placeholder-logprobs"
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
 WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
+LEFT_OUT = "left out of every statistic; kept, each would be an outlier of several nats in the tail"
+KEPT = "r there is the other side's logprob and a constant: the pair's tails, ESS and E[rho^2] are of no model"
 COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written, not computed
 NEARLY_CERTAIN = -0.01  # nats: values this close to 0 do repeat in sure models
 
@@ -35,12 +37,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         if one.kind in KINDS and share >= limits["worth_telling"]:
             blocks = share > limits["blocking_share"]
             claim = f"{one.column} is {KINDS[one.kind]} on {one.tokens} model tokens, which are left out"
-            facts: dict[str, JsonScalar] = {"sequences": one.sequences, "files": one.files, "example": one.example}
-            findings.append(_finding(claim, share, one.column, facts, one.first_step, blocks=blocks))
+            findings.append(_finding(claim, share, one.column, extent(one, LEFT_OUT), one.first_step, blocks=blocks))
     for column, facts_of in validity.columns.items():
         if facts_of.common_share > limits["common_share"] and facts_of.common_value < NEARLY_CERTAIN:
             claim = f"{column} has the one value {facts_of.common_value:.6g} on {facts_of.common_share:.0%} of tokens"
-            findings.append(_finding(claim, facts_of.common_share, column, {}, None, blocks=True))
+            facts = extent(validity.extent, KEPT) | {"tokens": round(facts_of.common_share * validity.model_tokens)}
+            findings.append(_finding(claim, facts_of.common_share, column, facts, None, blocks=True))
     if findings:
         return Broken(findings=tuple(findings))
     return sound(ID, f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")

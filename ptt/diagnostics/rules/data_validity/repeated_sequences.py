@@ -9,7 +9,7 @@ Source: resumed runs and `gather` before writing are the usual ways.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "repeated-sequences"
@@ -21,19 +21,23 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     validity = validity_of(evidence)
     if validity is None:
         return none_recorded(ID)
-    share = validity.coverage.repeated / validity.sequences
+    repeated = validity.coverage.repeated
+    share = repeated.sequences / validity.sequences
     if share <= limits["share"]:
-        return sound(ID, f"{validity.coverage.repeated} of {validity.sequences} sequences are repeats")
+        return sound(ID, f"{repeated.sequences} of {validity.sequences} sequences are repeats")
     return Broken(
         findings=(
             Finding(
                 id=ID,
                 severity=Severity.MEDIUM,
                 link=Link.DATA_VALIDITY,
-                claim=f"{validity.coverage.repeated} of {validity.sequences} sequences are recorded twice at a step",
+                claim=f"{repeated.sequences} of {validity.sequences} sequences are recorded twice at a step",
                 observed=share,
                 limit=limits["share"],
                 unit="share",
+                evidence=extent(
+                    repeated, "their tokens count twice in tails, ESS and E[rho^2]; intervals are too narrow"
+                ),
                 causes=("a resumed run recorded its steps again", "every rank wrote the whole batch"),
                 next=("list the files that hold the same step, and keep the later one",),
             ),

@@ -10,7 +10,7 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "retokenised-turns"
@@ -46,7 +46,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                         observed=early.boundary_share,
                         limit=limits["share"],
                         unit="share",
-                        evidence={"pair": pair, "share_of_tokens": early.boundary_tokens, BLOCKS: pair},
+                        evidence={
+                            "pair": pair,
+                            "share_of_tokens": early.boundary_tokens,
+                            **extent(
+                                validity.extent, "the tail, ESS and E[rho^2] of the pair come from turn boundaries"
+                            ),
+                            BLOCKS: pair,
+                        },
                         causes=("text is decoded and encoded again between turns",),
                         next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
                     ),

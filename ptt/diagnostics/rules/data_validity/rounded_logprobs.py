@@ -8,7 +8,7 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "rounded-logprobs"
@@ -33,7 +33,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 observed=max(validity.columns[name].rounded_share for name in columns),
                 limit=limits["rounded"],
                 unit="share",
-                evidence={"columns": ", ".join(columns)},
+                evidence={
+                    "columns": ", ".join(columns),
+                    **extent(validity.extent, "mismatch KL and 1 - ESS below 1e-4 are rounding; tails are not touched"),
+                },
                 causes=("the writer rounds floats",),
                 next=("do not judge mismatch KL or ESS near 1 from these files",),
             ),

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence import Evidence, Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.statistics.sampled import PairSample
 
@@ -39,7 +39,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         pair: early for pair, (_, early) in validity.pairs.items() if early is not None and _scaled(pair, early, limits)
     }
     if scaled:
-        return Broken(findings=(_finding(scaled),))
+        return Broken(findings=(_finding(scaled, validity),))
     return sound(ID, "no pair's r is proportional to its logprob")
 
 
@@ -57,7 +57,7 @@ def _odd_one(pairs: Sequence[str]) -> str:
     return f"{common.pop()}_logp" if len(held) > 1 and len(common) == 1 else pairs[0]
 
 
-def _finding(scaled: dict[str, PairSample]) -> Finding:
+def _finding(scaled: dict[str, PairSample], validity: Validity) -> Finding:
     pair, early = max(scaled.items(), key=lambda item: np.nan_to_num(item[1].r_squared))
     return Finding(
         id=ID,
@@ -74,6 +74,7 @@ def _finding(scaled: dict[str, PairSample]) -> Finding:
             "r_squared": early.r_squared if math.isfinite(early.r_squared) else None,
             "negative_share": early.negative_share,
             "sampled_tokens": early.tokens,
+            **extent(validity.extent, "r = (1/T - 1) log p on every token: tails, ESS, E[rho^2] and KL hold it"),
             BLOCKS: _odd_one(list(scaled)),
         },
         causes=("raw logprobs on one side, temperature-scaled ones on the other",),

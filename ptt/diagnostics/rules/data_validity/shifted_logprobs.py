@@ -9,9 +9,9 @@ Source: off-by-one between engine and trainer arrays is the commonest fault of h
 
 import math
 
-from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence import Evidence, Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "shifted-logprobs"
@@ -31,13 +31,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             continue
         best = max(lags, key=lambda lag: lags[lag])
         if best != 0 and lags[best] > max(lags[0] + limits["margin"], LEAST):
-            findings.append(_finding(pair, best, lags[best], lags[0]))
+            findings.append(_finding(pair, best, lags[best], lags[0], validity))
     if findings:
         return Broken(findings=tuple(findings))
     return sound(ID, "columns correlate best without a shift")
 
 
-def _finding(pair: str, lag: int, best: float, here: float) -> Finding:
+def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) -> Finding:
     top, bottom = pair.split("/")
     return Finding(
         id=ID,
@@ -47,7 +47,16 @@ def _finding(pair: str, lag: int, best: float, here: float) -> Finding:
         observed=best,
         limit=here,
         unit="correlation",
-        evidence={"pair": pair, "lag": lag, "correlation_there": best, "correlation_here": here, BLOCKS: pair},
+        evidence={
+            "pair": pair,
+            "lag": lag,
+            "correlation_there": best,
+            "correlation_here": here,
+            **extent(
+                validity.extent, "r compares different tokens: tails, ESS, E[rho^2] and KL of the pair mean nothing"
+            ),
+            BLOCKS: pair,
+        },
         causes=("logits of position t score token t + 1: one column was gathered without the shift",),
         next=("print token, and both logprobs, of ten tokens of one sequence side by side",),
     )

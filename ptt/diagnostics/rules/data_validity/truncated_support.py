@@ -9,7 +9,7 @@ Source: processed logprobs are renormalised over the kept set; median shift log 
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "truncated-support"
@@ -47,7 +47,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                         observed=early.median_r,
                         limit=SHIFT,
                         unit="nats",
-                        evidence={"pair": pair, "negative_share": early.negative_share, BLOCKS: pair},
+                        evidence={
+                            "pair": pair,
+                            "negative_share": early.negative_share,
+                            **extent(
+                                validity.extent, "r is shifted by log S on every token: mean ratio and KL are biased"
+                            ),
+                            BLOCKS: pair,
+                        },
                         causes=("top_p or top_k sampling with processed logprobs",),
                         next=("rerun ten steps with top_p = 1 and top_k off and look at the median of r",),
                     ),

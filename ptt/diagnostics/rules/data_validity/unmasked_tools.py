@@ -13,7 +13,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "unmasked-tools"
@@ -49,7 +49,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 observed=validity.observed_share,
                 limit=limits["observed"] * expected,
                 unit="share",
-                evidence={"expected_share": expected, "logged_as": series.raw_name, BLOCKS: "all"},
+                evidence={
+                    "expected_share": expected,
+                    "logged_as": series.raw_name,
+                    **extent(validity.extent, "tool output counts as sampled, and post-tool tokens as text-only"),
+                    BLOCKS: "all",
+                },
                 causes=("the mask of trained tokens counts tool output", "a mask of padding was written instead"),
                 next=("print tokens and mask of one sequence with a call: the tool's answer must be false",),
             ),

@@ -1,0 +1,93 @@
+"""This run shows steps that two of its segments recorded: it was killed, and resumed from an earlier step.
+
+What: sequences: a step has twice the usual number, from twice the usual files or from a file that goes back to steps it
+had passed. Metrics: a file logs a metric again at steps it had passed, or of two like files the later one begins within
+the earlier one's steps. Two steps at least.
+Why it matters: what came before the kill at these steps is of a policy that was thrown away. Its sequences are read as
+well: in their windows they count beside the others in tails, ESS, E[rho^2] and who holds the tail, and an onset among
+these steps may be the lost segment's. Of metrics the later file's value counts, so no curve holds a step twice.
+What to do: move the files of the lost segment, from the resume on, out of the run dir, and judge again.
+Source: TRL and transformers keep the event file of the killed process beside the new one's; writers that append do too.
+"""
+
+from ptt.diagnostics.evidence import Evidence, Extent, Overlap
+from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_validity.common import extent, sound
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "resumed-segments"
+STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the steps that were recorded twice."""
+    segments = evidence.segments
+    if segments is None:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_VALIDITY,
+            reason="no step is recorded",
+            missing=("step",),
+            enable="log metrics or write recorder files with their step: docs/recorder.md",
+        )
+    findings = []
+    twice = segments.sequences
+    if twice is not None and segments.extent is not None and twice.steps >= limits["steps"]:
+        findings.append(_sequences(twice, segments.extent))
+    logged = [one for one in segments.metrics if one.steps >= limits["steps"]]
+    if logged:
+        findings.append(_metrics(logged))
+    if findings:
+        return Broken(findings=tuple(findings))
+    return sound(ID, "no steps are recorded by two segments")
+
+
+def _sequences(twice: Overlap, held: Extent) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.DATA_VALIDITY,
+        claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
+        f"({twice.steps} recorded steps, {held.sequences} sequences): the run was resumed, and both count",
+        observed=float(twice.steps),
+        limit=STEPS,
+        unit="steps",
+        onset_step=twice.first_step,
+        evidence={
+            "steps": twice.steps,
+            "between_files": " and ".join(twice.sources),
+            **extent(held, "tails, ESS and E[rho^2] of these steps hold both segments: windows weigh them twice"),
+        },
+        causes=("the run was killed and resumed from a checkpoint before its last step",),
+        next=(f"move the lost segment's files of steps {twice.first_step} to {twice.last_step} away and judge again",),
+    )
+
+
+def _metrics(logged: list[Overlap]) -> Finding:
+    worst = max(logged, key=lambda one: one.steps)
+    first, last = min(one.first_step for one in logged), max(one.last_step for one in logged)
+    names = sorted({name for one in logged for name in one.sources})
+    return Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.DATA_VALIDITY,
+        claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
+        "values count",
+        observed=float(worst.steps),
+        limit=STEPS,
+        unit="steps",
+        onset_step=first,
+        evidence={
+            "steps": worst.steps,
+            "between_files": " and ".join(worst.sources),
+            **extent(
+                Extent(tokens=0, sequences=0, first_step=first, last_step=last, files=len(names), example=names[0]),
+                "metrics only: each curve has one value a step, the later file's; alarms among these steps are its own",
+            ),
+        },
+        causes=("the run was killed and resumed from a checkpoint before its last step",),
+        next=(f"read the curves of steps {first} to {last} from the later file",),
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})
