@@ -23,7 +23,8 @@ from ptt.diagnostics.rules.tool_tail_growth import Judgement, cannot_say, judge
 from ptt.diagnostics.statistics.pairs import available
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.token_pass import token_pass
-from ptt.diagnostics.store.scan import SequenceFile, SequenceScan
+from ptt.diagnostics.store.joining import SequenceFile
+from ptt.diagnostics.store.scan import SequenceScan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,9 @@ def evidence_of(made: Made) -> Evidence:
         sample_every=max(1, int(made.frame["model_mask"].list.len().sum()) // SAMPLED_TOKENS),
     )
     columns = tuple(made.frame.columns)
-    whole = SequenceFile(path=Path("made"), name="made", start=0, rows=made.frame.height, columns=columns)
+    whole = SequenceFile(
+        path=Path("made"), name="made", kind="recorder", first_row=0, start=0, rows=made.frame.height, columns=columns
+    )
     scan = SequenceScan(frame=frame, files=(whole,), columns=frozenset(columns), tokens_per_row=1.0)
     tokens = Tokens(tables=tables, pairs=pairs, scan=scan, damaged={})
     found = gather_tails(tokens, post_name="post_tool")

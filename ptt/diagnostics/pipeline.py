@@ -98,7 +98,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         signature=judgement.signature,
         verdicts=(judgement.verdict, *verdicts),
         crashes=crashes,
-        sources=sources(table, tokens, manifest.notes),
+        sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
     )
 

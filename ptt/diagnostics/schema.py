@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -61,6 +61,7 @@ SEQUENCES: Final[dict[str, pl.DataType]] = {
     "temperature": pl.Float64(),
     "top_p": pl.Float64(),
     "logp_kind": pl.String(),
+    "token_hash": pl.UInt64(),  # of all token ids of the sample: ties a token dump to a trace of the same sample
 }
 
 TRAJECTORIES: Final[dict[str, pl.DataType]] = {
@@ -74,6 +75,14 @@ TRAJECTORIES: Final[dict[str, pl.DataType]] = {
     "n_turns": pl.Int32(),
     "n_tool_calls": pl.Int32(),
     "n_tool_fail": pl.Int32(),
+    "group_id": pl.String(),
+    "env": pl.String(),
+    "policy_version": pl.Int64(),
+    "success": pl.Boolean(),
+    "truncated": pl.Boolean(),
+    "stop_reason": pl.String(),
+    "error_type": pl.String(),
+    "token_hash": pl.UInt64(),
     "source": pl.String(),
 }
 
@@ -81,6 +90,7 @@ REWARDS: Final[dict[str, pl.DataType]] = {
     "trajectory_id": pl.String(),
     "name": pl.String(),
     "score": pl.Float64(),
+    "weight": pl.Float64(),
 }
 
 TURNS: Final[dict[str, pl.DataType]] = {
@@ -90,6 +100,9 @@ TURNS: Final[dict[str, pl.DataType]] = {
     "text_len": pl.Int32(),
     "text_hash": pl.UInt64(),
     "text": pl.String(),  # null unless texts are kept, and then shortened
+    "n_tokens": pl.Int32(),
+    "t_start": pl.Float64(),  # seconds since the epoch
+    "t_end": pl.Float64(),
 }
 
 TOOL_CALLS: Final[dict[str, pl.DataType]] = {
@@ -102,7 +115,41 @@ TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "result_len": pl.Int32(),
     "result_hash": pl.UInt64(),
     "ok": pl.Boolean(),
-    "ok_source": pl.String(),  # error_text | unknown
+    "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown
+    "call_id": pl.String(),
+    "error_type": pl.String(),
+    "latency_s": pl.Float64(),
+}
+
+EVALS: Final[dict[str, pl.DataType]] = {
+    "suite": pl.String(),  # task or benchmark
+    "step": pl.Int64(),
+    "model": pl.String(),
+    "metric": pl.String(),
+    "value": pl.Float64(),
+    "n": pl.Int64(),  # samples behind the value
+    "temperature": pl.Float64(),
+    "max_tokens": pl.Int64(),
+    "source": pl.String(),
+}
+
+RANKS: Final[dict[str, pl.DataType]] = {
+    "step": pl.Int64(),
+    "wall_time": pl.Float64(),  # seconds since the epoch
+    "node": pl.String(),
+    "rank": pl.Int32(),
+    "device": pl.Int32(),
+    "name": pl.String(),  # as the writer spelt it
+    "value": pl.Float64(),
+    "source": pl.String(),
+}
+
+EVENTS: Final[dict[str, pl.DataType]] = {
+    "step": pl.Int64(),
+    "wall_time": pl.Float64(),
+    "kind": pl.String(),  # stdout | stderr | exit | alert | restart
+    "text": pl.String(),  # one line, shortened
+    "source": pl.String(),
 }
 
 SOURCES: Final[dict[str, pl.DataType]] = {
@@ -122,5 +169,8 @@ TABLES: Final[dict[str, dict[str, pl.DataType]]] = {
     "rewards": REWARDS,
     "turns": TURNS,
     "tool_calls": TOOL_CALLS,
+    "evals": EVALS,
+    "ranks": RANKS,
+    "events": EVENTS,
     "sources": SOURCES,
 }

@@ -38,6 +38,7 @@ HELPERS = {
     "metrics_fast",
     "parquet_files",
     "streams",
+    "switches",
 }
 
 

@@ -109,7 +109,7 @@ def test_top_sequences_name_file_and_row() -> None:
     sequences, where = tables.sequences, tables.stretches
     first_bin = int(np.flatnonzero([limit_of(k) == 4.0 for k in range(1, 73)])[0]) + 1
     identity = pl.DataFrame({"seq": pl.Series(range(5), dtype=pl.UInt32), "reward": [0.0, 1.0, 2.0, 3.0, 4.0]})
-    found = top_sequences(with_tail(sequences, first_bin), identity, where, [("a.parquet", 0), ("b.parquet", 3)])
+    found = top_sequences(with_tail(sequences, first_bin), identity, where, [("a.parquet", 0, 0), ("b.parquet", 3, 0)])
     assert found.select("path", "row", "tail", "max_abs_r", "max_at", "max_turn", "reward").rows() == [
         ("a.parquet", 1, 2, 7.0, 1, 0, 1.0),
         ("b.parquet", 1, 2, 5.5, 0, 0, 4.0),

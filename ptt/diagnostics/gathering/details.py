@@ -57,7 +57,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
     heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
     far, ratios = extremes(counted, names=both)
-    files = [(file.name, file.start) for file in tokens.scan.files]
+    files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
     top = with_texts(top, completions, tokens.tables.rows, told.tied)
     of_top = told.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")

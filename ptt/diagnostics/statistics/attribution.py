@@ -160,12 +160,12 @@ def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def top_sequences(
-    rows: pl.DataFrame, identity: pl.DataFrame, stretches: pl.DataFrame, files: Sequence[tuple[str, int]]
+    rows: pl.DataFrame, identity: pl.DataFrame, stretches: pl.DataFrame, files: Sequence[tuple[str, int, int]]
 ) -> pl.DataFrame:
     """Give the 20 sequences with most tail tokens, with their `seq`, where they lie and where their largest |r| is.
 
-    `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name and first
-    seq of each file, in order.
+    `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name, first
+    seq and the row it is in that file, in order.
     """
     total = max(1, int(rows["tail"].sum()))
     found = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
@@ -177,12 +177,13 @@ def top_sequences(
     peaks = peaks.select("seq", pl.col("peak_at").alias("max_at"), pl.col("turn").alias("max_turn"))
     found = found.join(peaks, on="seq", how="left", maintain_order="left")
     seq = found["seq"].to_numpy().astype(np.int64)
-    starts = np.array([start for _, start in files], dtype=np.int64)
+    starts = np.array([start for _, start, _ in files], dtype=np.int64)
     file: npt.NDArray[np.int64] = np.searchsorted(starts, seq, side="right") - 1
+    offsets = np.array([first_row - start for _, start, first_row in files], dtype=np.int64)
     inside = file >= 0
     found = found.with_columns(
         pl.Series("path", [files[i][0] if i >= 0 else None for i in file.tolist()], dtype=pl.String),
-        pl.Series("row", np.where(inside, seq - starts[file] if len(starts) else seq, 0)),
+        pl.Series("row", np.where(inside, seq + offsets[file] if len(starts) else seq, 0)),
         (pl.col("tail") / total).alias("tail_share"),
     )
     missing = [pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns]

@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
-from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, fingerprint, read_manifest, write_manifest
+from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, fingerprint, read_manifest, write_manifest
 
 UNRECOGNISED: Final = "unrecognised"
 FLUSH_ROWS: Final = 200_000
@@ -55,6 +55,7 @@ def ingest(
             ptt_version=ptt_version,
             fingerprint=mark,
             in_place=tuple(writer.in_place),
+            parts=tuple(writer.parts),
             facts=writer.facts(),
             notes=tuple(notes),
         )
@@ -76,6 +77,7 @@ class _Writer:
 
     folder: Path
     in_place: list[InPlaceFile] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     _told: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class _Writer:
     def take(self, file: RunFile, parser: Parser | None) -> None:
         """Read one file, or note that nothing here reads it."""
         ok = bad = lost = repeated = 0
+        kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
         notes: list[str] = []
         for piece in parser.read(file) if parser else ():
@@ -98,7 +101,7 @@ class _Writer:
                     self._keep(table, frame, parser, file)
                     ok += frame.height if table not in BY_TRAJECTORY[1:] else 0
                 case InPlace(rows=rows, columns=columns):
-                    self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns))
+                    self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns, kind=kind))
                     ok += rows
                 case Lost(rows=rows, bytes=count, note=note):
                     bad, lost = bad + rows, lost + count
@@ -111,7 +114,7 @@ class _Writer:
         self._sources.append(
             {
                 "path": file.rel,
-                "kind": parser.name if parser else UNRECOGNISED,
+                "kind": kind,
                 "bytes": file.size,
                 "rows_ok": ok,
                 "rows_bad": bad,
@@ -135,8 +138,23 @@ class _Writer:
         )
         waiting = self._waiting.setdefault(table, [])
         waiting.append(frame)
+        if table == "sequences":
+            self._note_part(frame, parser, file)
         if table == "sequences" or sum(part.height for part in waiting) > FLUSH_ROWS:
             self._flush(table)
+
+    def _note_part(self, frame: pl.DataFrame, parser: Parser | None, file: RunFile) -> None:
+        before = sum(part.rows for part in self.parts if part.source == file.rel)
+        self.parts.append(
+            Part(
+                name=f"part-{self._written.get('sequences', 0):05d}.parquet",
+                source=file.rel,
+                kind=parser.name if parser else UNRECOGNISED,
+                first_row=before,
+                rows=frame.height,
+                columns=tuple(frame.columns),
+            )
+        )
 
     def _flush(self, table: str) -> None:
         frames = self._waiting.pop(table, [])

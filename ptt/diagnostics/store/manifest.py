@@ -22,6 +22,19 @@ class InPlaceFile:
     path: str  # below the run dir
     rows: int
     columns: tuple[str, ...]
+    kind: str  # the parser that recognised it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A Parquet file of sequences in the store, and the file of the run whose rows it holds."""
+
+    name: str  # below sequences/
+    source: str
+    kind: str
+    first_row: int  # of the source
+    rows: int
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +45,7 @@ class Manifest:
     ptt_version: str
     fingerprint: str
     in_place: tuple[InPlaceFile, ...]
+    parts: tuple[Part, ...]
     facts: dict[str, str | int | float | bool | None]
     notes: tuple[str, ...]
 
@@ -55,11 +69,11 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         document = json.loads((folder / NAME).read_text(encoding="ascii"))
         in_place = tuple(
-            InPlaceFile(path=item["path"], rows=item["rows"], columns=tuple(item["columns"]))
-            for item in document.pop("in_place")
+            InPlaceFile(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("in_place")
         )
+        parts = tuple(Part(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("parts"))
         notes = tuple(document.pop("notes"))
-        manifest = Manifest(in_place=in_place, notes=notes, **document)
+        manifest = Manifest(in_place=in_place, parts=parts, notes=notes, **document)
     except (OSError, ValueError, KeyError, TypeError):  # absent, or written by another version: made anew
         return None
     return manifest if manifest.schema_version == VERSION else None

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import polars as pl
 
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
+from ptt.diagnostics.store.joining import SequenceFile, joined
 from ptt.diagnostics.store.manifest import Manifest
 
 SAMPLED_FILES = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceFile:
-    """One Parquet file of sequences; its rows are number `start` and following of the run."""
-
-    path: Path
-    name: str  # how findings call it
-    start: int
-    rows: int
-    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +24,7 @@ class SequenceScan:
     files: tuple[SequenceFile, ...]
     columns: frozenset[str]
     tokens_per_row: float
+    notes: tuple[str, ...] = ()  # on sequences that are recorded more than once
 
     @property
     def rows(self) -> int:
@@ -79,25 +71,25 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
     `without`: names of files that turned out to be damaged inside.
     """
     left_out = set(without)
-    files: list[SequenceFile] = []
-    start = 0
-    own = [
-        (
-            path,
-            path.name,
-            _schema(path),
-            _rows(path),
-        )
-        for path in sorted((folder / "sequences").glob("part-*.parquet"))
-    ]
-    listed = [(root / item.path, item.path, item.columns, item.rows) for item in manifest.in_place]
-    for path, name, columns, rows in [
-        *listed,
-        *((path, name, tuple(schema), rows) for path, name, schema, rows in own),
-    ]:
-        if name not in left_out and rows:
-            files.append(SequenceFile(path=path, name=name, start=start, rows=rows, columns=tuple(columns)))
-            start += rows
+    found = [
+        *(
+            SequenceFile(
+                path=root / item.path, name=item.path, kind=item.kind, first_row=0, start=0, rows=item.rows,
+                columns=item.columns,
+            )
+            for item in manifest.in_place
+        ),
+        *(
+            SequenceFile(
+                path=folder / "sequences" / part.name, name=part.source, kind=part.kind, first_row=part.first_row,
+                start=0, rows=part.rows, columns=part.columns,
+            )
+            for part in manifest.parts
+        ),
+    ]  # fmt: skip
+    chosen, notes = joined([file for file in found if file.name not in left_out and file.rows])
+    starts = accumulate((file.rows for file in chosen), initial=0)
+    files = [replace(file, start=start) for file, start in zip(chosen, starts, strict=False)]
     if not files:
         return None
     frames = [_scan_group(group) for group in _groups(files)]
@@ -107,6 +99,7 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
         files=tuple(files),
         columns=frozenset(frame.collect_schema().names()),
         tokens_per_row=_tokens_per_row(files),
+        notes=tuple(notes),
     )
 
 
@@ -116,7 +109,7 @@ def _groups(files: list[SequenceFile]) -> list[list[SequenceFile]]:
     last: object = None
     for file in files:
         schema = _schema(file.path)
-        shape = tuple((name, str(schema[name])) for name in file.columns)
+        shape = (file.skipped, *((name, str(schema[name])) for name in file.columns))
         if shape != last:
             groups.append([])
             last = shape
@@ -136,7 +129,9 @@ def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
         glob=False,
     )
     columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
-    return scan.select(pl.col("seq").cast(pl.UInt32), *columns)
+    chosen = scan.select(pl.col("seq").cast(pl.UInt32), *columns)
+    skipped = sorted(files[0].skipped)
+    return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
 
 
 def _canonical(name: str, found: pl.DataType) -> pl.Expr:
@@ -171,7 +166,3 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
 def _schema(path: Path) -> pl.Schema:
     """Give a file's schema; its name is taken as it stands, brackets and stars included."""
     return pl.scan_parquet([path], glob=False).collect_schema()
-
-
-def _rows(path: Path) -> int:
-    return int(pl.scan_parquet([path], glob=False).select(pl.len()).collect().item())

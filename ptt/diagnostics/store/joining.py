@@ -1,0 +1,103 @@
+"""Where a run holds the same sequences more than once, choose which to count: by step, the source that holds more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import polars as pl
+
+from ptt.diagnostics.schema import LOGPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceFile:
+    """One Parquet file of sequences; its rows are number `start` and following of the run."""
+
+    path: Path
+    name: str  # the file of the run they come from
+    kind: str  # the parser that read it
+    first_row: int  # of that file
+    start: int
+    rows: int
+    columns: tuple[str, ...]
+    skipped: frozenset[int] = frozenset()  # steps at which another source is counted
+
+
+def joined(files: Sequence[SequenceFile]) -> tuple[list[SequenceFile], list[str]]:
+    """Leave out what another source records better, and what a resumed run recorded again; say so in notes.
+
+    Reads the steps of the files only where there is something to choose.
+    """
+    kept, notes = _stitched(list(files))
+    kinds = list(dict.fromkeys(file.kind for file in kept))
+    if len(kinds) < 2:
+        return kept, notes
+    steps = {file.path: _steps(file.path) for file in kept}
+    ranked = sorted(kinds, key=lambda kind: (-_logps(kept, kind), kinds.index(kind)))
+    taken: dict[int, str] = {}
+    chosen: dict[Path, SequenceFile] = {}
+    for kind in ranked:
+        mine = [file for file in kept if file.kind == kind]
+        for file in mine:
+            doubled = frozenset(step for step in steps[file.path] if taken.get(step, kind) != kind)
+            if doubled != steps[file.path] or not doubled:
+                chosen[file.path] = replace(file, skipped=doubled)
+        for step in frozenset().union(*(steps[file.path] for file in mine)):
+            taken.setdefault(step, kind)
+        doubled_by = {taken[step] for file in mine for step in steps[file.path] if taken[step] != kind}
+        notes += [_told(kind, better, mine, steps, taken, kept) for better in sorted(doubled_by)]
+    return [chosen[file.path] for file in kept if file.path in chosen], notes
+
+
+def _told(
+    kind: str,
+    better: str,
+    mine: Iterable[SequenceFile],
+    steps: dict[Path, frozenset[int]],
+    taken: dict[int, str],
+    every: Sequence[SequenceFile],
+) -> str:
+    shared = {step for file in mine for step in steps[file.path] if taken[step] == better}
+    more, fewer = _logps(every, better), _logps(every, kind)
+    why = f"holds {more} log-probabilities a token against {fewer}" if more > fewer else "comes first"
+    return (
+        f"{len(shared)} step(s) from {min(shared)} to {max(shared)} are recorded by {better} and by {kind}; "
+        f"{better} is counted, since it {why}."
+    )
+
+
+def _logps(files: Sequence[SequenceFile], kind: str) -> int:
+    held = {name for file in files if file.kind == kind for name in file.columns}
+    return len(held & set(LOGPS))
+
+
+def _steps(path: Path) -> frozenset[int]:
+    found = pl.scan_parquet([path], glob=False).select(pl.col("step").drop_nulls().unique()).collect()
+    return frozenset(found["step"].cast(pl.Int64).to_list())
+
+
+def _stitched(files: list[SequenceFile]) -> tuple[list[SequenceFile], list[str]]:
+    """Of files with one name in two folders, keep that of the folder that goes on further: a run that was resumed.
+
+    Folders that end alike may be two runs, so nothing is left out and the finding on repeated steps speaks.
+    """
+    by_kind: dict[str, dict[str, dict[str, list[SequenceFile]]]] = {}
+    for file in files:
+        path = PurePosixPath(file.name)
+        by_kind.setdefault(file.kind, {}).setdefault(str(path.parent), {}).setdefault(path.name, []).append(file)
+    gone: set[Path] = set()
+    notes = []
+    for folders in by_kind.values():
+        ordered = sorted(folders, key=lambda folder: (max(folders[folder]), folder))
+        for number, earlier in enumerate(ordered):
+            for later in ordered[number + 1 :]:
+                both = folders[earlier].keys() & folders[later].keys()
+                if both and max(folders[earlier]) < max(folders[later]) and len(both) < len(folders[earlier]):
+                    gone |= {file.path for name in both for file in folders[earlier][name]}
+                    notes.append(
+                        f"{len(both)} file(s), {min(both)} to {max(both)}, lie in {earlier} and again in {later}, "
+                        "which goes on further: the run was resumed, and the later ones are counted."
+                    )
+    return [file for file in files if file.path not in gone], notes
