@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,14 +81,18 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
     table = read_table(place.store, "sources")
     _something_read(place, table)
-    tokens = local.tokens(
-        place.store,
-        manifest,
-        place.root,
-        settings=settings,
-        progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
-    )
-    gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
+    with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
+        tokens = local.tokens(
+            place.store,
+            manifest,
+            place.root,
+            settings=settings,
+            background=background,
+            progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
+        )
+        gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
+    if tokens is not None and tokens.kept is not None:
+        tokens.kept.result()
     verdicts, crashes = _judge(gathered.evidence)
     judgement = _signature(gathered.evidence, verdicts)
     if isinstance(judgement, RuleCrash):

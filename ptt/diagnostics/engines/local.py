@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,12 +42,19 @@ class Tokens:
     pairs: tuple[Pair, ...]
     scan: SequenceScan
     damaged: dict[str, str]  # file -> what is wrong with it
+    kept: Future[None] | None = None  # done when the tables are in the store's cache
+    early: Future[pl.DataFrame] | None = None  # the scalars, read while the tokens were
 
     @cached_property
     def scalars(self) -> pl.DataFrame:
         """Every sequence's single values (ids, rank, version, reward), by `seq`; lists of tokens are not touched."""
-        held = [name for name in SCALARS if name in self.scan.columns]
-        return self.scan.frame.select("seq", *held).collect(engine="streaming")
+        return read_scalars(self.scan) if self.early is None else self.early.result()
+
+
+def read_scalars(scan: SequenceScan) -> pl.DataFrame:
+    """Read the columns of single values, by `seq`."""
+    held = [name for name in SCALARS if name in scan.columns]
+    return scan.frame.select("seq", *held).collect(engine="streaming")
 
 
 def tokens(
@@ -55,6 +63,7 @@ def tokens(
     root: Path,
     *,
     settings: Settings,
+    background: Executor,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tokens | None:
     """Give the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
@@ -68,9 +77,10 @@ def tokens(
         "min_observation": settings.min_observation,
         "pairs": [pair.name for pair in pairs],
     }
+    early = background.submit(read_scalars, scan)
     held = read_tokens(folder, key)
     if held is not None:
-        return Tokens(tables=held, pairs=pairs, scan=scan, damaged={})
+        return Tokens(tables=held, pairs=pairs, scan=scan, damaged={}, early=early)
     damaged: dict[str, str] = {}
     try:
         tables = _pass(scan, pairs, settings, progress)
@@ -83,9 +93,10 @@ def tokens(
             return None
         scan, pairs = sound, _pairs(sound)
         tables = _pass(scan, pairs, settings, progress)
-    if not damaged:
-        write_tokens(folder, key, tables)
-    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
+    if damaged:
+        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
+    kept = background.submit(write_tokens, folder, key, tables)
+    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
 
 
 def _pass(

@@ -32,7 +32,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
 
     details_notes says why a table, or a part of it, is empty. Without a single usable token there are no tables.
     """
-    cells, pair = tokens.tables.cells.filter(pl.col("pair") == 0), tokens.pairs[0]
+    cells, pair = tokens.tables.cells_of(0), tokens.pairs[0]
     if cells.is_empty():
         return {}
     identity = _identity(tokens)
@@ -44,7 +44,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     recorded = set(tokens.tables.cells["pair"].unique().to_list())
     guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
-    of_guarded = cells if guarded == 0 else tokens.tables.cells.filter(pl.col("pair") == guarded)
+    of_guarded = cells if guarded == 0 else tokens.tables.cells_of(guarded)
     replayed = counterfactual(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
     late_cells = label(cells, windows[-1:], name="window")
     first_bin = tail_limit(late_cells)

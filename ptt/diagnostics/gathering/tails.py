@@ -41,7 +41,7 @@ def tool_use(tokens: Tokens) -> ToolUse | None:
 def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
     """Give the tails of the main pair and the tables the figures are drawn from; None without a single token."""
     pair = tokens.pairs[0]
-    cells = tokens.tables.cells.filter(pl.col("pair") == 0)
+    cells = tokens.tables.cells_of(0)
     if cells.is_empty():
         return None
     sequences, unit = _with_units(tokens)
@@ -99,9 +99,12 @@ def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     grouped = "group_id" in held and ids["group_id"].null_count() < ids.height / 2 and ids["group_id"].n_unique() > 1
     used = [name for name in held if grouped or name != "group_id"]
     key = pl.coalesce(*(pl.col(name) for name in used), pl.concat_str(pl.lit("row "), pl.col("seq")))
-    units = ids.select("seq", pl.col("seq").min().over(key).alias("unit"))
-    joined = tokens.tables.sequences.join(units, on="seq", how="left", maintain_order="left")
-    return joined.sort("step", "seq", "slice"), "prompt group" if grouped else "sequence"
+    units = ids.select("seq", pl.col("seq").min().over(key).alias("unit")).sort("seq")
+    rows = tokens.tables.sequences
+    place = np.searchsorted(units["seq"].to_numpy(), rows["seq"].to_numpy())  # a join would copy the histograms
+    joined = rows.with_columns(units["unit"].gather(place))
+    sorted_ = (np.diff(rows["step"].to_numpy()) >= 0).all()  # as files in order are; rows come by seq and slice
+    return joined if sorted_ else joined.sort("step", "seq", "slice"), "prompt group" if grouped else "sequence"
 
 
 def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame) -> pl.DataFrame:
@@ -189,7 +192,7 @@ def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
     """Give percentiles, ESS, second moment and KL estimates of every recorded step, slice and pair."""
     frames = []
     for number, pair in enumerate(tokens.pairs):
-        cells = tokens.tables.cells.filter(pl.col("pair") == number)
+        cells = tokens.tables.cells_of(number)
         by = ["step", "slice"]
         found = percentiles(cells, by=by).join(
             moments(cells, by=by, sampled_from=pair.sampled_from).drop("n"),

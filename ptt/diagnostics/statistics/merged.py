@@ -28,6 +28,7 @@ class Merged:
     bin: IntArray
     n: IntArray
     s_abs: FloatArray
+    bounds: tuple[IntArray, IntArray]  # (groups,) each: a group's first cell and the one after its last
 
 
 def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
@@ -54,6 +55,7 @@ def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
         bin=key % BINS,
         n=n,
         s_abs=s_abs,
+        bounds=(first, np.append(first[1:], len(key)) if len(first) else first),
     )
 
 

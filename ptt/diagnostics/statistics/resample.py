@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -41,12 +43,7 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
     drawn = np.zeros((blocks, draws, bins.COARSE_COUNT))
     units = np.zeros(blocks, np.int64)
     generator = np.random.default_rng(seed)
-    by_block = dict(sequences.sort("block", "unit").partition_by("block", as_dict=True).items())
-    for block in range(blocks):
-        rows = by_block.get((block,))
-        if rows is None:
-            continue
-        table = _histograms(rows)
+    for block, table in _histograms(sequences):
         units[block] = len(table)
         recorded[block] = table.sum(axis=0)
         drawn[block] = product(_times_drawn(len(table), draws, generator), table)
@@ -59,14 +56,21 @@ def _times_drawn(units: int, draws: int, generator: np.random.Generator) -> Floa
     return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units).astype(np.float64)
 
 
-def _histograms(rows: pl.DataFrame) -> FloatArray:
-    """Give (units, COARSE_COUNT) token counts."""
-    flat = rows.select(pl.col("unit").rank("dense").cast(pl.Int64) - 1, "coarse_bin", "coarse_n")
-    flat = flat.explode("coarse_bin", "coarse_n", empty_as_null=False)
-    count = int(rows["unit"].n_unique())
-    cell = flat["unit"].to_numpy() * bins.COARSE_COUNT + flat["coarse_bin"].to_numpy()
-    table = np.bincount(cell, weights=flat["coarse_n"].to_numpy(), minlength=count * bins.COARSE_COUNT)
-    return table.reshape(count, bins.COARSE_COUNT).astype(np.float64)
+def _histograms(sequences: pl.DataFrame) -> Iterator[tuple[int, FloatArray]]:
+    """Give, block by block, (units, COARSE_COUNT) token counts; units in ascending order."""
+    if not sequences["block"].is_sorted():
+        sequences = sequences.sort("block", maintain_order=True)
+    block, unit = sequences["block"].to_numpy(), sequences["unit"].to_numpy()
+    flat_bin = sequences["coarse_bin"].explode(empty_as_null=False).to_numpy()
+    flat_n = sequences["coarse_n"].explode(empty_as_null=False).to_numpy()
+    length = sequences["coarse_bin"].list.len().to_numpy().astype(np.int64)
+    offsets = np.append(0, np.cumsum(length))
+    for start, stop in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1))):
+        units, place = np.unique(unit[start:stop], return_inverse=True)
+        held = slice(offsets[start], offsets[stop])
+        cell = np.repeat(place * bins.COARSE_COUNT, length[start:stop]) + flat_bin[held]
+        table = np.bincount(cell, weights=flat_n[held], minlength=len(units) * bins.COARSE_COUNT).astype(np.float64)
+        yield int(block[start]), table.reshape(len(units), bins.COARSE_COUNT)
 
 
 def pool(resampled: Resampled, blocks: npt.NDArray[np.int64], *, seed: int) -> FloatArray:

@@ -58,6 +58,11 @@ class TokenTables:
     anomalies: pl.DataFrame
     samples: pl.DataFrame
 
+    def cells_of(self, pair: int) -> pl.DataFrame:
+        """Give the cells of one pair."""
+        every = self.cells["pair"].to_numpy()
+        return self.cells if (every == pair).all() else self.cells.filter(pl.col("pair") == pair)
+
 
 def token_pass(
     frame: pl.LazyFrame,

@@ -48,4 +48,5 @@ def label(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.DataFr
     step = frame["step"].to_numpy()
     index = np.searchsorted(firsts, step, side="right") - 1
     inside = (index >= 0) & (step <= lasts[np.maximum(index, 0)]) if len(spans) else np.zeros(len(step), np.bool_)
-    return frame.with_columns(pl.Series(name, index.astype(np.int32))).filter(pl.Series(inside, dtype=pl.Boolean))
+    named = frame.with_columns(pl.Series(name, index.astype(np.int32)))
+    return named if inside.all() else named.filter(pl.Series(inside, dtype=pl.Boolean))
