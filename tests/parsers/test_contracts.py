@@ -38,6 +38,9 @@ HELPERS = {
     "metrics_fast",
     "parquet_files",
     "streams",
+    "tensor_files",
+    "token_names",
+    "token_rows",
 }
 
 
