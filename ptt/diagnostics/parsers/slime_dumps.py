@@ -9,7 +9,7 @@ import numpy as np
 
 from ptt.diagnostics.inert import Plain
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.tensor_files import content, names_in
+from ptt.diagnostics.parsers.tensor_files import child, content, names_in
 from ptt.diagnostics.parsers.token_rows import (
     Array,
     Sample,
@@ -63,15 +63,9 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield from sequences(file, [_sampled(sample, step) for sample in _samples(found)])
         return
     origins = _origins(file, step)
-    rewards = line(found.get("raw_reward"))
-    samples = _samples(found)
-    if rewards is None or len(rewards) != len(samples):
-        rewards = None
-    rank = integer(found.get("rank"))
-    made = [
-        _trained(sample, step, rank, None if rewards is None else number(rewards[at : at + 1]), origins)
-        for at, sample in enumerate(samples)
-    ]
+    samples, rank = _samples(found), integer(found.get("rank"))
+    rewards = _raw_rewards(found, samples)
+    made = [_trained(sample, step, rank, reward, origins) for sample, reward in zip(samples, rewards, strict=True)]
     yield from sequences(file, made, why=SPLIT)
 
 
@@ -94,6 +88,21 @@ def _samples(found: Found) -> list[Found]:
         {names.get(str(name), name): _entry(column, at) for name, column in columns.items() if _count(column) == count}
         for at in range(count)
     ]
+
+
+def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
+    """Return each sample's reward before normalisation: they lie in the order of the rollout, not of the samples."""
+    rewards = line(found.get("raw_reward"))
+    if rewards is None:
+        return [None] * len(samples)
+    positions = [integer(sample.get("rollout_position")) for sample in samples]
+    if None in positions:
+        shards = found.get("dp_shards")
+        indices = line(child(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
+        order = {} if indices is None else {index: at for at, index in enumerate(indices.tolist())}
+        positions = [order.get(integer(sample.get("sample_index"))) for sample in samples]
+    held = range(len(rewards))
+    return [number(rewards[at : at + 1]) if at is not None and at in held else None for at in positions]
 
 
 def _count(column: Plain) -> int:
