@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from torch_files import safetensors, torch_file
+from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
 
@@ -165,6 +165,23 @@ HOOK: dict[str, np.ndarray[Any, Any]] = {
 }
 
 
+PROTO: dict[str, np.ndarray[Any, Any]] = {
+    "responses": HOOK["completion_ids"],
+    "response_mask": HOOK["completion_mask"] * HOOK["tool_mask"],
+    "rollout_log_probs": HOOK["sampling_per_token_logps"],
+    "old_log_probs": HOOK["old_per_token_logps"],
+}
+
+
+SLIME: dict[str, Any] = {
+    "tokens": [np.array([1, 5, 6])],
+    "response_lengths": [2],
+    "loss_masks": [np.array([1, 1])],
+    "log_probs": [np.array([-0.5, -0.25], np.float32)],
+    "rollout_log_probs": [np.array([-0.5, -0.125], np.float32)],
+}
+
+
 def _npz(path: Path) -> None:
     with path.open("wb") as handle:
         np.savez_compressed(handle, allow_pickle=False, **HOOK)
@@ -181,12 +198,12 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "tokens/step_000001.jsonl": ("recorder_jsonl", jsonl(SEQUENCE_ROWS)),
     "tokens/step_000002.jsonl.gz": ("recorder_jsonl", gzip.compress(jsonl(SEQUENCE_ROWS), mtime=0)),
     "tokens/step_000003.jsonl.zst": ("recorder_jsonl", _zstd(jsonl(SEQUENCE_ROWS))),
-    "rollout_data/3.pt": ("slime_dumps", (DUMPS / "slime" / "rollout_data" / "3.pt").read_bytes()),
+    "train_data/3.pt": ("slime_dumps", torch_file({"rollout_id": 3, "rank": 0, "rollout_data": SLIME})),
     "dumped_data/global_step_1_training_input.pkl": (
         "skyrl_batches",
         (DUMPS / "skyrl" / "global_step_1_training_input.pkl").read_bytes(),
     ),
-    "dumped/5/gen_batch.dp": ("verl_batches", (DUMPS / "verl" / "dp" / "5" / "gen_batch.dp").read_bytes()),
+    "dumped/5/gen_batch.dp": ("verl_batches", data_proto(PROTO, {"uid": ["a", "a"]}, {"global_steps": 5})),
     "hook/step_1.pt": ("token_tensors", torch_file({"step": 1, "batches": [HOOK]})),
     "hook/step_2.npz": ("token_tensors", _npz),
     "hook/step_3.safetensors": ("token_tensors", safetensors(HOOK)),

@@ -145,6 +145,20 @@ def torch_file(value: Any, root: str = "archive") -> bytes:
     return archive.packed(pickled(archive.value(value)))
 
 
+def data_proto(fields: dict[str, Array], others: dict[str, Any], facts: dict[str, Any]) -> bytes:
+    """Return what veRL's DataProto.save_to_disk writes: an archive in a pickle, all tensors in one storage."""
+    leaves: dict[str, Any] = {}
+    body = b""
+    for name, values in fields.items():
+        leaves[name] = (f"torch.{values.dtype}", list(values.shape), len(body), len(body) + values.nbytes, 0)
+        body += values.tobytes()
+    archive = Archive()
+    stored = archive.add(np.frombuffer(body, np.uint8))
+    rebuild = Name("tensordict._reductions", "_rebuild_tensordict_files_consolidated")
+    inner = archive.packed(pickled(Call(rebuild, ({"leaves": leaves}, stored))))
+    return pickled(Call(Name("verl.protocol", "DataProto"), (), (inner, others, facts)))
+
+
 def safetensors(tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
     """Return a safetensors file."""
     import json

@@ -61,6 +61,8 @@ def test_slime_rollout_data_alone_give_what_was_sampled(tmp_path: Path) -> None:
     assert found["reward"].to_list() == [1.0, 1.0, 1.0, 1.0]
     np.testing.assert_allclose(found["rollout_logp"].to_list()[0], [-0.1, -0.2, 0, 0, 0, -0.3], rtol=1e-6)
     assert "old_logp" not in found.columns
+    note = losses(pieces_of(tmp_path / "rollout_data" / "3.pt"))[2]
+    assert note == "3.pt holds rollout_logp alone: a ratio takes two of policy_logp, old_logp, rollout_logp, ref_logp."
 
 
 def sample(**changes: Any) -> dict[str, Any]:
@@ -119,6 +121,13 @@ def test_slime_lists_split_over_ranks_are_lost_and_counted(tmp_path: Path) -> No
     rows, _, note = losses(pieces)
     assert rows == 1
     assert "context-parallel" in note
+
+
+def test_slime_rollouts_with_many_tokens_are_recognised(tmp_path: Path) -> None:
+    long = sample(tokens=list(range(60_000)), response_length=3)
+    path = written(tmp_path / "0.pt", torch_file({"rollout_id": 0, "samples": [long]}))
+    assert takers(run_file(path)) == ["slime_dumps"]
+    assert sequences(path)["token_ids"].to_list() == [[59_997, 59_998, 59_999]]
 
 
 def test_slime_evaluation_is_no_training(tmp_path: Path) -> None:
@@ -246,6 +255,31 @@ def test_verl_data_protos_hold_an_archive() -> None:
     np.testing.assert_array_equal(np.stack(found["rollout_logp"].to_list()), logps)
     assert found["model_mask"].to_list() == [[True, True, False, False, True, True]] * 3
     assert found["step"].to_list() == [5] * 3
+
+
+def test_verl_data_protos_by_numpy_are_read_too(tmp_path: Path) -> None:
+    def flat(values: Array) -> Call:
+        raw = values.tobytes()
+        dtype = Call(Name("numpy", "dtype"), ("u1", False, True), (3, "|", None, None, None, -1, -1, 0))
+        rebuild = Name("numpy._core.multiarray", "_reconstruct")
+        return Call(rebuild, (Name("numpy", "ndarray"), (0,), b"b"), (1, (len(raw),), dtype, False, raw))
+
+    def told(values: Array) -> tuple[Any, ...]:
+        return str(values.dtype), values.shape, flat(values)
+
+    ids, logps = np.array([[1, 2], [3, 4]]), np.array([[-1, -2], [-3, 0]], np.float32)
+    tensors = {
+        "responses": told(ids),
+        "response_mask": told(np.array([[1, 1], [1, 0]])),
+        "old_log_probs": ("jagged", [told(row) for row in logps]),
+        "rollout_log_probs": told(logps),
+    }
+    state = (((2,), "cpu", tensors), {"uid": ["a", "a"]}, {"global_steps": 6})
+    data = pickled(Call(Name("verl.protocol", "DataProto"), (), state))
+    found = sequences(written(tmp_path / "gen_batch.dp", data))
+    assert found["step"].to_list() == [6, 6]
+    assert found["token_ids"].to_list() == [[1, 2], [3]]
+    assert found["old_logp"].to_list() == found["rollout_logp"].to_list() == [[-1, -2], [-3]]
 
 
 @pytest.mark.parametrize(

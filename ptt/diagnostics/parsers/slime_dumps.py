@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.token_rows import (
     sequences,
 )
 
-KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length"})
+KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length", "group_index", "format_version"})
 TRAIN, ROLLOUT = "train_data", "rollout_data"
 INT64_DIGITS: Final = 19
 SPLIT: Final = "; log-probabilities split over context-parallel ranks (format 1) cannot be put together"
@@ -38,8 +38,11 @@ Found = dict[str | int, Plain]
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the keys of the dump."""
-    found = names_in(file, KEYS)
-    return file.name.endswith(".pt") and {"rollout_id", "response_length"} <= found and len(found) > 2
+    if not file.name.endswith(".pt"):
+        return False
+    found = names_in(file, KEYS)  # what comes before the first sample's tokens, which may be many
+    whole = {"rollout_id", "samples"} <= found and found & {"response_length", "group_index", "format_version"}
+    return bool(whole) or {"rollout_id", "rollout_data"} <= found
 
 
 def read(file: RunFile) -> Iterator[Piece]:

@@ -19,6 +19,7 @@ Sample: TypeAlias = dict[str, Any]
 
 CHUNK: Final = 2048
 INT32: Final = 1 << 31
+PAIR: Final = 2
 LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage")
 _NUMPY: Final = {"token_ids": np.int32, "model_mask": np.bool_, "train_mask": np.bool_}
 
@@ -78,6 +79,10 @@ def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterato
     for at in range(0, len(good), CHUNK):
         part = good[at : at + CHUNK]
         yield Rows(table="sequences", frame=pl.DataFrame([_column(name, part) for name in _present(part)]))
+    held = sorted({name for sample in good for name in LOGPS if name in sample})
+    if good and len(held) < PAIR:
+        which = f"{held[0]} alone" if held else "no log-probabilities"
+        yield Lost(note=f"{file.rel} holds {which}: a ratio takes two of {', '.join(LOGPS)}.")
     if undated := len(samples) - len(dated):
         yield Lost(rows=undated, note=f"{file.rel}: neither its content nor its name tells the step.")
     if bad := len(dated) - len(good):

@@ -14,6 +14,7 @@ from ptt.diagnostics.parsers.tensor_files import child, content, names_in, node,
 from ptt.diagnostics.parsers.token_names import Batch, samples_of
 from ptt.diagnostics.parsers.token_rows import integer, sequences
 
+BY_NUMPY: Final = 3  # parts: batch size, device, tensors
 KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataProto"})
 
 
@@ -102,9 +103,22 @@ def _data_proto(found: Plain) -> tuple[Batch, int | None]:
         packed = node(part, "_rebuild_tensordict_files_consolidated")
         if packed is not None and len(packed.args) == 2:
             batch |= _leaves(packed.args[0], packed.args[1])
+        elif isinstance(part, list) and len(part) == BY_NUMPY and isinstance(encoded := part[2], dict):
+            batch |= {str(name): _encoded(value) for name, value in encoded.items()}
         elif isinstance(part, dict):
             batch |= {str(name): value for name, value in part.items() if str(name) not in batch}
     return batch, integer(batch.get("global_steps"))
+
+
+def _encoded(told: Plain) -> Plain:
+    """Read a tensor by VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: type, shape, bytes; or a layout and such a list."""
+    match told:
+        case [str(), list(rows)]:
+            return [_encoded(row) for row in rows]
+        case [str(dtype), shape, np.ndarray() as data]:
+            return array_of(data, dtype, shape)
+        case _:
+            return None
 
 
 def _leaves(told: Plain, body: Plain) -> Batch:
