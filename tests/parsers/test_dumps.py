@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Story, rising, sequences_of
-from parser_samples import DUMPS, HOOK, losses, pieces_of, run_file, table, takers
+from parser_samples import DUMPS, HOOK, PROTO, losses, pieces_of, run_file, table, takers
 from torch_files import Archive, Call, Name, pickled, safetensors, torch_file
 
 import ptt
@@ -375,6 +377,49 @@ def test_one_dump_in_any_container_and_spelling_gives_one_answer(tmp_path: Path,
 def test_a_file_without_any_step_is_lost_with_that_reason(tmp_path: Path) -> None:
     pieces = pieces_of(written(tmp_path / "last.pt", torch_file(HOOK)))
     assert losses(pieces) == (2, 0, "last.pt: neither its content nor its name tells the step.")
+
+
+ODD: list[Any] = [
+    None, True, "x", 0, -1, 2**40, 1.5, math.nan, [], {}, [None], ["a", "b"], [[1], [2]], {"a": 1},
+    np.array(5), np.zeros(0), np.zeros(0, np.int64), np.arange(2), np.arange(4.0), np.full(6, np.nan),
+    np.zeros((2, 3)), np.zeros((4, 6)), np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((2, 2, 2)),
+    np.array([True, False]), np.array([2**62, -(2**62)]), np.array([1e308, -1e308]), [np.arange(2), np.zeros((2, 2))],
+]  # fmt: skip
+
+
+def odd(value: Any, dice: random.Random) -> Any:
+    """Replace some fields by values of another kind or shape, and drop some."""
+    if dice.random() < 0.1:
+        return dice.choice(ODD)
+    if isinstance(value, dict):
+        return {key: odd(entry, dice) for key, entry in value.items() if dice.random() > 0.03}
+    return [odd(entry, dice) for entry in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["slime_dumps", "token_tensors", "verl_batches"])
+def test_fields_of_another_kind_or_shape_never_raise(tmp_path: Path, name: str) -> None:
+    dice = random.Random(name)
+    rows = lost = 0
+    for _ in range(250):
+        value = {
+            "slime_dumps": dice.choice([format_one(), {"rollout_id": 1, "samples": [sample(), sample(index=1)]}]),
+            "token_tensors": {"step": 1, "rewards": [0.5, 1.0], "uid": ["a", "b"], **HOOK},
+            "verl_batches": {"keys": ["a_0_0", "a_1_0"], "tags": [{"min_global_steps": 1}], "global_steps": 2},
+        }[name]
+        changed = odd(value, dice)
+        if name == "verl_batches":
+            archive = Archive()
+            held = {"_tensordict": archive.value(odd(dict(PROTO), dice))}
+            made = Call(Name("tensordict._reductions", "_make_td"), (None, held))
+            other = archive.value(changed) if isinstance(changed, dict) else {}
+            data = archive.packed(pickled({"tensordict": made, **other}))
+        else:
+            data = torch_file(changed)
+        pieces = pieces_of(written(tmp_path / "train_data" / "1.pt", data), name)
+        rows += table(pieces, "sequences").height
+        lost += bool(losses(pieces)[2])
+    assert rows > 50
+    assert lost > 50
 
 
 @pytest.mark.parametrize(

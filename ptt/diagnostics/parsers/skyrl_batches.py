@@ -55,11 +55,11 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _tensor(told: Plain) -> Plain:
     """Undo SkyRL's own packing of a tensor: NumPy bytes, or an archive by torch where NumPy lacks the type."""
-    if not isinstance(told, dict):
-        return told
-    if told.get("format") == "numpy":
-        return array_of(told.get("data"), told.get("dtype"), told.get("shape"))
-    return told.get("data")
+    match told:
+        case {"format": str(way), "data": data}:
+            return array_of(data, child(told, "dtype"), child(told, "shape")) if way == "numpy" else data
+        case _:
+            return None
 
 
 def _sample(fields: dict[str, Plain], response: Array, ids: Array | None, at: int) -> Sample:

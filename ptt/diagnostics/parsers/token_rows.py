@@ -17,7 +17,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Sample: TypeAlias = dict[str, Any]
 """Columns of the sequences table: arrays for lists, else numbers and texts; what is None is null."""
 
-CHUNK: Final = 2048
+CHUNK_TOKENS: Final = 2_000_000  # of one frame: a file may hold many more
 INT32: Final = 1 << 31
 PAIR: Final = 2
 LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage")
@@ -76,8 +76,7 @@ def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterato
     """Yield the samples whose lists fit together, and count the others; `why` tells what they usually are."""
     dated = [sample for sample in samples if sample.get("step") is not None]
     good = [made for sample in dated if (made := _checked(sample)) is not None]
-    for at in range(0, len(good), CHUNK):
-        part = good[at : at + CHUNK]
+    for part in _parts(good):
         yield Rows(table="sequences", frame=pl.DataFrame([_column(name, part) for name in _present(part)]))
     held = sorted({name for sample in good for name in LOGPS if name in sample})
     if good and len(held) < PAIR:
@@ -90,6 +89,19 @@ def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterato
         yield Lost(rows=bad, note=f"{note}{why}.")
 
 
+def _parts(samples: list[Sample]) -> Iterator[list[Sample]]:
+    part: list[Sample] = []
+    tokens = 0
+    for sample in samples:
+        part.append(sample)
+        tokens += len(sample["model_mask"])
+        if tokens >= CHUNK_TOKENS:
+            yield part
+            part, tokens = [], 0
+    if part:
+        yield part
+
+
 def _checked(sample: Sample) -> Sample | None:
     mask = sample.get("model_mask")
     if mask is None or len(mask) == 0:
@@ -99,11 +111,15 @@ def _checked(sample: Sample) -> Sample | None:
         value = made.get(name)
         if name == "advantage" and isinstance(value, float):  # one for the sequence is one for each token
             made[name] = np.full(len(mask), value)
+        elif value is not None and not (isinstance(value, np.ndarray) and value.ndim == 1):
+            del made[name]  # told once a sequence, not token by token
         elif value is not None and len(value) != len(mask):
             return None
     ids = made.get("token_ids")
     if ids is not None and (ids.dtype.kind not in "iu" or int(ids.min()) < -INT32 or int(ids.max()) >= INT32):
         del made["token_ids"]
+    if not -INT32 <= made.get("rank", 0) < INT32:
+        del made["rank"]
     reward = made.get("reward")
     if isinstance(reward, float) and not math.isfinite(reward):
         del made["reward"]

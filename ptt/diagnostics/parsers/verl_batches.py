@@ -124,7 +124,7 @@ def _encoded(told: Plain) -> Plain:
 def _leaves(told: Plain, body: Plain) -> Batch:
     leaves = child(told, "leaves")
     made: Batch = {}
-    if not isinstance(leaves, dict) or not isinstance(body, np.ndarray):
+    if not isinstance(leaves, dict) or not isinstance(body, np.ndarray) or body.ndim != 1:
         return made
     for name, leaf in leaves.items():
         if not isinstance(leaf, list) or len(leaf) < 4:
