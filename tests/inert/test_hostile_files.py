@@ -178,7 +178,7 @@ def test_slow_files_end_by_work_and_by_clock(tmp_path: Path) -> None:
     by_work = Worker(Limits(cpu=0.5, seconds_a_mb=0.0))
     assert "time" in refusal(by_work, tmp_path, data) or "died" in refusal(by_work, tmp_path, data)
     by_work.close()
-    by_clock = Worker(Limits(clock=0.5, seconds_a_mb=0.0))
+    by_clock = Worker(Limits(clock=3.0, seconds_a_mb=0.0))
     assert "longer than" in refusal(by_clock, tmp_path, data)
     assert read(by_clock, tmp_path, pickled([1])) is not None
     by_clock.close()

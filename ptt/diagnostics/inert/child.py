@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.inert import wire
-from ptt.diagnostics.inert.evaluate import Budget
+from ptt.diagnostics.inert.budget import Budget
 from ptt.diagnostics.inert.files import ZIP, plain_of
 from ptt.diagnostics.inert.limits import MB, Limits
 from ptt.diagnostics.inert.refused import RefusedError

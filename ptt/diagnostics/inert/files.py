@@ -11,7 +11,9 @@ import numpy as np
 
 from ptt.diagnostics.inert import tensors
 from ptt.diagnostics.inert.archives import members, torch_archive, unpacked
-from ptt.diagnostics.inert.evaluate import Budget, Evaluation, texts_of
+from ptt.diagnostics.inert.budget import Budget
+from ptt.diagnostics.inert.calls import texts_of
+from ptt.diagnostics.inert.evaluate import Evaluation
 from ptt.diagnostics.inert.plain import Plain
 from ptt.diagnostics.inert.records import unpickle
 from ptt.diagnostics.inert.refused import RefusedError

@@ -1,7 +1,7 @@
 """Unpickle without executing: every class and function a pickle names becomes an inert record.
 
 The pickle machine can call nothing but `Record` types: `find_class` imports nothing and has no list of allowed
-names, because no name is ever looked up. What a record means is decided afterwards, in `evaluate.py`.
+names, because no name is ever looked up. What a record means is decided afterwards, in `calls.py`.
 """
 
 from __future__ import annotations
