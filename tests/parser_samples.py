@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
 
 NAN = math.nan
+DUMPS = Path(__file__).parent / "fixtures" / "dumps"  # by the frameworks' own writers
 
 SEQUENCE_ROWS: list[dict[str, Any]] = [
     {
@@ -152,6 +155,38 @@ WIDE = "step,loss,kl,note\n1,0.5,nan,a\n2,0.25,,b\n3,-inf,0.125,c\n"
 LONG = 'step\tmetric\tvalue\n1\tloss\t0.5\n1\t"kl"\tNaN\n2\tloss\t0.25\n'
 
 
+HOOK: dict[str, np.ndarray[Any, Any]] = {
+    "completion_ids": np.array([[5, 6, 7, 8], [9, 2, 0, 0]]),
+    "completion_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]]),
+    "tool_mask": np.array([[1, 0, 0, 1], [1, 1, 1, 1]]),
+    "old_per_token_logps": np.array([[-0.5, -9, -9, -0.25], [-1, -2, -9, -9]], np.float32),
+    "sampling_per_token_logps": np.array([[-0.5, 0, 0, -0.125], [-1, -2.5, 0, 0]], np.float32),
+    "advantages": np.array([0.5, -0.5], np.float32),
+}
+
+
+PROTO: dict[str, np.ndarray[Any, Any]] = {
+    "responses": HOOK["completion_ids"],
+    "response_mask": HOOK["completion_mask"] * HOOK["tool_mask"],
+    "rollout_log_probs": HOOK["sampling_per_token_logps"],
+    "old_log_probs": HOOK["old_per_token_logps"],
+}
+
+
+SLIME: dict[str, Any] = {
+    "tokens": [np.array([1, 5, 6])],
+    "response_lengths": [2],
+    "loss_masks": [np.array([1, 1])],
+    "log_probs": [np.array([-0.5, -0.25], np.float32)],
+    "rollout_log_probs": [np.array([-0.5, -0.125], np.float32)],
+}
+
+
+def _npz(path: Path) -> None:
+    with path.open("wb") as handle:
+        np.savez_compressed(handle, allow_pickle=False, **HOOK)
+
+
 def _zstd(data: bytes) -> bytes:
     packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
     return packed
@@ -163,6 +198,15 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "tokens/step_000001.jsonl": ("recorder_jsonl", jsonl(SEQUENCE_ROWS)),
     "tokens/step_000002.jsonl.gz": ("recorder_jsonl", gzip.compress(jsonl(SEQUENCE_ROWS), mtime=0)),
     "tokens/step_000003.jsonl.zst": ("recorder_jsonl", _zstd(jsonl(SEQUENCE_ROWS))),
+    "train_data/3.pt": ("slime_dumps", torch_file({"rollout_id": 3, "rank": 0, "rollout_data": SLIME})),
+    "dumped_data/global_step_1_training_input.pkl": (
+        "skyrl_batches",
+        (DUMPS / "skyrl" / "global_step_1_training_input.pkl").read_bytes(),
+    ),
+    "dumped/5/gen_batch.dp": ("verl_batches", data_proto(PROTO, {"uid": ["a", "a"]}, {"global_steps": 5})),
+    "hook/step_1.pt": ("token_tensors", torch_file({"step": 1, "batches": [HOOK]})),
+    "hook/step_2.npz": ("token_tensors", _npz),
+    "hook/step_3.safetensors": ("token_tensors", safetensors(HOOK)),
     "checkpoint-2/trainer_state.json": ("trl_state", _state),
     "completions/completions_00003.parquet": ("trl_completions", _completions),
     "runs/events.out.tfevents.1700000000.host.1.0": ("tensorboard", _tfevents),

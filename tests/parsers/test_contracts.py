@@ -39,6 +39,9 @@ HELPERS = {
     "parquet_files",
     "streams",
     "switches",
+    "tensor_files",
+    "token_names",
+    "token_rows",
 }
 
 

@@ -6,9 +6,13 @@ from ptt.diagnostics.parsers import (
     microsoft_metrics,
     recorder,
     recorder_jsonl,
+    skyrl_batches,
+    slime_dumps,
     tensorboard,
+    token_tensors,
     trl_completions,
     trl_state,
+    verl_batches,
 )
 from ptt.diagnostics.parsers.discover import run_files
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -16,6 +20,10 @@ from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Pi
 PARSERS: tuple[Parser, ...] = (
     recorder.PARSER,
     recorder_jsonl.PARSER,
+    slime_dumps.PARSER,
+    skyrl_batches.PARSER,
+    verl_batches.PARSER,
+    token_tensors.PARSER,
     trl_state.PARSER,
     trl_completions.PARSER,
     tensorboard.PARSER,

@@ -1,0 +1,215 @@
+"""slime's and miles' debug dumps: what was sampled (rollout data) and what was trained on (train data, v1 and v2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.inert import Plain
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.tensor_files import child, content, names_in
+from ptt.diagnostics.parsers.token_rows import (
+    Array,
+    Sample,
+    identifier,
+    integer,
+    line,
+    number,
+    sampled,
+    sequences,
+)
+
+KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length", "group_index", "format_version"})
+TRAIN, ROLLOUT = "train_data", "rollout_data"
+INT64_DIGITS: Final = 19
+SPLIT: Final = "; log-probabilities split over context-parallel ranks (format 1) cannot be put together"
+# slime's name of a list, and ours. Its log_probs are recomputed at the start of the step.
+LISTS: Final = {
+    "rollout_log_probs": "rollout_logp",
+    "log_probs": "old_logp",
+    "ref_log_probs": "ref_logp",
+    "entropy": "entropy",
+    "advantages": "advantage",
+}
+Found = dict[str | int, Plain]
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the keys of the dump."""
+    if not file.name.endswith(".pt"):
+        return False
+    found = names_in(file, KEYS)  # what comes before the first sample's tokens, which may be many
+    whole = {"rollout_id", "samples"} <= found and found & {"response_length", "group_index", "format_version"}
+    return bool(whole) or {"rollout_id", "rollout_data"} <= found
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the sequences of one rollout; the rollout data only where no train data hold the same."""
+    if file.name.startswith("eval_"):
+        yield Lost(note=f"{file.rel} holds evaluation samples, which are no part of the training; it was not read.")
+        return
+    found, lost = content(file)
+    yield from lost
+    if found is None:
+        return
+    step = integer(found.get("rollout_id")) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or step is None:
+        yield Lost(bytes=file.size, note=f"{file.rel} has no rollout_id and no samples where slime writes them.")
+        return
+    yield Context(facts={"framework": "slime"})
+    if _is_rollout(found):
+        if _beside(file, TRAIN, step) is not None:
+            yield Lost(note=f"{file.rel}: the train data of this rollout hold the same sequences, and count instead.")
+        else:
+            yield from sequences(file, [_sampled(sample, step) for sample in _samples(found)])
+        return
+    origins = _origins(file, step)
+    samples, rank = _samples(found), integer(found.get("rank"))
+    rewards = _raw_rewards(found, samples)
+    made = [_trained(sample, step, rank, reward, origins) for sample, reward in zip(samples, rewards, strict=True)]
+    yield from sequences(file, made, why=SPLIT)
+
+
+def _is_rollout(found: Found) -> bool:
+    return "format_version" not in found and "rollout_data" not in found
+
+
+def _samples(found: Found) -> list[Found]:
+    samples = found.get("samples")
+    if isinstance(samples, list):
+        return [sample for sample in samples if isinstance(sample, dict)]
+    columns = found.get("rollout_data")  # format 1: a list a field
+    if not isinstance(columns, dict):
+        return []
+    found.setdefault("raw_reward", columns.get("raw_reward"))
+    lengths = line(columns.get("response_lengths"))
+    count = 0 if lengths is None else len(lengths)
+    names = {"sample_indices": "sample_index", "partition": "rollout_position"}
+    return [
+        {names.get(str(name), name): _entry(column, at) for name, column in columns.items() if _count(column) == count}
+        for at in range(count)
+    ]
+
+
+def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
+    """Return each sample's reward before normalisation: they lie in the order of the rollout, not of the samples."""
+    rewards = line(found.get("raw_reward"))
+    if rewards is None:
+        return [None] * len(samples)
+    positions = [integer(sample.get("rollout_position")) for sample in samples]
+    if None in positions:
+        shards = found.get("dp_shards")
+        indices = line(child(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
+        order = {} if indices is None else {index: at for at, index in enumerate(indices.tolist())}
+        positions = [order.get(integer(sample.get("sample_index"))) for sample in samples]
+    held = range(len(rewards))
+    return [number(rewards[at : at + 1]) if at is not None and at in held else None for at in positions]
+
+
+def _count(column: Plain) -> int:
+    if isinstance(column, np.ndarray):
+        return len(column) if column.ndim else 0
+    return len(column) if isinstance(column, list) else 0
+
+
+def _entry(column: Plain, at: int) -> Plain:
+    if isinstance(column, np.ndarray):
+        value: Plain = column[at].item() if column.ndim == 1 else column[at]
+        return value
+    return column[at] if isinstance(column, list) else None
+
+
+def _tail(sample: Found, count: int | None) -> Array | None:
+    """Return the ids of the response, the last `count` of the tokens."""
+    tokens = line(sample.get("tokens"), np.int64)
+    return None if tokens is None or count is None or not 0 < count <= len(tokens) else tokens[-count:]
+
+
+def _lists(sample: Found) -> Sample:
+    return {ours: line(sample.get(theirs)) for theirs, ours in LISTS.items()}
+
+
+def _trained(sample: Found, step: int, rank: int | None, reward: float | None, origins: dict[int, Sample]) -> Sample:
+    """Convert one sample of the train data."""
+    lists = _lists(sample)
+    mask = line(sample.get("loss_masks"))
+    index = integer(sample.get("sample_index"))
+    shard = integer(sample.get("data_parallel_rank"))
+    return {
+        **(origins.get(index, {}) if index is not None else {}),
+        "step": step,
+        "sample_id": identifier(index if index is not None else sample.get("rollout_position")),
+        "rank": shard if shard is not None else rank,
+        "reward": reward if reward is not None else number(sample.get("rewards")),
+        "token_ids": _tail(sample, integer(sample.get("response_lengths"))),
+        "model_mask": None if mask is None else sampled(mask, lists["rollout_logp"]),
+        "train_mask": mask,
+        **lists,
+    }
+
+
+def _sampled(sample: Found, step: int) -> Sample:
+    """Convert one sample of the rollout data."""
+    lists = _lists(sample)
+    count = integer(sample.get("response_length")) or 0
+    mask = line(sample.get("loss_mask"))
+    if mask is None:  # one turn, no tools
+        mask = np.ones(max(0, min(count, 1 << 24)), np.int64)
+    removed = sample.get("remove_sample") is True
+    return {
+        "step": step,
+        "sample_id": identifier(sample.get("index")),
+        "token_ids": _tail(sample, count),
+        "model_mask": sampled(mask, lists["rollout_logp"]),
+        "train_mask": np.zeros(len(mask)) if removed else mask,
+        "reward": number(sample.get("reward")),
+        **_origin(sample),
+        **lists,
+    }
+
+
+def _origin(sample: Found) -> Sample:
+    versions = sample.get("weight_versions")
+    texts = [text for text in versions if isinstance(text, str)] if isinstance(versions, list) else []
+    known = [int(text) for text in texts if text.isdecimal() and len(text) < INT64_DIGITS]
+    return {
+        "group_id": identifier(sample.get("group_index")),
+        "policy_version": min(known, default=None),  # a rollout that was interrupted has several: the stalest counts
+    }
+
+
+def _origins(file: RunFile, step: int) -> dict[int, Sample]:
+    """Return what only the rollout data tell of a sample, by its index."""
+    beside = _beside(file, ROLLOUT, step)
+    found = content(beside)[0] if beside is not None else None
+    if not isinstance(found, dict) or not _is_rollout(found):
+        return {}
+    known = {integer(sample.get("index")): _origin(sample) for sample in _samples(found)}
+    return {index: origin for index, origin in known.items() if index is not None}
+
+
+def _beside(file: RunFile, folder: str, step: int) -> RunFile | None:
+    """Return the other dump of the same rollout, where --dump-details put it."""
+    place = file.path.parent.parent / folder
+    if file.path.parent.name not in (TRAIN, ROLLOUT) or file.path.parent.name == folder or place.is_symlink():
+        return None
+    try:
+        names = [name for name in (f"{step}.pt", f"{step}_0.pt") if (place / name).is_file()]
+        path = place / names[0] if names else None
+        if path is None or path.is_symlink():
+            return None
+        return RunFile(path=path, rel=f"{folder}/{path.name}", size=path.stat().st_size)
+    except OSError:
+        return None
+
+
+PARSER = Parser(
+    name="slime_dumps",
+    describes="Debug dumps of slime and miles (`.pt`, train data of formats 1 and 2, rollout data): log-probabilities "
+    "of trainer, engine and reference, token by token.",
+    priority=20,
+    recognises=recognises,
+    read=read,
+)

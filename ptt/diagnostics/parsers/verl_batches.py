@@ -1,0 +1,146 @@
+"""veRL's saved rollouts: `tq_batch.pt` (trainer v1) and `gen_batch.dp` or other pickles of a DataProto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.inert import Node, Plain, RefusedError, array_of
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.tensor_files import child, content, names_in, node, step_named
+from ptt.diagnostics.parsers.token_names import Batch, samples_of
+from ptt.diagnostics.parsers.token_rows import integer, sequences
+
+BY_NUMPY: Final = 3  # parts: batch size, device, tensors
+KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataProto"})
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the classes named in the pickle."""
+    found = names_in(file, KEYS)
+    return {"verl.protocol", "DataProto"} <= found or {"tensordict", "response_mask"} <= found
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the sequences of one saved rollout."""
+    found, lost = content(file)
+    yield from lost
+    if found is None:
+        return
+    try:
+        batch, step = _queue(found) if isinstance(found, dict) else _data_proto(found)
+        samples = samples_of(batch, step if step is not None else step_named(file.path))
+    except RefusedError as error:
+        yield Lost(bytes=file.size, note=f"{file.rel} was not read: {error}.")
+        return
+    if samples is None:
+        yield Lost(bytes=file.size, note=f"{file.rel} holds no response_mask where veRL writes it.")
+        return
+    yield Context(facts={"framework": "verl"})
+    yield from sequences(file, samples)
+
+
+def _queue(found: Plain) -> tuple[Batch, int | None]:
+    """Read a tq_batch: fields of a TensorDict, keys and tags beside it."""
+    made = node(child(found, "tensordict"), "_make_td")
+    fields = child(made.args[1], "_tensordict") if made is not None and len(made.args) > 1 else None
+    batch: Batch = {str(name): _field(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
+    keys, tags = child(found, "keys"), child(found, "tags")
+    if isinstance(keys, list):
+        batch["sample_id"] = keys
+        texts = [key for key in keys if isinstance(key, str)]
+        if "uid" not in batch and len(texts) == len(keys):
+            batch["group_id"] = [key.rsplit("_", 2)[0] for key in texts]
+    if "uid" in batch:
+        batch["group_id"] = batch.pop("uid")
+    if isinstance(tags, list):
+        batch["policy_version"] = [child(tag, "min_global_steps") for tag in tags]
+    return batch, integer(child(found, "global_steps"))
+
+
+def _field(found: Plain) -> Plain:
+    """Read a field: an array, a ragged tensor as a list of arrays, or a list of anything else."""
+    ragged = node(found, "_rebuild_njt")
+    if ragged is not None and ragged.args:
+        return _ragged(ragged.args[0])
+    stack = node(found, "NonTensorStack")
+    if stack is not None:
+        parts = child(stack.state, "tensordicts")
+        return [_alone(part) for part in parts] if isinstance(parts, list) else None
+    return found
+
+
+def _alone(found: Plain) -> Plain:
+    return child(found.state, "non_tensordict", "data") if isinstance(found, Node) else None
+
+
+def _ragged(told: Plain) -> Plain:
+    values, offsets, lengths = child(told, "values"), child(told, "offsets"), child(told, "lengths")
+    if not (isinstance(values, np.ndarray) and values.ndim == 1 and isinstance(offsets, np.ndarray)):
+        return None
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or (np.diff(offsets) < 0).any():
+        raise RefusedError("a ragged tensor's offsets fall")
+    if len(offsets) and not 0 <= offsets[0] <= offsets[-1] <= len(values):
+        raise RefusedError("a ragged tensor reaches beyond its values")
+    rows: list[Plain] = [values[start:end] for start, end in pairwise(offsets)]
+    if isinstance(lengths, np.ndarray) and lengths.ndim == 1 and len(lengths) == len(rows):
+        return [
+            row[: max(0, int(count))] for row, count in zip(rows, lengths, strict=True) if isinstance(row, np.ndarray)
+        ]
+    return rows
+
+
+def _data_proto(found: Plain) -> tuple[Batch, int | None]:
+    """Read a DataProto: a consolidated TensorDict or arrays by name, then columns that are no tensors, and facts."""
+    proto = node(found, "DataProto")
+    state = proto.state if proto is not None else None
+    parts: list[Plain] = state if isinstance(state, list) else []
+    batch: Batch = {}
+    for part in parts:
+        packed = node(part, "_rebuild_tensordict_files_consolidated")
+        if packed is not None and len(packed.args) == 2:
+            batch |= _leaves(packed.args[0], packed.args[1])
+        elif isinstance(part, list) and len(part) == BY_NUMPY and isinstance(encoded := part[2], dict):
+            batch |= {str(name): _encoded(value) for name, value in encoded.items()}
+        elif isinstance(part, dict):
+            batch |= {str(name): value for name, value in part.items() if str(name) not in batch}
+    return batch, integer(batch.get("global_steps"))
+
+
+def _encoded(told: Plain) -> Plain:
+    """Read a tensor by VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: type, shape, bytes; or a layout and such a list."""
+    match told:
+        case [str(), list(rows)]:
+            return [_encoded(row) for row in rows]
+        case [str(dtype), shape, np.ndarray() as data]:
+            return array_of(data, dtype, shape)
+        case _:
+            return None
+
+
+def _leaves(told: Plain, body: Plain) -> Batch:
+    leaves = child(told, "leaves")
+    made: Batch = {}
+    if not isinstance(leaves, dict) or not isinstance(body, np.ndarray) or body.ndim != 1:
+        return made
+    for name, leaf in leaves.items():
+        if not isinstance(leaf, list) or len(leaf) < 4:
+            continue
+        start, stop = integer(leaf[2]), integer(leaf[3])
+        if start is None or stop is None or not 0 <= start <= stop <= len(body):
+            raise RefusedError("a tensor lies outside of its archive")
+        made[str(name)] = array_of(body[start:stop], leaf[0], leaf[1])
+    return made
+
+
+PARSER = Parser(
+    name="verl_batches",
+    describes="veRL's saved rollouts (`tq_batch.pt`, `gen_batch.dp`, pickles of a DataProto): log-probabilities of the "
+    "engine, and of trainer and reference where the batch holds them.",
+    priority=20,
+    recognises=recognises,
+    read=read,
+)
