@@ -93,7 +93,7 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
     if not files:
         return None
     frames = [_scan_group(group) for group in _groups(files)]
-    frame = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+    frame = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
     return SequenceScan(
         frame=frame,
         files=tuple(files),
