@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ptt.diagnostics.parsers.switches import switches
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
+DUMPS = Path(__file__).parent / "fixtures" / "dumps"
 
 
 def _questions(run: Path) -> dict[str, bool]:
@@ -83,3 +85,16 @@ def test_a_wrong_path_is_one_sentence() -> None:
     result = CliRunner().invoke(app, ["sources", "/nowhere"])
     assert result.exit_code == 5
     assert "no such file or folder" in result.stderr
+
+
+def test_a_verdict_that_cannot_say_names_the_framework_s_line(tmp_path: Path) -> None:
+    shutil.copy(SAMPLES / "healthy" / "trainer_state.json", tmp_path)
+    found = ptt.diagnose(tmp_path)
+    assert found.signature.status == "cannot_say"
+    assert "in TRL: from ptt.recorders.trl import record" in found.verdict.next[0]
+
+
+def test_a_run_with_one_logprob_says_that_a_ratio_needs_two(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "verl" / "5", tmp_path / "5")
+    found = ptt.diagnose(tmp_path)
+    assert "rollout_logp is the only log-probability recorded" in found.signature.reason

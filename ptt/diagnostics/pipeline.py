@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -19,8 +19,9 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.judging import contaminated, verdict_of
-from ptt.diagnostics.model import Diagnosis, RuleCrash, RuleVerdict
+from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.parsers.switches import how_to_record
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
@@ -101,11 +102,19 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
     return verdict_of(
         run=gathered.evidence.run,
         signature=judgement.signature,
-        verdicts=(judgement.verdict, *verdicts),
+        verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in (judgement.verdict, *verdicts)],
         crashes=crashes,
         sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
     )
+
+
+def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
+    """Name the framework's own line where what is missing has one."""
+    if not isinstance(verdict, NotJudged) or not verdict.missing:
+        return verdict
+    line = how_to_record(framework, verdict.missing)
+    return verdict if line is None else replace(verdict, enable=line)
 
 
 def _something_read(place: Place, table: pl.DataFrame) -> None:

@@ -19,6 +19,7 @@ from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules import kl_over_target
+from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 
@@ -56,8 +57,8 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
         tails=found[0] if found else None,
-        tails_missing=() if found else ("policy_logp", "ref_logp", "model_mask"),
-        tails_reason="" if found else _why_no_tails(folder, tokens),
+        tails_missing=() if found else _missing(manifest),
+        tails_reason="" if found else _why_no_tails(folder, manifest, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(metrics, tokens),
@@ -66,7 +67,24 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
     return Gathered(evidence=evidence, tables=tables)
 
 
-def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
+def _recorded(manifest: Manifest) -> list[str]:
+    """Give the log-probabilities that any file holds."""
+    columns = [item.columns for item in manifest.in_place] + [part.columns for part in manifest.parts]
+    held = {name for names in columns for name in names}
+    return [name for name in LOGPS if name in held]
+
+
+def _missing(manifest: Manifest) -> tuple[str, ...]:
+    recorded = _recorded(manifest)
+    if len(recorded) != 1:
+        return ("policy_logp", "ref_logp", "model_mask")
+    return ("old_logp", "ref_logp") if recorded[0] not in ("old_logp", "ref_logp") else ("policy_logp", "rollout_logp")
+
+
+def _why_no_tails(folder: Path, manifest: Manifest, tokens: Tokens | None) -> str:
+    recorded = _recorded(manifest)
+    if tokens is None and len(recorded) == 1:
+        return f"{recorded[0]} is the only log-probability recorded for each token, and a log-ratio needs two"
     if tokens is None:
         sources = read_table(folder, "sources")
         foreign = sources.filter(pl.col("kind") == "unrecognised").height

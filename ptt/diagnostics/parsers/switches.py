@@ -50,6 +50,15 @@ def switches_for(framework: str | None, missing: Iterable[str]) -> tuple[Switch,
     return tuple(sorted(found, key=lambda switch: -len(switch.gives & wanted)))
 
 
+def how_to_record(framework: str | None, missing: Iterable[str]) -> str | None:
+    """Give the sentence that tells a framework's user what to add; None where the framework is not known here."""
+    found = switches_for(framework, missing)
+    if not found or found[0].framework == ANY:
+        return None
+    note = f" ({found[0].note})" if found[0].note else ""
+    return f"in {framework_name(found[0].framework)}: {found[0].line}{note}"
+
+
 @cache
 def _table() -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath("switches.toml").read_text(encoding="utf-8"))
