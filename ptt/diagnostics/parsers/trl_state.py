@@ -12,7 +12,7 @@ from ptt.diagnostics.parsers.lines import well_formed
 from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
 
-MAX_BYTES = 1 << 30  # a million log rows take 0.9 GB; the whole file has to be in memory
+MAX_BYTES = 256 << 20  # a million logged steps; JSON takes ten times its size when it is read
 FACTS = ("global_step", "max_steps", "logging_steps", "train_batch_size")
 FACT = re.compile(r'"(global_step|max_steps|logging_steps|train_batch_size)": (\d+)')
 HISTORY = re.compile(r'"log_history"\s*:\s*\[')
@@ -33,7 +33,7 @@ def recognises(file: RunFile) -> bool:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield the log history as metrics; of a torn file, the rows before and after the tear."""
     if file.size > MAX_BYTES:
-        yield Lost(bytes=file.size, note=f"{file.rel} is larger than 1 GB and was not read.")
+        yield Lost(bytes=file.size, note=f"{file.rel} is larger than 256 MB and was not read.")
         return
     try:
         text = file.path.read_bytes().decode("utf-8", "replace")
