@@ -4,11 +4,15 @@ from ptt.diagnostics.parsers import (
     metrics_csv,
     metrics_jsonl,
     microsoft_metrics,
+    mlflow_files,
+    mlflow_sqlite,
     recorder,
     recorder_jsonl,
     tensorboard,
+    trackio_sqlite,
     trl_completions,
     trl_state,
+    wandb,
 )
 from ptt.diagnostics.parsers.discover import run_files
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -19,6 +23,10 @@ PARSERS: tuple[Parser, ...] = (
     trl_state.PARSER,
     trl_completions.PARSER,
     tensorboard.PARSER,
+    wandb.PARSER,
+    mlflow_sqlite.PARSER,
+    mlflow_files.PARSER,
+    trackio_sqlite.PARSER,
     microsoft_metrics.PARSER,
     metrics_jsonl.PARSER,
     metrics_csv.PARSER,

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptt.diagnostics.parsers.crc32c import masked_crcs
-from ptt.diagnostics.parsers.event_message import DamagedMessageError, scalars
+from ptt.diagnostics.parsers.event_message import scalars
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.metric_rows import MetricColumns
+from ptt.diagnostics.parsers.wire import DamagedMessageError
 
 BATCH_BYTES = 16 << 20
 RECORD_BYTES = 256 << 20  # images and embeddings stay below; a larger length is a damaged one
