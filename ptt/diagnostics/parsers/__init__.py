@@ -1,8 +1,11 @@
 """The table of contents of all formats: the first parser that recognises a file reads it."""
 
 from ptt.diagnostics.parsers import (
+    areal_perf,
+    console_log,
     metrics_csv,
     metrics_jsonl,
+    metrics_parquet,
     microsoft_metrics,
     mlflow_files,
     mlflow_sqlite,
@@ -21,6 +24,7 @@ PARSERS: tuple[Parser, ...] = (
     recorder.PARSER,
     recorder_jsonl.PARSER,
     trl_state.PARSER,
+    areal_perf.PARSER,
     trl_completions.PARSER,
     tensorboard.PARSER,
     wandb.PARSER,
@@ -30,6 +34,8 @@ PARSERS: tuple[Parser, ...] = (
     microsoft_metrics.PARSER,
     metrics_jsonl.PARSER,
     metrics_csv.PARSER,
+    metrics_parquet.PARSER,
+    console_log.PARSER,
 )
 
 __all__ = ["PARSERS", "Context", "InPlace", "Lost", "Parser", "Piece", "Rows", "RunFile", "run_files"]

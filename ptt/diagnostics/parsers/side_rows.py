@@ -27,6 +27,7 @@ TROUBLE = re.compile(
     r"fail|crash|timed? ?out|nccl|resum|restart|checkpoint|preempt|diverg|overflow",
     re.IGNORECASE,
 )
+NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
 DEVICE = re.compile(r"(?:^|[./_])gpu[._](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
 
@@ -65,7 +66,8 @@ class EventLog:
         """Keep the lines of a piece of output that are worth it; a progress bar's last state stands for it."""
         for line in text.split("\n"):
             line = line.rstrip("\r").rpartition("\r")[2]
-            if line.strip() and (self.file.keep_text or TROUBLE.search(line[: 8 * TEXT_CHARS])):
+            shown = line[: 8 * TEXT_CHARS]
+            if line.strip() and (self.file.keep_text or (TROUBLE.search(shown) and not NOISE.search(shown))):
                 self.add(step, wall_time, kind, line)
 
     def pieces(self) -> Iterator[Rows]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from ptt.diagnostics.parsers.aliases import framework_of
@@ -31,6 +32,27 @@ from ptt.diagnostics.parsers.sqlite_files import (
 from ptt.diagnostics.parsers.wandb import STEP_KEYS
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})
+# By the column that tells runs apart: `run_id`, and in older projects the name.
+RUNS = {
+    "run_id": "SELECT run_id, COUNT(*), MAX(id) FROM metrics GROUP BY run_id ORDER BY 2 DESC, 3 DESC",
+    "run_name": "SELECT run_name, COUNT(*), MAX(id) FROM metrics GROUP BY run_name ORDER BY 2 DESC, 3 DESC",
+}
+CALLS = {
+    "run_id": "SELECT timestamp, step, metrics FROM metrics WHERE run_id IS ? ORDER BY id",
+    "run_name": "SELECT timestamp, step, metrics FROM metrics WHERE run_name IS ? ORDER BY id",
+}
+MACHINE = {
+    "run_id": "SELECT timestamp, metrics FROM system_metrics WHERE run_id IS ? ORDER BY id",
+    "run_name": "SELECT timestamp, metrics FROM system_metrics WHERE run_name IS ? ORDER BY id",
+}
+ALERTS = {
+    "run_id": "SELECT timestamp, step, title, text FROM alerts WHERE run_id IS ? ORDER BY id",
+    "run_name": "SELECT timestamp, step, title, text FROM alerts WHERE run_name IS ? ORDER BY id",
+}
+CONFIGS = {
+    "run_id": "SELECT config FROM configs WHERE run_id IS ? ORDER BY id",
+    "run_name": "SELECT config FROM configs WHERE run_name IS ? ORDER BY id",
+}
 SEEN_ROWS = 100_000  # log calls looked through for the name of the step
 
 
@@ -59,7 +81,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         return
     key = "run_id" if "run_id" in columns else "run_name"  # projects before the column was added
     ranked: list[tuple[Any, ...]] = []
-    for row in rows(connection, f"SELECT {key}, COUNT(*), MAX(id) FROM metrics GROUP BY {key} ORDER BY 2 DESC, 3 DESC"):
+    for row in rows(connection, RUNS[key]):
         if isinstance(row, Lost):
             yield in_file(row, file)
         else:
@@ -68,7 +90,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         return
     run = ranked[0][0]
     yield from _metrics(connection, file, key, run)
-    yield from _others(connection, file, held, run)
+    yield from _others(connection, file, held, key, run)
     if len(ranked) > 1:
         rest = sum(row[1] for row in ranked[1:])
         note = (
@@ -79,8 +101,8 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
 
 
 def _metrics(connection: sqlite3.Connection, file: RunFile, key: str, run: Any) -> Iterator[Piece]:
-    sql = f"SELECT timestamp, step, metrics FROM metrics WHERE {key} IS ? ORDER BY id"
-    step_key, step = _step_key(connection, f"{sql} LIMIT {SEEN_ROWS}", run)
+    sql = CALLS[key]
+    step_key, step = _step_key(connection, run, sql)
     columns = MetricColumns()
     names: set[str] = set()
     bad = 0
@@ -112,12 +134,14 @@ def _metrics(connection: sqlite3.Connection, file: RunFile, key: str, run: Any) 
         yield Context(facts={"framework": framework})
 
 
-def _step_key(connection: sqlite3.Connection, sql: str, run: Any) -> tuple[str | None, int | None]:
+def _step_key(connection: sqlite3.Connection, run: Any, sql: str) -> tuple[str | None, int | None]:
     """Choose the name of the training step, and its first value: what is logged before it belongs there."""
     first: dict[str, int] = {}
-    for row in rows(connection, sql, (run,)):
+    for row in islice(rows(connection, sql, (run,)), SEEN_ROWS):
         found = None if isinstance(row, Lost) else json_cell(row[2])
-        for name in STEP_KEYS if isinstance(found, dict) else ():
+        if not isinstance(found, dict):
+            continue
+        for name in STEP_KEYS:
             if name not in first and (step := as_step(found.get(name))) is not None:
                 first[name] = step
     key = next((name for name in STEP_KEYS if name in first), None)
@@ -125,37 +149,32 @@ def _step_key(connection: sqlite3.Connection, sql: str, run: Any) -> tuple[str |
 
 
 def _others(
-    connection: sqlite3.Connection, file: RunFile, held: dict[str, tuple[str, ...]], run: Any
+    connection: sqlite3.Connection, file: RunFile, held: dict[str, tuple[str, ...]], key: str, run: Any
 ) -> Iterator[Piece]:
-    """Yield what the tables beside the metrics hold of the run."""
+    """Yield what the tables beside the metrics hold of the run; older projects lack some of them."""
     machine, events = MachineLog(file), EventLog(file)
-    for stamp, cell in _of_run(connection, held, "system_metrics", ("timestamp", "metrics"), run):
-        found = json_cell(cell)
+    for row in rows(connection, MACHINE[key], (run,)) if "system_metrics" in held else ():
+        if isinstance(row, Lost):
+            yield in_file(row, file)
+            continue
+        found = json_cell(row[1])
         for name, value in numbers(flatten(found)).items() if isinstance(found, dict) else ():
-            machine.add(None, as_seconds(stamp), name, value)
+            machine.add(None, as_seconds(row[0]), name, value)
         if machine.full:
             yield from machine.pieces()
     yield from machine.pieces()
-    for stamp, step, title, text in _of_run(connection, held, "alerts", ("timestamp", "step", "title", "text"), run):
+    for row in rows(connection, ALERTS[key], (run,)) if "alerts" in held else ():
+        if isinstance(row, Lost):
+            yield in_file(row, file)
+            continue
+        stamp, step, title, text = row
         whole = ": ".join(part for part in (title, text) if isinstance(part, str) and part)
         events.add(as_step(step), as_seconds(stamp), "alert", whole)
     yield from events.pieces()
-    for (cell,) in _of_run(connection, held, "configs", ("config",), run):
-        found = json_cell(cell)
+    for row in rows(connection, CONFIGS[key], (run,)) if "configs" in held else ():
+        found = None if isinstance(row, Lost) else json_cell(row[0])
         if isinstance(found, dict):
             yield Context(facts=safe_settings(flatten(found)))
-
-
-def _of_run(
-    connection: sqlite3.Connection, held: dict[str, tuple[str, ...]], table: str, columns: tuple[str, ...], run: Any
-) -> Iterator[tuple[Any, ...]]:
-    key = "run_id" if "run_id" in held.get(table, ()) else "run_name"
-    if not {key, "id", *columns} <= set(held.get(table, ())):
-        return
-    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IS ? ORDER BY id"
-    for row in rows(connection, sql, (run,)):
-        if not isinstance(row, Lost):  # the metrics tell of damage
-            yield row
 
 
 PARSER = Parser(
