@@ -57,7 +57,8 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     name = next((key for key in NAME_KEYS if key in flat and _is_text(schema.field(key).type)), None)
     if name is not None and "value" in flat:
         return _Layout(step, time, name, ("value",))
-    values = tuple(one for one in names if one in flat and one not in {step, time} | OWN)
+    counts = {"step"} if "run_name" in names else set()  # trackio's count of log calls
+    values = tuple(one for one in names if one in flat and one not in {step, time} | OWN | counts)
     numeric = any(not _is_text(schema.field(one).type) for one in values)
     return _Layout(step, time, None, values) if values and numeric else None
 

@@ -36,6 +36,7 @@ from ptt.diagnostics.parsers.wandb_record import (
     output_of,
     parts_of,
     run_config,
+    setting_of,
     stats_time,
     value_of,
 )
@@ -239,7 +240,7 @@ def _settings(found: dict[str, Value]) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, value in found.items():
         if name != "_wandb":
-            entry = _read(value)
+            entry = setting_of(value)
             read.update(flatten({name: entry}) if isinstance(entry, dict) else {name: entry})
     return read
 

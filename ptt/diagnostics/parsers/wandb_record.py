@@ -117,6 +117,16 @@ def value_of(text: Value) -> Any:
         raise ValueError("nested too deep") from error
 
 
+def setting_of(value: Value) -> Any:
+    """Read a setting, whose booleans are no numbers; None where it is no JSON."""
+    if value in ("true", "false"):
+        return value == "true"
+    try:
+        return value_of(value)
+    except ValueError:  # damaged
+        return None
+
+
 def time_of(record: bytes, start: int, stop: int) -> float:
     """Read a Timestamp message as seconds since the epoch."""
     seconds, nanos = 0, 0
