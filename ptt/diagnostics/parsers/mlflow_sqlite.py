@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
 from ptt.diagnostics.parsers.settings_facts import safe_settings
 from ptt.diagnostics.parsers.side_rows import MachineLog
 from ptt.diagnostics.parsers.sqlite_files import DAMAGE, open_database, rows, tables, tables_of, unreadable, wal_note
+from ptt.diagnostics.parsers.sqlite_size import cut_note
 
 NEEDED = frozenset({"key", "value", "timestamp", "run_uuid", "step", "is_nan"})
 LARGEST = sys.float_info.max
@@ -41,8 +42,9 @@ def read(file: RunFile) -> Iterator[Piece]:
     except DAMAGE as error:
         yield unreadable(file, error)
         return
-    if note := wal_note(file):
-        yield note
+    for note in (cut_note(file), wal_note(file)):
+        if note is not None:
+            yield note
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:

@@ -32,6 +32,11 @@ DEVICE = re.compile(r"(?:^|[./_])gpu[._](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
 
 
+def is_machine(name: str) -> bool:
+    """Whether a metric is a sample of one node's device, as NeMo-RL's logger writes it among the metrics."""
+    return NODE.match(name) is not None
+
+
 def said(text: str) -> str:
     """Make one shortened line of a text, without escape codes, folders and addresses."""
     whole = UNPRINTED.sub(" ", ESCAPES.sub("", text[: 8 * TEXT_CHARS])).strip()

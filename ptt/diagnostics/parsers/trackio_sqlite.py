@@ -29,6 +29,7 @@ from ptt.diagnostics.parsers.sqlite_files import (
     unreadable,
     wal_note,
 )
+from ptt.diagnostics.parsers.sqlite_size import cut_note
 from ptt.diagnostics.parsers.wandb import STEP_KEYS
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})
@@ -69,8 +70,9 @@ def read(file: RunFile) -> Iterator[Piece]:
     except DAMAGE as error:
         yield unreadable(file, error)
         return
-    if note := wal_note(file):
-        yield note
+    for note in (cut_note(file), wal_note(file)):
+        if note is not None:
+            yield note
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:

@@ -15,7 +15,7 @@ from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows
 from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, as_value
 from ptt.diagnostics.parsers.metrics_jsonl import flatten
 from ptt.diagnostics.parsers.settings_facts import safe_settings
-from ptt.diagnostics.parsers.side_rows import EventLog, MachineLog
+from ptt.diagnostics.parsers.side_rows import EventLog, MachineLog, is_machine
 from ptt.diagnostics.parsers.wandb_log import MAGIC, records
 from ptt.diagnostics.parsers.wandb_record import (
     ALERT,
@@ -180,6 +180,8 @@ def _take_history(run: _Run, record: bytes, part: Parts) -> None:
     for name, value in _numbers(found).items():
         run.columns.add(run.step, name, value, wall_time, run.seq)
         run.names.add(name)
+        if is_machine(name):
+            run.machine.add(run.step, wall_time, name, value)
     run.seq += 1
 
 
