@@ -37,6 +37,7 @@ HELPERS = {
     "metric_rows",
     "metrics_fast",
     "parquet_files",
+    "sqlite_files",
     "streams",
     "switches",
 }
