@@ -28,6 +28,7 @@ from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 HELPERS = {
     "aliases",
+    "call_rows",
     "conversations",
     "crc32c",
     "discover",
@@ -37,6 +38,7 @@ HELPERS = {
     "metric_rows",
     "metrics_fast",
     "parquet_files",
+    "sessions",
     "sqlite_files",
     "streams",
     "switches",
