@@ -36,6 +36,7 @@ HELPERS = {
     "interface",
     "lines",
     "metric_rows",
+    "mlflow_spans",
     "metrics_fast",
     "parquet_files",
     "sessions",
