@@ -30,15 +30,16 @@ from ptt.diagnostics.parsers.sqlite_files import (
     is_database,
     json_cell,
     open_database,
-    rows,
+    rows_past_damage,
     tables_of,
     unreadable,
     wal_note,
 )
 
 TABLE: Final = "wire_rows"
+ROWS: Final = "SELECT cursor, * FROM wire_rows WHERE cursor > ? ORDER BY cursor"
 SCOPE: Final = ("run_id", "run_attempt", "split", "iteration", "group_idx", "traj_idx", "purpose")
-NEEDED: Final = frozenset({"run_id", "iteration", "prompt_tokens", "sampled_tokens", "logprobs"})
+NEEDED: Final = frozenset({"cursor", "run_id", "iteration", "prompt_tokens", "sampled_tokens", "logprobs"})
 TRAINED: Final = frozenset({None, "", "train", "training", "rollout"})
 
 
@@ -88,11 +89,11 @@ def _database(file: RunFile, reader: _Reader) -> Iterator[Piece]:
         return
     try:
         with open_database(file.path) as connection:
-            for row in rows(connection, "SELECT * FROM wire_rows ORDER BY cursor"):
+            for row in rows_past_damage(connection, ROWS):
                 if isinstance(row, Lost):
                     yield Lost(rows=row.rows, bytes=row.bytes, note=f"{file.rel}: {row.note}")
                 else:
-                    yield from reader.add_wire(dict(zip(held, row, strict=True)))
+                    yield from reader.add_wire(dict(zip(held, row[1:], strict=True)))
     except DAMAGE as error:
         yield unreadable(file, error)
 
