@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import samples_calls as made
 from hypothesis import given
@@ -45,6 +46,12 @@ def facts(found: list[Piece]) -> dict[str, Any]:
 
 def joined_turns(row: dict[str, Any]) -> bool:
     return (row["token_ids"], row["model_mask"], row["rollout_logp"]) == (TURN_IDS, TURN_MASK, TURN_LOGPS)
+
+
+def unpacked(name: str) -> bytes:
+    with pa.CompressedInputStream(pa.OSFile(str(FIXTURES / name)), "zstd") as stream:
+        data: bytes = stream.read()
+    return data
 
 
 # open-instruct
@@ -200,7 +207,30 @@ def test_rollout_summaries_tie_to_the_captured_sequences_of_the_same_log(tmp_pat
     assert table(found, "trajectories")["split"].to_list() == ["eval"]
 
 
+def test_files_of_the_capture_s_own_writers_are_read(tmp_path: Path) -> None:
+    by_line = table(pieces(tmp_path, "log/capture/sample.jsonl", (FIXTURES / "sample.jsonl").read_bytes()), "sequences")
+    assert by_line["token_ids"].to_list() == [TURN_IDS, [9, 8], [7]]
+    assert by_line["group_id"].to_list() == ["r/3/1", "r/3/2", "r/3/2"]
+    assert by_line["policy_version"].to_list() == [2, 2, 2]
+    by_row = table(pieces(tmp_path, "log/capture.db", unpacked("capture.db.zst")), "sequences")
+    assert by_row.equals(by_line)
+
+
+def test_an_answer_spelt_in_other_tokens_is_told(tmp_path: Path) -> None:
+    calls = [made.tinker_call([1, 2], [3, 4, 5, 6]), made.tinker_call([1, 2, 3, 40, 7], [8])]
+    found = pieces(tmp_path, "sample.jsonl", made.lines(calls))
+    assert "1 call(s) spell the answer before them in other tokens" in losses(found)[2]
+
+
 # rLLM
+
+
+def test_a_database_of_the_gateway_s_own_writer_is_read(tmp_path: Path) -> None:
+    found = pieces(tmp_path, "gateway.db", unpacked("gateway.db.zst"))
+    rows = table(found, "sequences")
+    assert rows["trajectory_id"].to_list() == ["gateway.db:task:0", "gateway.db:task:1"]
+    assert rows["group_id"].to_list() == ["task", "task"]
+    assert all(joined_turns(row) for row in rows.iter_rows(named=True))
 
 
 def test_calls_of_a_session_are_joined_in_the_order_they_were_made(tmp_path: Path) -> None:

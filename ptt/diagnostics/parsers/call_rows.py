@@ -161,6 +161,13 @@ def table_rows(table: str, rows: list[dict[str, Any]]) -> Iterator[Piece]:
         yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
 
 
+def respelt(rel: str, count: int) -> Iterator[Piece]:
+    """Tell of calls whose prompt holds the answer before them in other tokens than were sampled, if there are any."""
+    if count:
+        note = f"{rel}: {count} call(s) spell the answer before them in other tokens than were sampled."
+        yield Lost(note=note)
+
+
 def lost_rows(count: int, note: str) -> Iterator[Piece]:
     """Count rows that cannot be used, if there are any."""
     if count:

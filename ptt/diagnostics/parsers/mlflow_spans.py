@@ -22,6 +22,7 @@ from ptt.diagnostics.parsers.call_rows import (
     logp_array,
     lost_rows,
     number,
+    respelt,
     small,
     table_rows,
     token_array,
@@ -108,7 +109,7 @@ class _Reader:
         self._file = file
         self._rows = SequenceRows()
         self._tables: dict[str, list[dict[str, Any]]] = {"trajectories": [], "tool_calls": []}
-        self._bad = self._unfit = self._validation = self._seen = 0
+        self._bad = self._unfit = self._validation = self._seen = self._respelt = 0
 
     def end(self, trace: _Trace) -> Iterator[Piece]:
         """Close one trace."""
@@ -162,6 +163,7 @@ class _Reader:
             for _ in sessions.add("", call):
                 pass  # of a single session nothing is given out before its end
         for at, joined in enumerate(sessions.close()):
+            self._respelt += joined.retokenised
             versions = [version for version in joined.told if version is not None]
             more = {
                 "sample_id": f"{told['sample_id'] or trace.name}#{at}",
@@ -189,6 +191,7 @@ class _Reader:
         yield from lost_rows(self._bad, f"{rel}: {self._bad} traced rollout(s) hold lists of different lengths.")
         if self._unfit:
             yield Lost(note=f"{rel}: {self._unfit} generation(s) hold no log-probability for each of their tokens.")
+        yield from respelt(rel, self._respelt)
         if self._validation:
             yield Lost(note=f"{rel}: {self._validation} traced rollout(s) of validation are no training data.")
         if self._seen:

@@ -22,6 +22,7 @@ from ptt.diagnostics.parsers.call_rows import (
     lost_rows,
     name_of,
     number,
+    respelt,
     step_in,
     token_array,
     whole,
@@ -182,7 +183,7 @@ class _Reader:
         self._file = file
         self._step = step_in(file.rel)
         self._sessions, self._rows = Sessions(), SequenceRows()
-        self._seen = self._bad = self._stepless = 0
+        self._seen = self._bad = self._stepless = self._respelt = 0
 
     def add(self, found: Any) -> Iterator[Piece]:
         """Take one record."""
@@ -231,6 +232,7 @@ class _Reader:
         step = self._step if first["step"] is None else first["step"]
         step = first["version"] if step is None else step
         self._stepless += step is None
+        self._respelt += joined.retokenised
         yield from self._rows.add(
             TokenRow(
                 token_ids=ids,
@@ -256,6 +258,7 @@ class _Reader:
         yield from lost_rows(
             self._bad, f"{rel}: {self._bad} record(s) or choice(s) hold no log-probabilities of tokens."
         )
+        yield from respelt(rel, self._respelt)
         if self._stepless:
             note = f"{rel}: {self._stepless} sequence(s) name no training step; write it beside each record as `step`."
             yield Lost(note=note)

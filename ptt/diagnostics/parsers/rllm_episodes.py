@@ -20,6 +20,7 @@ from ptt.diagnostics.parsers.call_rows import (
     logp_array,
     name_of,
     number,
+    respelt,
     table_rows,
     token_array,
     whole,
@@ -99,7 +100,7 @@ class _Reader:
             "tool_calls": [],
             "rewards": [],
         }
-        self._unfit = self._stepless = 0
+        self._unfit = self._stepless = self._respelt = 0
         self.bad = 0
 
     def add(self, at: int, trajectory: dict[str, Any]) -> Iterator[Piece]:
@@ -156,6 +157,7 @@ class _Reader:
         when = self._step if self._step is not None else min(versions, default=None)
         self._stepless += len(found) if when is None else 0
         for at, joined in enumerate(found):
+            self._respelt += joined.retokenised
             yield from self._rows.add(
                 TokenRow(
                     token_ids=joined.token_ids,
@@ -182,6 +184,7 @@ class _Reader:
         rel = self._file.rel
         if self.bad:
             yield Lost(rows=self.bad, note=f"{rel}: {self.bad} trajectory(ies) are no objects.")
+        yield from respelt(rel, self._respelt)
         if self._stepless:
             yield Lost(note=f"{rel}: {self._stepless} sequence(s) name no training step and no version of the weights.")
         if self._unfit:

@@ -20,6 +20,7 @@ from ptt.diagnostics.parsers.call_rows import (
     logp_array,
     lost_rows,
     name_of,
+    respelt,
     table_rows,
     token_array,
     whole,
@@ -117,7 +118,7 @@ class _Reader:
         self._rows = SequenceRows()
         self._session = _Session()
         self._tables: dict[str, list[dict[str, Any]]] = {"trajectories": [], "turns": [], "tool_calls": []}
-        self._number = self._unfit = self._orphans = self._stand_ins = 0
+        self._number = self._unfit = self._orphans = self._stand_ins = self._respelt = 0
         self.bad = 0
 
     def add(self, session: str, trace: str, found: dict[str, Any]) -> None:
@@ -198,6 +199,7 @@ class _Reader:
 
     def _give(self, now: _Session, joined: Joined, step: int | None) -> Iterator[Piece]:
         self._number += 1
+        self._respelt += joined.retokenised
         versions = [call["version"] for call in joined.told if call["version"] is not None]
         yield from self._rows.add(
             TokenRow(
@@ -207,6 +209,7 @@ class _Reader:
                 told={
                     "step": step,
                     "sample_id": f"{now.name}#{self._number}",
+                    "group_id": now.name.rpartition(":")[0] or None,  # sessions are named {task}:{rollout}
                     "trajectory_id": f"{self._file.rel}:{now.name}",
                     "policy_version": min(versions) if versions else None,
                     "tool_names": _tools(joined),
@@ -227,6 +230,7 @@ class _Reader:
         yield from lost_rows(self.bad, f"{rel}: {self.bad} call(s) could not be read or hold no token ids.")
         if self._unfit:
             yield Lost(note=f"{rel}: {self._unfit} call(s) hold no log-probability for each of their tokens.")
+        yield from respelt(rel, self._respelt)
         if self._orphans:
             yield Lost(note=f"{rel}: {self._orphans} call(s) go on from a call that is not there; they stand alone.")
         if self._stand_ins:

@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.call_rows import (
     lost_rows,
     name_of,
     number,
+    respelt,
     token_array,
     whole,
 )
@@ -106,7 +107,7 @@ class _Reader:
         folder = PurePosixPath(file.rel).parent
         self._root = str(folder.parent if folder.name == "capture" else folder)
         self._sessions, self._sequences, self._metrics = Sessions(), SequenceRows(), MetricColumns()
-        self._seen = self._number = self._other = self._unfit = 0
+        self._seen = self._number = self._other = self._unfit = self._respelt = 0
         self.bad = 0
 
     def add_record(self, found: Mapping[str, Any]) -> Iterator[Piece]:
@@ -162,6 +163,8 @@ class _Reader:
         trajectory = None if names[2] is None else f"{self._root}:train/{step}/{names[1]}/{names[2]}"
         versions = [call["version"] for call in joined.told if call["version"] is not None]
         self._number += 1
+        self._respelt += joined.retokenised
+        sample = "/".join(name for name in (names[0], str(step), *names[1:]) if name is not None)
         yield from self._sequences.add(
             TokenRow(
                 token_ids=joined.token_ids,
@@ -169,7 +172,7 @@ class _Reader:
                 rollout_logp=joined.rollout_logp,
                 told={
                     "step": step,
-                    "sample_id": f"{names[0] or self._root}/{step}/{names[1]}/{names[2]}#{self._number}",
+                    "sample_id": f"{sample}#{self._number}",
                     "group_id": None if names[1] is None else f"{names[0] or self._root}/{step}/{names[1]}",
                     "trajectory_id": trajectory,
                     "policy_version": min(versions) if versions else None,
@@ -208,6 +211,7 @@ class _Reader:
         yield from lost_rows(self.bad, f"{rel}: {self.bad} record(s) lack an iteration or sampled tokens.")
         if self._unfit:
             yield Lost(note=f"{rel}: {self._unfit} call(s) hold no log-probability for each of their tokens.")
+        yield from respelt(rel, self._respelt)
         if self._other:
             note = f"{rel}: {self._other} sampled sequence(s) of evaluations or other purposes are no training data."
             yield Lost(note=note)
