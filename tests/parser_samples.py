@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import samples_calls
 from samples_carriers import CARRIERS
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
@@ -175,6 +176,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
     **CARRIERS,
+    **samples_calls.SAMPLES,
 }
 
 

@@ -274,6 +274,7 @@ class Evidence:
     tails: Tails | None = None
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""
+    tails_enable: str = ""  # what would record them, where that is known
     tool_use: ToolUse | None = None
     validity: Validity | None = None
     segments: Segments | None = None  # None: no step is recorded at all

@@ -20,6 +20,7 @@ from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.parsers.switches import switches_for
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
@@ -87,7 +88,14 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         settings=settings,
         progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
     )
-    gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
+    gathered = gather(
+        name=place.name,
+        folder=place.store,
+        manifest=manifest,
+        tokens=tokens,
+        settings=settings,
+        recorded_by=lambda missing: _switch(manifest, missing),
+    )
     verdicts, crashes = _judge(gathered.evidence)
     judgement = _signature(gathered.evidence, verdicts)
     if isinstance(judgement, RuleCrash):
@@ -101,6 +109,14 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
     )
+
+
+def _switch(manifest: Manifest, missing: tuple[str, ...]) -> str:
+    """Give the line that records any of `missing` in the run's own framework, else in any loop."""
+    framework = manifest.facts.get("framework")
+    found = switches_for(framework if isinstance(framework, str) else None, missing)
+    first = found[0] if found else None
+    return f"record it: {first.line}" + (f" ({first.note})" if first.note else "") if first is not None else ""
 
 
 def _something_read(place: Place, table: pl.DataFrame) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
@@ -36,8 +37,19 @@ class Gathered:
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
 
 
-def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None, settings: Settings) -> Gathered:
-    """Read the store's tables and the token tables into evidence."""
+def gather(
+    *,
+    name: str,
+    folder: Path,
+    manifest: Manifest,
+    tokens: Tokens | None,
+    settings: Settings,
+    recorded_by: Callable[[tuple[str, ...]], str] = lambda _: "",
+) -> Gathered:
+    """Read the store's tables and the token tables into evidence.
+
+    `recorded_by` names what would record any of the columns it is given.
+    """
     metrics = read_table(folder, "metrics")
     series = read_series(metrics) if "priority" in metrics.columns else {}
     limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
@@ -52,12 +64,15 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
         post_name = _post_name(folder, series, tokens)
         found = gather_tails(tokens, post_name=post_name)
         tables |= found[1] | gather_details(tokens, Completions(folder), post_name=post_name) if found else {}
+    alone, missing = unpaired(manifest)
+    alone = alone if tokens is None else ""
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
         tails=found[0] if found else None,
-        tails_missing=() if found else ("policy_logp", "ref_logp", "model_mask"),
-        tails_reason="" if found else _why_no_tails(folder, tokens),
+        tails_missing=() if found else missing if alone else NONE_RECORDED,
+        tails_reason="" if found else alone or _why_no_tails(folder, tokens),
+        tails_enable=recorded_by(missing) if alone else "",
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(metrics, tokens),

@@ -15,6 +15,7 @@ from typing import Any
 from ptt.diagnostics.parsers.aliases import framework_of
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
+from ptt.diagnostics.parsers.mlflow_spans import read_spans
 from ptt.diagnostics.parsers.settings_facts import safe_settings
 from ptt.diagnostics.parsers.side_rows import MachineLog
 from ptt.diagnostics.parsers.sqlite_files import DAMAGE, open_database, rows, tables, tables_of, unreadable, wal_note
@@ -74,7 +75,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
             f"{most} row(s) of the others are not."
         )
         yield Lost(note=note)
-    # Spans are read here: yield from read_spans(connection, file)
+    yield from read_spans(connection, file)
 
 
 def _asked(
@@ -130,7 +131,7 @@ def value_of(value: float) -> float:
 
 PARSER = Parser(
     name="mlflow_sqlite",
-    describes="MLflow's SQLite store (`mlflow.db`, veRL's `mlruns.db`): metrics of its largest run, settings, machine.",
+    describes="MLflow's SQLite store: metrics of its largest run, settings, machine; veRL's rollout traces as sequences.",
     priority=27,
     recognises=recognises,
     read=read,

@@ -82,12 +82,14 @@ def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
         return {}
 
 
-def rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...] | Lost]:
+def rows(
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = (), *, until: float | None = None
+) -> Iterator[tuple[Any, ...] | Lost]:
     """Yield what a query gives; where the database is damaged, what could be read and then one Lost.
 
-    Raises nothing. A query that runs past its time is cut off, and that is told too.
+    Raises nothing. A query that runs past its time (`until`, by the monotonic clock) is cut off, and that is told too.
     """
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + SECONDS if until is None else until
     connection.set_progress_handler(lambda: int(time.monotonic() > until), STEPS)
     done = 0
     try:
@@ -96,10 +98,32 @@ def rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = (
             yield row
     except DAMAGE as error:
         late = time.monotonic() > until
-        why = f"took longer than {SECONDS:.0f} seconds" if late else _said(error)
+        why = "it took too long" if late else _said(error)
         yield Lost(rows=1, note=f"the database gave {done} row(s) and then failed: {why}.")
     finally:
         connection.set_progress_handler(None, 0)
+
+
+def rows_past_damage(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
+    """Yield what a query `SELECT key, ... WHERE key > ? ORDER BY key` gives, going on behind each damaged part.
+
+    The key is the table's row number, 0 or more.
+    """
+    until = time.monotonic() + SECONDS
+    last, stride = -1, 1
+    while stride < 1 << 62 and time.monotonic() < until:
+        failed = None
+        for row in rows(connection, sql, (last,), until=until):
+            if isinstance(row, Lost):
+                failed = row
+            else:
+                last, stride = int(row[0]), 1
+                yield row
+        if failed is None:
+            return
+        if stride == 1:
+            yield failed
+        last, stride = min(last + stride, (1 << 63) - 1), stride * 2
 
 
 def wal_note(file: RunFile) -> Lost | None:

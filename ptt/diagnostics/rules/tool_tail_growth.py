@@ -82,7 +82,8 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
     tails = evidence.tails
     if tails is None:
         reason = evidence.tails_reason or "the run holds no per-token logprobs"
-        return cannot_say(reason, None, aggregates, missing=evidence.tails_missing)
+        missing, enable = evidence.tails_missing, evidence.tails_enable
+        return cannot_say(reason, None, aggregates, missing=missing, enable=enable)
     blocked = _blocked(tails)
     if blocked is not None:
         return cannot_say(blocked, tails.pair, aggregates)
@@ -235,10 +236,12 @@ def _lead(
     return lead, False, (math.floor(lead - below), math.ceil(lead + above))
 
 
-def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:
-    """Give the judgement that there can be none, and why."""
+def cannot_say(
+    reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = (), enable: str = ""
+) -> Judgement:
+    """Give the judgement that there can be none, and why; `enable`: what would record what is missing."""
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=pair, aggregates=aggregates)
-    enable = words.RECORD if missing else words.MORE
+    enable = enable or (words.RECORD if missing else words.MORE)
     return Judgement(
         signature=signature,
         verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=reason, missing=missing, enable=enable),
