@@ -4,13 +4,25 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test check format bench docs sync-samples clean
+.PHONY: demo test test-writers check format bench docs sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
 
 test: $(STAMP)  ## all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+WRITERS := .venv-writers/bin/python
+
+test-writers: $(STAMP)  ## the trackers' own libraries write, and what they read back is compared (installs them; slow)
+	@if command -v uv >/dev/null 2>&1; then \
+		UV_PROJECT_ENVIRONMENT=.venv-writers uv sync --quiet --locked --group writers; \
+	else \
+		$(PYTHON) -m venv .venv-writers && \
+		$(WRITERS) -m pip install --quiet --upgrade "pip>=25.1" && \
+		$(WRITERS) -m pip install --quiet --editable . --group dev --group writers; \
+	fi
+	$(WRITERS) -m pytest -q -m writers
 
 check: $(STAMP)  ## format, lint, types, and pages that are made from code
 	$(BIN)/ruff format --check .
@@ -39,4 +51,4 @@ $(STAMP): pyproject.toml uv.lock
 	@touch $(STAMP)
 
 clean:
-	rm -rf .venv dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

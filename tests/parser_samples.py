@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import samples_calls
+from samples_carriers import CARRIERS
 from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
@@ -217,6 +219,8 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/metrics.jsonl": ("microsoft_metrics", jsonl(MICROSOFT)),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
+    **CARRIERS,
+    **samples_calls.SAMPLES,
 }
 
 

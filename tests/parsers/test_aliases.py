@@ -8,7 +8,7 @@ from importlib import resources
 import polars as pl
 import pytest
 
-from ptt.diagnostics.parsers.aliases import annotate, canonical, split_of
+from ptt.diagnostics.parsers.aliases import annotate, canonical, framework_of, split_of
 
 EXPECTED = {
     "loss": "loss/total",
@@ -91,3 +91,148 @@ def test_a_frame_gets_its_names_and_null_where_there_is_none() -> None:
     frame = annotate(pl.DataFrame({"name_raw": ["loss", "mystery", "loss"]}))
     assert frame["name"].to_list() == ["loss/total", None, "loss/total"]
     assert annotate(frame.clear()).height == 0
+
+
+# One spelling a framework of every quantity it logs, as its reporters write it.
+BY_FRAMEWORK: dict[str, dict[str, str]] = {
+    "loss/policy": {
+        "trl": "policy_loss", "verl": "actor/pg_loss", "openrlhf": "train/policy_loss", "skyrl": "policy/policy_loss",
+        "slime": "train/pg_loss", "areal": "ppo_actor/update/actor_loss/avg", "open-instruct": "loss/policy_avg",
+    },
+    "loss/total": {"trl": "train/loss", "nemo-rl": "train/loss", "prime-rl": "loss/mean", "skyrl": "policy/final_loss"},
+    "kl/ref": {
+        "trl": "train/kl", "verl": "actor/kl_loss", "openrlhf": "train/kl", "skyrl": "policy/policy_kl",
+        "nemo-rl": "train/kl_penalty", "prime-rl": "ref_kl/all/mean", "slime": "train/kl_loss",
+        "areal": "ppo_actor/kl_rewards/avg", "open-instruct": "loss/kl_avg", "tinker": "kl_policy_base",
+    },
+    "kl/old": {
+        "verl": "actor/ppo_kl", "openrlhf": "train/ppo_kl", "slime": "train/ppo_kl",
+        "areal": "ppo_actor/update/approx_kl/avg",
+    },
+    "mismatch/logp_abs_mean": {
+        "trl": "train/sampling/sampling_logp_difference/mean", "skyrl": "policy/rollout_train_logprobs_abs_diff_mean",
+        "slime": "train/train_rollout_logprob_abs_diff", "open-instruct": "debug/vllm_vs_local_logprob_diff_mean",
+    },
+    "mismatch/logp_abs_max": {
+        "trl": "sampling/sampling_logp_difference/max", "skyrl": "policy/rollout_train_logprobs_abs_diff_max",
+        "open-instruct": "debug/vllm_vs_local_logprob_diff_max",
+    },
+    "mismatch/kl": {
+        "verl": "rollout_corr/kl", "openrlhf": "train/vllm_kl", "nemo-rl": "train/gen_kl_error",
+        "prime-rl": "mismatch_kl/all/mean", "areal": "ppo_actor/update/behave_approx_kl/avg",
+        "open-instruct": "debug/vllm_local_reverse_kl", "tinker": "optim/kl_sample_train_v1",
+    },
+    "is/ratio_mean": {
+        "trl": "sampling/importance_sampling_ratio/mean", "verl": "rollout_corr/rollout_is_mean",
+        "skyrl": "policy/loss_metrics/is_ratio_mean", "nemo-rl": "train/sampling_importance_ratio",
+        "slime": "train/tis", "areal": "ppo_actor/update/behave_imp_weight/avg", "open-instruct": "val/ratio",
+        "ms-swift": "train/rollout_correction/is_weight_mean",
+    },
+    "is/ratio_min": {
+        "trl": "sampling/importance_sampling_ratio/min", "verl": "rollout_corr/rollout_is_min",
+        "skyrl": "policy/loss_metrics/is_ratio_min", "areal": "ppo_actor/update/behave_imp_weight/min",
+    },
+    "is/ratio_max": {
+        "trl": "sampling/importance_sampling_ratio/max", "verl": "rollout_corr/rollout_is_max",
+        "skyrl": "policy/loss_metrics/is_ratio_max", "areal": "ppo_actor/update/behave_imp_weight/max",
+    },
+    "is/ess_frac": {"verl": "rollout_corr/rollout_is_eff_sample_size", "ms-swift": "rollout_correction/ess"},
+    "clip/frac": {
+        "trl": "clip_ratio/region_mean", "verl": "actor/pg_clipfrac", "openrlhf": "train/ppo_clip_ratio",
+        "skyrl": "policy/loss_metrics/clip_ratio", "prime-rl": "is_masked/mean", "slime": "train/pg_clipfrac",
+        "areal": "ppo_actor/update/clip_ratio/avg", "open-instruct": "policy/clipfrac_avg",
+    },
+    "entropy": {
+        "trl": "train/entropy", "verl": "actor/entropy", "openrlhf": "train/entropy_loss",
+        "skyrl": "policy/policy_entropy", "nemo-rl": "train/approx_entropy", "prime-rl": "entropy/all/mean",
+        "slime": "rollout/entropy", "areal": "ppo_actor/update/entropy/avg", "open-instruct": "policy/entropy_avg",
+        "tinker": "optim/entropy",
+    },
+    "reward/mean": {
+        "trl": "train/reward", "verl": "critic/score/mean", "openrlhf": "train/reward",
+        "skyrl": "reward/avg_raw_reward", "nemo-rl": "train/reward",
+        "prime-rl": "train/agg/effective/solver/reward/mean", "slime": "rollout/raw_reward",
+        "areal": "ppo_actor/task_reward/avg", "open-instruct": "scores", "tinker": "env/all/reward/total",
+    },
+    "reward/std": {"trl": "reward_std"},
+    "reward/zero_std_frac": {"trl": "train/frac_reward_zero_std"},
+    "len/response_mean": {
+        "trl": "completions/mean_length", "verl": "response_length/mean", "openrlhf": "train/response_length",
+        "skyrl": "generate/avg_num_tokens", "nemo-rl": "train/mean_gen_tokens_per_sample",
+        "prime-rl": "train/agg/effective/solver/num_output_tokens/mean", "slime": "rollout/response_len/mean",
+        "areal": "ppo_actor/seq_len/avg", "open-instruct": "val/sequence_lengths",
+        "tinker": "env/all/ac_tokens_per_turn",
+    },
+    "len/clipped_frac": {
+        "trl": "completions/clipped_ratio", "verl": "response_length/clip_ratio",
+        "openrlhf": "train/response_clip_ratio", "nemo-rl": "train/truncation_rate",
+        "prime-rl": "is_truncated/all/mean", "slime": "rollout/truncated_ratio",
+        "areal": "ppo_actor/no_eos_ratios/avg",
+    },
+    "grad_norm": {
+        "trl": "train/grad_norm", "verl": "actor/grad_norm", "openrlhf": "train/actor_grad_norm",
+        "skyrl": "policy/grad_norm", "nemo-rl": "train/grad_norm", "prime-rl": "optim/grad_norm",
+        "slime": "train/grad_norm", "areal": "ppo_actor/update/grad_norm",
+    },
+    "critic/value_loss": {
+        "trl": "loss/value_avg", "verl": "critic/vf_loss", "openrlhf": "train/critic_loss",
+        "skyrl": "critic/critic_loss", "slime": "train/value_loss",
+    },
+    "critic/explained_variance": {"verl": "critic/vf_explained_var"},
+    "tools/call_frequency": {"trl": "train/tools/call_frequency", "verl": "tool_call_counts/mean"},
+    "tools/failure_frequency": {"trl": "tools/failure_frequency", "nemo-rl": "train/invalid_tool_call_rate"},
+    "turns/mean": {
+        "verl": "num_turns/mean", "nemo-rl": "train/avg_turns_per_sample", "prime-rl": "num_turns/all/mean",
+        "slime": "multi_turn_metric/round_number_mean", "tinker": "env/all/turns_per_episode",
+    },
+    "staleness/mean": {
+        "trl": "sample/staleness_mean", "verl": "training/off_policy/trajectory_staleness/mean",
+        "skyrl": "async/staleness_mean", "nemo-rl": "train/avg_trajectory_age", "prime-rl": "off_policy/mean",
+        "areal": "version_stats/sample_staleness_theta_avg",
+    },
+    "staleness/max": {
+        "trl": "sample/staleness_max", "verl": "training/off_policy/trajectory_staleness/max",
+        "skyrl": "async/staleness_max", "prime-rl": "off_policy/max",
+        "areal": "version_stats/sample_staleness_theta_max",
+    },
+    "time/step": {
+        "trl": "train/step_time", "verl": "perf/time_per_step", "openrlhf": "train/timing/step_total",
+        "skyrl": "timing/step", "nemo-rl": "timing/train/total_step_time", "prime-rl": "time/step",
+        "slime": "perf/step_time", "tinker": "time/total",
+    },
+    "mem/peak_gb": {"verl": "perf/max_memory_reserved_gb", "prime-rl": "perf/peak_memory", "ms-swift": "memory(GiB)"},
+}  # fmt: skip
+
+OTHERWISE = (  # looks like one of the above, and is not: see the head of aliases.toml
+    "training/rollout_probs_diff_max",
+    "train/token_mult_prob_error",
+    "train/probs_ratio",
+    "train/probs_ratio_max",
+    "rollout_corr/k3_kl",
+    "train/is_filter_ratio",
+    "reward/num_zero_variance_filtered",
+    "train/baseline_reward/pct_0",
+    "val/stop_rate",
+    "timeperf/rollout",
+    "optim/kl_sample_train_v2",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "raw"),
+    [(name, framework, raw) for name, raws in BY_FRAMEWORK.items() for framework, raw in raws.items()],
+)
+def test_each_frameworks_own_spelling_has_the_canonical_name(name: str, framework: str, raw: str) -> None:
+    assert canonical(raw) == name
+
+
+@pytest.mark.parametrize("raw", OTHERWISE)
+def test_a_second_estimate_or_another_quantity_stays_unnamed(raw: str) -> None:
+    assert canonical(raw) is None
+
+
+def test_names_tell_the_framework_where_only_one_logs_them() -> None:
+    assert framework_of(["actor/pg_loss", "actor/entropy", "epoch"]) == "verl"
+    assert framework_of(["train/frac_reward_zero_std", "train/loss"]) == "trl"
+    assert framework_of(["train/loss", "loss", "reward"]) is None
+    assert framework_of(["actor/pg_loss", "policy/final_loss"]) is None

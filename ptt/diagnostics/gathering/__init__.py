@@ -17,9 +17,9 @@ from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules import kl_over_target
-from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 
@@ -37,7 +37,14 @@ class Gathered:
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
 
 
-def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None, settings: Settings) -> Gathered:
+def gather(
+    *,
+    name: str,
+    folder: Path,
+    manifest: Manifest,
+    tokens: Tokens | None,
+    settings: Settings,
+) -> Gathered:
     """Read the store's tables and the token tables into evidence."""
     metrics = read_table(folder, "metrics")
     series = read_series(metrics) if "priority" in metrics.columns else {}
@@ -53,12 +60,14 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
         post_name = _post_name(folder, series, tokens)
         found = gather_tails(tokens, post_name=post_name)
         tables |= found[1] | gather_details(tokens, Completions(folder), post_name=post_name) if found else {}
+    alone, missing = unpaired(manifest)
+    alone = alone if tokens is None else ""
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
         metrics=series,
         tails=found[0] if found else None,
-        tails_missing=() if found else _missing(manifest),
-        tails_reason="" if found else _why_no_tails(folder, manifest, tokens),
+        tails_missing=() if found else missing if alone else NONE_RECORDED,
+        tails_reason="" if found else alone or _why_no_tails(folder, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(metrics, tokens),
@@ -67,24 +76,7 @@ def gather(*, name: str, folder: Path, manifest: Manifest, tokens: Tokens | None
     return Gathered(evidence=evidence, tables=tables)
 
 
-def _recorded(manifest: Manifest) -> list[str]:
-    """Give the log-probabilities that any file holds."""
-    columns = [item.columns for item in manifest.in_place] + [part.columns for part in manifest.parts]
-    held = {name for names in columns for name in names}
-    return [name for name in LOGPS if name in held]
-
-
-def _missing(manifest: Manifest) -> tuple[str, ...]:
-    recorded = _recorded(manifest)
-    if len(recorded) != 1:
-        return ("policy_logp", "ref_logp", "model_mask")
-    return ("old_logp", "ref_logp") if recorded[0] not in ("old_logp", "ref_logp") else ("policy_logp", "rollout_logp")
-
-
-def _why_no_tails(folder: Path, manifest: Manifest, tokens: Tokens | None) -> str:
-    recorded = _recorded(manifest)
-    if tokens is None and len(recorded) == 1:
-        return f"{recorded[0]} is the only log-probability recorded for each token, and a log-ratio needs two"
+def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
     if tokens is None:
         sources = read_table(folder, "sources")
         foreign = sources.filter(pl.col("kind") == "unrecognised").height

@@ -1,18 +1,31 @@
 """The table of contents of all formats: the first parser that recognises a file reads it."""
 
 from ptt.diagnostics.parsers import (
+    areal_perf,
+    console_log,
     metrics_csv,
     metrics_jsonl,
+    metrics_parquet,
     microsoft_metrics,
+    mlflow_files,
+    mlflow_sqlite,
+    open_instruct,
+    openai_logprobs,
     recorder,
     recorder_jsonl,
+    rllm_episodes,
+    rllm_gateway,
     skyrl_batches,
     slime_dumps,
     tensorboard,
+    tinker_capture,
+    tinker_rollouts,
     token_tensors,
+    trackio_sqlite,
     trl_completions,
     trl_state,
     verl_batches,
+    wandb,
 )
 from ptt.diagnostics.parsers.discover import run_files
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -25,11 +38,24 @@ PARSERS: tuple[Parser, ...] = (
     verl_batches.PARSER,
     token_tensors.PARSER,
     trl_state.PARSER,
+    areal_perf.PARSER,
     trl_completions.PARSER,
     tensorboard.PARSER,
+    wandb.PARSER,
+    mlflow_sqlite.PARSER,
+    mlflow_files.PARSER,
+    trackio_sqlite.PARSER,
+    open_instruct.PARSER,
+    tinker_capture.PARSER,
+    tinker_rollouts.PARSER,
+    rllm_gateway.PARSER,
+    rllm_episodes.PARSER,
+    openai_logprobs.PARSER,
     microsoft_metrics.PARSER,
     metrics_jsonl.PARSER,
     metrics_csv.PARSER,
+    metrics_parquet.PARSER,
+    console_log.PARSER,
 )
 
 __all__ = ["PARSERS", "Context", "InPlace", "Lost", "Parser", "Piece", "Rows", "RunFile", "run_files"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -19,6 +20,7 @@ class _Table:
     patterns: tuple[tuple[re.Pattern[str], str], ...]
     reporters: tuple[str, ...]
     eval_prefixes: tuple[str, ...]
+    marks: tuple[tuple[re.Pattern[str], str], ...]  # names only one framework logs
 
 
 @cache
@@ -31,7 +33,7 @@ def _table() -> _Table:
         for raws in frameworks.values():
             for raw in raws:
                 if "*" in raw:
-                    patterns.append((re.compile(re.escape(raw).replace(r"\*", "[^/]+")), name))
+                    patterns.append((_pattern(raw), name))
                 elif exact.setdefault(raw, name) != name:
                     raise ValueError(f"aliases.toml: `{raw}` stands under both {exact[raw]} and {name}")
     return _Table(
@@ -39,7 +41,22 @@ def _table() -> _Table:
         patterns=tuple(patterns),
         reporters=tuple(data["reporters"]["prefixes"]),
         eval_prefixes=tuple(data["splits"]["eval"]),
+        marks=tuple((_pattern(raw), name) for name, raws in data["frameworks"].items() for raw in raws),
     )
+
+
+def _pattern(raw: str) -> re.Pattern[str]:
+    return re.compile(re.escape(raw).replace(r"\*", "[^/]+"))
+
+
+def framework_of(raws: Iterable[str]) -> str | None:
+    """Tell the framework by names that only it logs; None without such a name, or with those of two frameworks."""
+    table = _table()
+    found: set[str] = set()
+    for raw in raws:
+        spellings = [raw, *(raw.removeprefix(prefix) for prefix in table.reporters if raw.startswith(prefix))]
+        found.update(name for pattern, name in table.marks if any(map(pattern.fullmatch, spellings)))
+    return found.pop() if len(found) == 1 else None
 
 
 @lru_cache(maxsize=CACHED_NAMES)

@@ -12,6 +12,9 @@ from ptt.diagnostics.schema import METRICS, Flag
 
 FLUSH_ROWS = 200_000  # entries kept as Python objects before they become a frame: about 50 MB
 
+# NeMo-RL writes -1 where all ratios of a step are infinite (nemo_rl/algorithms/loss_functions.py of NVIDIA-NeMo/RL).
+RATIO_BOUND = r"(?:^|/)probs_ratio(?:_clamped)?_(?:min|max)$"
+
 NON_FINITE = {
     "nan": float("nan"),
     "inf": float("inf"),
@@ -63,9 +66,12 @@ class MetricColumns:
 def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
     """Complete `step, name_raw, value, wall_time, seq` to METRICS: flags, splits and canonical names."""
     value = pl.col("value")
+    unset = (value == -1.0) & pl.col("name_raw").str.contains(RATIO_BOUND)
     flag = (
         pl.when(value.is_null())
         .then(Flag.NULL_IN_SOURCE)
+        .when(unset)
+        .then(Flag.DROPPED_BY_WRITER)
         .when(value.is_nan())
         .then(Flag.NAN)
         .when(value == float("inf"))
@@ -78,7 +84,7 @@ def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
     splits = pl.Series([split_of(name) for name in names.to_list()], dtype=pl.String)
     frame = entries.with_columns(
         flag=flag.cast(pl.UInt8),
-        value=pl.when(value.is_finite()).then(value),
+        value=pl.when(value.is_finite() & ~unset).then(value),
         split=pl.col("name_raw").replace_strict(names, splits, return_dtype=pl.String),
         rank=pl.lit(None, dtype=pl.Int32),
         source=pl.lit(source, dtype=pl.String),

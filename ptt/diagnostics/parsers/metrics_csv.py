@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ptt.diagnostics.parsers.exported_columns import OWN, filled, plain_names
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.metric_rows import NON_FINITE, as_seconds, as_step, metric_frame
@@ -139,6 +140,11 @@ def _integral(cell: str | None) -> str | float | None:
         return None
 
 
+def _steps(rows: pl.DataFrame, dialect: _Dialect) -> pl.Series:
+    steps = [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()]
+    return filled(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
+
+
 def _times(rows: pl.DataFrame, dialect: _Dialect) -> list[float | None]:
     if dialect.time is None:
         return [None] * rows.height
@@ -156,18 +162,19 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     rows = table.with_columns(pl.all().str.strip_chars().replace("", None))
     rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
     base = rows.select(
-        pl.Series("step", [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()], dtype=pl.Int64),
+        _steps(rows, dialect),
         pl.Series("wall_time", _times(rows, dialect), dtype=pl.Float64),
         pl.int_range(seq, seq + pl.len(), dtype=pl.Int64).alias("seq"),
     )
     if dialect.name and dialect.value:
         cells = base.with_columns(name_raw=rows[dialect.name], text=rows[dialect.value])
     else:
-        columns = [name for name in dialect.header if name not in (dialect.step, dialect.time)]
+        plain = plain_names(name for name in dialect.header if name not in {dialect.step, dialect.time} | OWN)
+        columns = list(plain)
         cells = base.hstack(rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True))))
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(
             name_raw=pl.col("column").replace_strict(
-                {str(index): name for index, name in enumerate(columns)}, return_dtype=pl.String
+                {str(index): plain[name] for index, name in enumerate(columns)}, return_dtype=pl.String
             )
         )
     lower = pl.col("text").str.to_lowercase()

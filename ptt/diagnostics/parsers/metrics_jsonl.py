@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ptt.diagnostics.parsers.aliases import framework_of
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
 from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, as_value, metric_frame
@@ -118,9 +119,14 @@ def is_metric_object(found: dict[str, Any]) -> bool:
     return row is not None and any(value is not None for value in row.values.values())
 
 
+def is_closing(found: dict[str, Any]) -> bool:
+    """Whether this is the summary that ms-swift puts behind its last row, with the whole history once more."""
+    return "log_history" in found and "step" not in found
+
+
 def recognises(file: RunFile) -> bool:
     """Say yes to line files that begin with log calls and nothing else."""
-    found = first_objects(file)
+    found = [row for row in first_objects(file) if not is_closing(row)]
     return bool(found) and all(map(is_metric_object, found))
 
 
@@ -129,10 +135,14 @@ def _framework(block: bytes) -> str | None:
     found = json_object(block.split(b"\n", 1)[0]) or {}
     if found.keys() == {"step", "data"} and isinstance(found["data"], dict):
         return "verl"
+    if "global_step/max_steps" in found:
+        return "ms-swift"
+    if {"training_step", "recorded_at"} <= found.keys():
+        return "art"
     own = ("mismatch_kl/", "optim/", "perf/", "off_policy/")
     if {"step", "time"} <= found.keys() and any(name.startswith(own) for name in found):
         return "prime-rl"
-    return None
+    return framework_of(flatten(found))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -158,7 +168,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             elif found is None:
                 no_json += 1
             elif (row := metric_row(found)) is None:
-                no_step += 1
+                no_step += not is_closing(found)
             else:
                 for name, value in row.values.items():
                     columns.add(row.step, name, value, row.wall_time, seq)

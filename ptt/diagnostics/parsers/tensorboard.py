@@ -10,10 +10,13 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ptt.diagnostics.parsers.aliases import framework_of
 from ptt.diagnostics.parsers.crc32c import masked_crcs
-from ptt.diagnostics.parsers.event_message import DamagedMessageError, scalars
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.event_message import scalars
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.metric_rows import MetricColumns
+from ptt.diagnostics.parsers.side_rows import MachineLog, is_machine
+from ptt.diagnostics.parsers.wire import DamagedMessageError
 
 BATCH_BYTES = 16 << 20
 RECORD_BYTES = 256 << 20  # images and embeddings stay below; a larger length is a damaged one
@@ -45,7 +48,7 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield scalars batch by batch up to the tear or the first record whose length is damaged."""
-    columns = MetricColumns()
+    columns, machine = MetricColumns(), MachineLog(file)
     known: dict[bytes, str] = {}
     seq = 0
     try:
@@ -62,13 +65,19 @@ def read(file: RunFile) -> Iterator[Piece]:
                         continue
                     for step, name, value, wall_time in found:
                         columns.add(step, name, value, wall_time, seq)
+                        if name.startswith("ray/") and is_machine(name):
+                            machine.add(step, wall_time, name, value)
                     seq += 1
                     if columns.full:
                         yield Rows(table="metrics", frame=columns.take(file.rel))
+                        yield from machine.pieces()
     except OSError as error:  # gone, or its disk fails
         yield Lost(bytes=file.size, note=f"{file.rel} could not be read to its end: {error.strerror}.")
     if columns.steps:
         yield Rows(table="metrics", frame=columns.take(file.rel))
+    yield from machine.pieces()
+    if framework := framework_of(known.values()):
+        yield Context(facts={"framework": framework})
 
 
 def _batches(handle: BinaryIO, file: RunFile) -> Iterator[list[bytes] | Lost]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.store.joining import SequenceFile, joined
 from ptt.diagnostics.store.manifest import Manifest
@@ -54,7 +55,8 @@ def read_trajectories(folder: Path) -> pl.DataFrame:
     step, and the next file repeats its samples. Rows of a step with evaluation metrics, and of the next logged one,
     stay `unknown`; the others are `train`.
     """
-    metrics = read_table(folder, "metrics").select("step", "split").drop_nulls().unique().sort("step")
+    counted = ~pl.col("name_raw").str.starts_with(UNNUMBERED)  # steps that were counted, not read, tell nothing here
+    metrics = read_table(folder, "metrics").filter(counted).select("step", "split").drop_nulls().unique().sort("step")
     logged = metrics.filter(pl.col("split") == "train")["step"].to_numpy()
     doubtful: set[int] = set()
     for step in metrics.filter(pl.col("split") == "eval")["step"].to_list():

@@ -49,7 +49,7 @@ def none_recorded(rule: str) -> NotJudged:
     return NotJudged(
         id=rule,
         link=Link.DATA_VALIDITY,
-        reason="no per-token logprobs are recorded",
+        reason="no pair of per-token logprobs is recorded",
         missing=("policy_logp", "ref_logp", "model_mask"),
         enable="write recorder files: docs/recorder.md",
     )

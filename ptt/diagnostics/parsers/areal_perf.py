@@ -1,0 +1,90 @@
+"""AReaL's performance traces, one file a rank: how long each phase and each rollout session took.
+
+After `areal/utils/perf_tracer.py` of inclusionAI/AReaL: `traces-r{rank}.jsonl` holds Chrome trace events, whose
+times count from the tracer's start; `sessions-r{rank}.jsonl` (before: `requests-r{rank}.jsonl`) one record a session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.side_rows import MachineLog
+
+NAME = re.compile(r"(traces|sessions|requests)-r(\d{1,6})\.jsonl(?:\.gz|\.zst)?")
+SESSION_KEYS = frozenset({"rank", "status", "submit_ts"})
+PHASE, SESSION = "phase/", "session/"
+SECONDS = "_s"  # what a record's durations end with
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to the file name with trace events or session records on the first lines."""
+    found = NAME.fullmatch(file.name)
+    if found is None:
+        return False
+    rows = first_objects(file)
+    return bool(rows) and all(_is_event(row) if found.group(1) == "traces" else _is_session(row) for row in rows)
+
+
+def _is_event(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("ph"), str) and isinstance(row.get("name"), str)
+
+
+def _is_session(row: dict[str, Any]) -> bool:
+    return row.keys() >= SESSION_KEYS
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield a row a duration, in seconds; lines that are neither event nor session are counted."""
+    found = NAME.fullmatch(file.name)
+    machine = MachineLog(file, rank=int(found.group(2)) if found else None)
+    bad = 0
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        for line in filter(bytes.strip, block.split(b"\n")):
+            row = json_object(line)
+            if row is None and is_torn(block):
+                yield torn_line(file, line)
+            elif row is not None and _is_event(row):
+                _add_event(row, machine)
+            elif row is not None and _is_session(row):
+                _add_session(row, machine)
+            else:
+                bad += 1
+            if machine.full:
+                yield from machine.pieces()
+    yield from machine.pieces()
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are neither trace events nor sessions.")
+    yield Context(facts={"framework": "areal"})
+
+
+def _add_event(row: dict[str, Any], machine: MachineLog) -> None:
+    """Take a complete event; marks and names of threads have no duration."""
+    duration, args = row.get("dur"), row.get("args")
+    if row["ph"] != "X" or isinstance(duration, bool) or not isinstance(duration, (int, float)):
+        return
+    step = as_step(args.get("global_step")) if isinstance(args, dict) else None
+    machine.add(step, None, PHASE + row["name"], float(duration) / 1e6 if abs(duration) < 1e18 else None)
+
+
+def _add_session(row: dict[str, Any], machine: MachineLog) -> None:
+    wall_time = as_seconds(row.get("finalized_ts", row["submit_ts"]))
+    for name, value in row.items():
+        if name.endswith(SECONDS) and isinstance(value, float):
+            machine.add(None, wall_time, SESSION + name, value)
+
+
+PARSER = Parser(
+    name="areal_perf",
+    describes="AReaL's perf_tracer, a file a rank: durations of phases and of rollout sessions by rank.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,174 @@
+"""Rows of the sequences table out of arrays, and the few conversions that every log of calls needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ptt.diagnostics.parsers.interface import Lost, Piece, Rows
+from ptt.diagnostics.parsers.metric_rows import NON_FINITE
+from ptt.diagnostics.schema import SEQUENCES, TABLES
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+FRAME_TOKENS: Final = 2_000_000  # of one frame
+INT32: Final = 1 << 31
+MISSING_LOGP: Final = -9999.0  # what engines with OpenAI's interface write where there is none
+_LISTS: Final = {"token_ids": np.int32, "model_mask": np.bool_, "rollout_logp": np.float32, "advantage": np.float32}
+_STEP: Final = re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iteration|iter)[_-]?(\d{1,12})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRow:
+    """One sequence: arrays of one length, and scalars by their column."""
+
+    model_mask: Array
+    token_ids: Array | None = None
+    rollout_logp: Array | None = None
+    advantage: Array | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class SequenceRows:
+    """Gathers sequences and gives them out as frames of bounded size."""
+
+    _rows: list[TokenRow] = field(default_factory=list)
+    _tokens: int = 0
+
+    def add(self, row: TokenRow) -> Iterator[Piece]:
+        """Add one; yields a frame when enough are gathered."""
+        self._rows.append(row)
+        self._tokens += len(row.model_mask)
+        if self._tokens >= FRAME_TOKENS:
+            yield from self.take()
+
+    def take(self) -> Iterator[Piece]:
+        """Yield what is gathered."""
+        if self._rows:
+            yield Rows(table="sequences", frame=sequence_frame(self._rows))
+        self._rows, self._tokens = [], 0
+
+
+def sequence_frame(rows: Sequence[TokenRow]) -> pl.DataFrame:
+    """Make a frame of the columns that some row holds; log-probabilities outside the model mask become null."""
+    masks = [row.model_mask for row in rows]
+    outside = ~np.concatenate(masks)
+    scalars = {name for row in rows for name, value in row.told.items() if value is not None}
+    columns = []
+    for name, kind in SEQUENCES.items():
+        if name in _LISTS:
+            lists = [getattr(row, name) for row in rows]
+            if any(found is not None for found in lists):
+                hidden = outside if name == "rollout_logp" else None
+                columns.append(_list_column(name, lists, masks, hidden))
+        elif name in scalars:
+            columns.append(pl.Series(name, [row.told.get(name) for row in rows], dtype=kind))
+    return pl.DataFrame(columns)
+
+
+def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array], hidden: Array | None) -> pl.Series:
+    """Lay the lists end to end and let Arrow cut them: no token becomes a Python object."""
+    dtype = _LISTS[name]
+    absent = np.array([found is None for found in lists])
+    filled = [np.zeros(len(mask), dtype) if found is None else found for found, mask in zip(lists, masks, strict=True)]
+    with np.errstate(over="ignore"):  # a double beyond float32 is an infinity, and counted as one
+        flat = pa.array(np.concatenate(filled).astype(dtype, copy=False), mask=hidden)
+    offsets = pa.array(np.cumsum([0, *map(len, filled)]), pa.int64())
+    arrow = pa.LargeListArray.from_arrays(offsets, flat, mask=pa.array(absent))
+    column = pl.from_arrow(arrow)
+    assert isinstance(column, pl.Series)
+    return column.alias(name)
+
+
+def token_array(found: Any) -> Array | None:
+    """Read token ids, (T,) int32; None if they are none."""
+    if not isinstance(found, list) or not set(map(type, found)) <= {int}:
+        return None
+    try:
+        ids = np.array(found, np.int64)
+    except OverflowError:  # JSON integers have no limit
+        return None
+    fits = not len(ids) or (int(ids.min()) >= -INT32 and int(ids.max()) < INT32)
+    return ids.astype(np.int32) if fits else None
+
+
+def logp_array(found: Any, size: int) -> Array | None:
+    """Read `size` log-probabilities, float32; NaN for null and for what stands for none. None if they do not fit."""
+    if not isinstance(found, list) or len(found) != size:
+        return None
+    kinds = set(map(type, found))
+    if not kinds <= {float, int, type(None), str}:
+        return None
+    if str in kinds or int in kinds:
+        found = [number(value) for value in found]
+    with np.errstate(over="ignore"):
+        logps = np.array(found, np.float64).astype(np.float32)  # None becomes NaN
+    logps[logps == np.float32(MISSING_LOGP)] = np.nan
+    return logps
+
+
+def number(found: Any) -> float | None:
+    """Read a number, or one spelt out that JSON cannot hold."""
+    if isinstance(found, str):
+        return NON_FINITE.get(found.lower())
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    try:
+        return float(found)
+    except OverflowError:  # JSON integers have no limit, doubles do
+        return float("inf") if found > 0 else float("-inf")
+
+
+def whole(found: Any) -> int | None:
+    """Read a whole number that fits Int64; also one that ends a name, as in `weights/000012`."""
+    if isinstance(found, str):
+        digits = re.search(r"(\d{1,18})$", found)
+        return int(digits[1]) if digits else None
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    return found if type(found) is int and abs(found) < 2**63 else None
+
+
+def small(found: Any) -> int | None:
+    """Read a whole number that fits Int32."""
+    read = whole(found) if not isinstance(found, str) else None
+    return read if read is not None and -INT32 <= read < INT32 else None
+
+
+def name_of(found: Any) -> str | None:
+    """Read a name, or a number for one."""
+    if type(found) is int:
+        return str(found)
+    return found if isinstance(found, str) and found else None
+
+
+def step_in(path: str) -> int | None:
+    """Find a training step in a path: `step_12`, `iteration_000012`, `global_step-12`; the last one counts."""
+    found = _STEP.findall(path)
+    return int(found[-1]) if found else None
+
+
+def table_rows(table: str, rows: list[dict[str, Any]]) -> Iterator[Piece]:
+    """Yield plain rows of a small table."""
+    if rows:
+        yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
+
+
+def respelt(rel: str, count: int) -> Iterator[Piece]:
+    """Tell of calls whose prompt holds the answer before them in other tokens than were sampled, if there are any."""
+    if count:
+        note = f"{rel}: {count} call(s) spell the answer before them in other tokens than were sampled."
+        yield Lost(note=note)
+
+
+def lost_rows(count: int, note: str) -> Iterator[Piece]:
+    """Count rows that cannot be used, if there are any."""
+    if count:
+        yield Lost(rows=count, note=note)

@@ -1,0 +1,173 @@
+"""Metric tables as Parquet: W&B's history exports, trackio's, and home-made ones, wide or long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from ptt.diagnostics.parsers.aliases import framework_of
+from ptt.diagnostics.parsers.exported_columns import OWN, filled, plain_names
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step, as_value, metric_frame
+from ptt.diagnostics.parsers.metrics_jsonl import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
+from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, schema_of
+from ptt.diagnostics.parsers.side_rows import MachineLog
+
+SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
+NAME_KEYS = ("metric", "name", "key", "tag")
+BATCH_ROWS = 65_536
+MOST_COLUMNS = 20_000
+
+
+@dataclass(frozen=True)
+class _Layout:
+    step: str | None
+    time: str | None
+    name: str | None  # set where the table is long
+    values: tuple[str, ...]
+
+
+FLAT = (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_string, pat.is_large_string, pat.is_null)
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in FLAT)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind))
+
+
+def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
+    """Find step, time and values by name and type; None if the table holds no metrics."""
+    names = list(schema.names)
+    if len(set(names)) < len(names) or len(names) > MOST_COLUMNS or SAMPLE_KEYS & set(names):
+        return None
+    flat = {name for name in names if _is_flat(schema.field(name).type)}
+    steps = (key for key in _step_order(flat) if key in flat and not pat.is_null(schema.field(key).type))
+    step = None if stepless else next(steps, None)
+    time = next((key for key in TIME_KEYS if key in names), None)
+    if step is None and not (stepless and time):
+        return None
+    name = next((key for key in NAME_KEYS if key in flat and _is_text(schema.field(key).type)), None)
+    if name is not None and "value" in flat:
+        return _Layout(step, time, name, ("value",))
+    counts = {"step"} if "run_name" in names else set()  # trackio's count of log calls
+    values = tuple(one for one in names if one in flat and one not in {step, time} | OWN | counts)
+    numeric = any(not _is_text(schema.field(one).type) for one in values)
+    return _Layout(step, time, None, values) if values and numeric else None
+
+
+def _step_order(names: set[str]) -> tuple[str, ...]:
+    """Prefer the trainer's counter where `step` is a tracker's count of log calls."""
+    if not {"_step", "run_name"} & names:
+        return STEP_KEYS
+    return (*(key for key in STEP_KEYS if key not in ("step", "_step")), "step", "_step")
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to a flat table with a step and numbers."""
+    if not file.name.lower().endswith(".parquet"):
+        return False
+    found = schema_of(file)
+    return found is not None and _layout(found[0], stepless=file.name.endswith(SYSTEM)) is not None
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield metrics batch by batch, or samples of the machine."""
+    found = schema_of(file)
+    if found is None:
+        yield cut_note(file)
+        return
+    layout = _layout(found[0], stepless=file.name.endswith(SYSTEM))
+    if layout is None:
+        yield Lost(bytes=file.size, note=f"{file.rel}: no columns of a step and of numbers.")
+        return
+    wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name]
+    wanted += [name for name in ("_step", "run_name") if name in found[0].names and name not in wanted]
+    done = bad = 0
+    names: set[str] = set()
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                entries, wrong = _entries(pl.DataFrame(pa.Table.from_batches([batch])), layout, done)
+                done += batch.num_rows
+                bad += wrong
+                names.update(entries["name_raw"].unique())
+                yield from _machine(file, entries) if layout.step is None else _metrics(file, entries)
+    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
+        lost = max(0, found[1] - done)
+        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {found[1]} row(s) are lost.")
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) name no step.")
+    if framework := framework_of(names):
+        yield Context(facts={"framework": framework})
+
+
+def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:
+    """Turn a batch into step, name, value and time; the count is of rows without a step."""
+    steps = [None if layout.step is None else as_step(one) for one in _cells(table, layout.step)]
+    times = [as_seconds(one) for one in _cells(table, layout.time)]
+    index = {
+        "step": filled(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
+        "wall_time": pl.Series(times, dtype=pl.Float64),
+        "seq": pl.int_range(seq, seq + table.height, dtype=pl.Int64, eager=True),
+    }
+    bad = 0 if layout.step is None else index["step"].null_count()
+    frames = []
+    if layout.name is not None:
+        frames.append(_column(index, table["value"], table[layout.name]))
+    else:
+        plain = plain_names(layout.values)
+        for column, name in plain.items():
+            names = pl.Series("name_raw", [name], dtype=pl.String).new_from_index(0, table.height)
+            frames.append(_column(index, table[column], names))
+    entries = pl.concat(frames).filter(pl.col("name_raw").is_not_null())
+    if layout.step is not None:
+        entries = entries.filter(pl.col("step").is_not_null())
+    return entries.sort("seq", maintain_order=True), bad
+
+
+def _cells(table: pl.DataFrame, name: str | None) -> list[object]:
+    return [None] * table.height if name is None else table[name].to_list()
+
+
+def _column(index: dict[str, pl.Series], values: pl.Series, names: pl.Series) -> pl.DataFrame:
+    """Give the entries of one column; null is no value, and a text counts where it spells a number out."""
+    if values.dtype == pl.String:
+        values = pl.Series([_spelt(one) for one in values.to_list()], dtype=pl.Float64)
+    frame = pl.DataFrame({**index, "name_raw": names.cast(pl.String), "value": values.cast(pl.Float64, strict=False)})
+    return frame.filter(pl.col("value").is_not_null()).select("step", "name_raw", "value", "wall_time", "seq")
+
+
+def _spelt(text: str | None) -> float | None:
+    try:
+        return as_value(text)
+    except TypeError:  # a name, a date, a mode
+        return None
+
+
+def _metrics(file: RunFile, entries: pl.DataFrame) -> Iterator[Piece]:
+    if entries.height:
+        yield Rows(table="metrics", frame=metric_frame(entries, file.rel))
+
+
+def _machine(file: RunFile, entries: pl.DataFrame) -> Iterator[Piece]:
+    machine = MachineLog(file)
+    for name, value, wall_time in entries.select("name_raw", "value", "wall_time").iter_rows():
+        machine.add(None, wall_time, name, value)
+    yield from machine.pieces()
+
+
+PARSER = Parser(
+    name="metrics_parquet",
+    describes="Metric tables as Parquet (W&B history exports, trackio's exports, home-made), wide or long: metrics.",
+    priority=32,
+    recognises=recognises,
+    read=read,
+)

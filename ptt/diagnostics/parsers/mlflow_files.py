@@ -1,0 +1,102 @@
+"""MLflow's file store: one file a metric below `{run}/metrics/`, one file a setting below `{run}/params/`.
+
+Lines after `mlflow/store/tracking/file_store.py` of mlflow/mlflow: milliseconds, value, step, and since version 3
+perhaps the model and data set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ptt.diagnostics.parsers.aliases import framework_of
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.lines import blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.metric_rows import NON_FINITE, MetricColumns
+from ptt.diagnostics.parsers.mlflow_sqlite import MACHINE
+from ptt.diagnostics.parsers.settings_facts import safe_settings
+from ptt.diagnostics.parsers.side_rows import MachineLog
+
+PLACE = re.compile(r"(?:^|.*/)(?:[0-9a-f]{32}/)?(metrics|params)/(.+)")
+RUN_PLACE = re.compile(r"(?:^|.*/)[0-9a-f]{32}/(metrics|params)/(.+)")
+NUMBER = rb"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf|nan)"
+LINE = re.compile(rb"(\d{10,16}) (" + NUMBER + rb") (-?\d{1,18})(?: .*)?\r?")
+PARAM_BYTES = 8192
+
+
+def _place(file: RunFile) -> tuple[str, str] | None:
+    """Return `metrics` or `params` and the name, by the path."""
+    found = RUN_PLACE.fullmatch(file.rel) or PLACE.fullmatch(file.rel)
+    return (found.group(1), found.group(2)) if found else None
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the path, and for metrics by the form of the first line."""
+    place = _place(file)
+    if place is None:
+        return False
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    if place[0] == "params":
+        return RUN_PLACE.fullmatch(file.rel) is not None and 0 < len(head) <= PARAM_BYTES
+    return LINE.fullmatch(head.split(b"\n", 1)[0]) is not None
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one metric of the run, or one of its settings."""
+    kind, name = _place(file) or ("metrics", file.name)
+    if kind == "params":
+        yield from _param(file, name)
+        return
+    columns, machine = MetricColumns(), MachineLog(file)
+    seq = bad = 0
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        lines = block.split(b"\n")
+        for number, line in enumerate(lines):
+            if not line.strip():
+                continue
+            found = LINE.fullmatch(line)
+            if is_torn(block) and number == len(lines) - 1:  # a step that is cut still looks like one
+                yield torn_line(file, line)
+            elif found is None:
+                bad += 1
+            else:
+                text = found.group(2).decode().lower()
+                value = NON_FINITE.get(text)
+                value = float(text) if value is None else value
+                wall_time = int(found.group(1)) / 1000
+                if name.startswith(MACHINE):
+                    machine.add(None, wall_time, name, value)
+                else:
+                    columns.add(int(found.group(3)), name, value, wall_time, seq)
+                seq += 1
+        if columns.steps:
+            yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from machine.pieces()
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are not time, value and step.")
+    if framework := framework_of([name]):
+        yield Context(facts={"framework": framework})
+
+
+def _param(file: RunFile, name: str) -> Iterator[Piece]:
+    try:
+        text = file.head[:PARAM_BYTES].decode("utf-8", "replace")
+    except OSError as error:  # gone, or its disk fails
+        yield Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+        return
+    yield Context(facts=safe_settings({name: text}))
+
+
+PARSER = Parser(
+    name="mlflow_files",
+    describes="MLflow's file store (`mlruns/`): a metric a file, and its settings.",
+    priority=28,
+    recognises=recognises,
+    read=read,
+)

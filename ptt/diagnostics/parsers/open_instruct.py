@@ -1,0 +1,271 @@
+"""Rollouts that open-instruct saves with --save_traces: token ids, engine log-probabilities, rewards and tool calls.
+
+Rows: `RolloutRecord` of allenai/open-instruct, open_instruct/rl_utils.py; the tool masks are not among them. Tool
+tokens carry a log-probability of exactly 0.0 (open_instruct/vllm_utils.py), so runs of two or more of them are taken
+for tool output, never more runs than the sample's tool calls: a token the model was sure of is 0.0 too.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.parsers.call_rows import (
+    Array,
+    SequenceRows,
+    TokenRow,
+    logp_array,
+    lost_rows,
+    name_of,
+    number,
+    small,
+    table_rows,
+    token_array,
+    whole,
+)
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+
+KEYS: Final = frozenset({"step", "prompt_tokens", "response_tokens", "request_info"})
+METADATA: Final = frozenset({"run_name", "git_commit", "model_name", "timestamp"})
+SHORTEST: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
+CALL: Final = pl.Struct({"tool_name": pl.String(), "success": pl.Boolean(), "runtime": pl.Float64()})
+INFO: Final = pl.Struct({"num_calls": pl.Int64(), "tool_call_stats": pl.List(CALL)})
+SCALARS: Final[dict[str, pl.DataType]] = {
+    **dict.fromkeys(("step", "sample_idx", "prompt_idx"), pl.Int64()),
+    **dict.fromkeys(("reward", "advantage"), pl.Float64()),
+    **dict.fromkeys(("finish_reason", "dataset"), pl.String()),
+    "request_info": INFO,
+}
+LISTS: Final[dict[str, pl.DataType]] = {
+    "response_tokens": pl.List(pl.Int32()),
+    "logprobs": pl.List(pl.Float32()),
+}
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the keys of the first row."""
+    found = first_objects(file, 1)
+    if not found:
+        return False
+    return found[0].keys() >= KEYS or (file.name.endswith("_metadata.jsonl") and found[0].keys() == METADATA)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield sequences, trajectories and tool calls block by block; rows that cannot be used are counted."""
+    reader = _Reader(file)
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        for found in _rows(block):
+            if found is None and is_torn(block):
+                yield torn_line(file, block[block.rfind(b"\n") + 1 :])
+            else:
+                yield from reader.add(found)
+        yield from reader.take()
+    yield from reader.close()
+
+
+def _rows(block: bytes) -> Iterator[dict[str, Any] | None]:
+    """Read the rows of a block, by columns where every line is as the writer makes it; None for what is none."""
+    frame = _fast(block)
+    if frame is None:
+        for line in filter(bytes.strip, block.split(b"\n")):
+            yield json_object(line)
+        return
+    lists = [_cut(frame[name]) for name in LISTS]
+    for row, tokens, logps in zip(frame.select(*SCALARS).iter_rows(named=True), *lists, strict=True):
+        yield {**row, "response_tokens": tokens, "logprobs": logps}
+
+
+def _fast(block: bytes) -> pl.DataFrame | None:
+    """Let polars read the block; None if some line needs a closer look, such as a bare NaN."""
+    try:
+        frame = pl.read_ndjson(io.BytesIO(block), schema=pl.Schema({**SCALARS, **LISTS}))
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+    whole_rows = frame.select(
+        pl.all_horizontal(pl.col("step", "response_tokens", "logprobs").is_not_null()).all()
+        & (pl.col("logprobs").list.len() == pl.col("response_tokens").list.len()).all()
+        & ~pl.col("response_tokens").list.eval(pl.element().is_null()).list.any().any()
+        & ~pl.col("logprobs").list.eval(pl.element().is_null()).list.any().any()
+    )
+    return frame if frame.height and whole_rows.item() else None
+
+
+def _cut(column: pl.Series) -> list[Array]:
+    ends = column.list.len().cum_sum().to_numpy()
+    flat = column.explode(empty_as_null=False).to_numpy()
+    return np.split(flat, ends[:-1])
+
+
+class _Reader:
+    """Turns rows into the tables."""
+
+    def __init__(self, file: RunFile) -> None:
+        self._file = file
+        self._root = file.rel.rsplit("_rollouts_", 1)[0]
+        self._sequences = SequenceRows()
+        self._trajectories: list[dict[str, Any]] = []
+        self._calls: list[dict[str, Any]] = []
+        self._bad = self._more = 0
+        self._facts: dict[str, str | int | float | bool | None] = {"framework": "open-instruct"}
+
+    def add(self, found: dict[str, Any] | None) -> Iterator[Piece]:
+        if found is not None and found.keys() == METADATA:
+            self._facts["model"] = name_of(found["model_name"])
+            return
+        row = None if found is None else self._row(found)
+        if row is None:
+            self._bad += 1
+        else:
+            yield from self._sequences.add(row)
+
+    def _row(self, found: dict[str, Any]) -> TokenRow | None:
+        step = whole(found.get("step")) if not isinstance(found.get("step"), str) else None
+        tokens, logps = _arrays(found)
+        if step is None or tokens is None or logps is None or not len(tokens):
+            return None
+        info = found.get("request_info")
+        info = info if isinstance(info, dict) else {}
+        number_of_calls = whole(info.get("num_calls"))
+        mask, more = model_mask(logps, number_of_calls)
+        self._more += more
+        stats = _stats(info)
+        observations = int((np.diff(mask.astype(np.int8)) == -1).sum()) + int(not mask[0])
+        named = bool(stats) and len(stats) == observations
+        sample, group = (name_of(found.get(name)) for name in ("sample_idx", "prompt_idx"))
+        advantage = number(found.get("advantage"))
+        reward = number(found.get("reward"))
+        told = {
+            "step": step,
+            "sample_id": None if sample is None else f"{step}/{sample}",
+            "group_id": None if group is None else f"{step}/{group}",
+            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
+            "env": _name(found.get("dataset")),
+            "reward": reward,
+        }
+        if told["trajectory_id"] is not None:
+            stop = _name(found.get("finish_reason"))
+            self._trajectories.append(
+                {
+                    **{
+                        name: told[name] for name in ("trajectory_id", "sample_id", "step", "group_id", "env", "reward")
+                    },
+                    "split": "train",
+                    "advantage": advantage,
+                    "n_turns": int((np.diff(mask.astype(np.int8)) == 1).sum()) + int(mask[0]),
+                    "n_tool_calls": small(number_of_calls),
+                    "n_tool_fail": sum(call["success"] is False for call in stats) if stats else None,
+                    "truncated": None if stop is None else stop == "length",
+                    "stop_reason": stop,
+                    "source": self._file.rel,
+                }
+            )
+            self._calls += [_call(told, at, call) for at, call in enumerate(stats)]
+        return TokenRow(
+            token_ids=tokens,
+            model_mask=mask,
+            rollout_logp=logps,
+            advantage=None if advantage is None else np.full(len(tokens), advantage, np.float32),
+            told={
+                **told,
+                "tool_names": [call["tool_name"] for call in stats] if named else None,
+                "tool_failed": [_failed(call) for call in stats] if named else None,
+            },
+        )
+
+    def take(self) -> Iterator[Piece]:
+        yield from self._sequences.take()
+        yield from table_rows("trajectories", self._trajectories)
+        yield from table_rows("tool_calls", self._calls)
+        self._trajectories, self._calls = [], []
+
+    def close(self) -> Iterator[Piece]:
+        rel = self._file.rel
+        yield from lost_rows(
+            self._bad, f"{rel}: {self._bad} row(s) lack a step, or tokens with as many log-probabilities."
+        )
+        if self._more:
+            note = (
+                f"{rel}: {self._more} row(s) hold more runs of zeros than tool calls; the longest count as tool output."
+            )
+            yield Lost(note=note)
+        yield Context(facts=self._facts)
+
+
+def model_mask(logps: Array, calls: int | None) -> tuple[Array, bool]:
+    """Tell tokens of the model, (T,) bool, from tool output; and whether there were more runs of zeros than calls.
+
+    `calls`: the tool calls of the sample, None where they are not recorded.
+    """
+    mask = np.ones(len(logps), bool)
+    edges = np.flatnonzero(np.diff(logps == 0.0, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    long = ends - starts >= SHORTEST
+    starts, ends = starts[long], ends[long]
+    more = calls is not None and len(starts) > calls
+    if more:
+        kept = np.argsort(starts - ends, kind="stable")[: max(calls or 0, 0)]
+        starts, ends = starts[kept], ends[kept]
+    marks = np.zeros(len(logps) + 1, np.int64)
+    np.add.at(marks, starts, 1)
+    np.add.at(marks, ends, -1)
+    mask[np.cumsum(marks[:-1]) > 0] = False
+    return mask, bool(more and calls)
+
+
+def _arrays(found: dict[str, Any]) -> tuple[Array | None, Array | None]:
+    tokens, logps = found.get("response_tokens"), found.get("logprobs")
+    if isinstance(tokens, np.ndarray) and isinstance(logps, np.ndarray):
+        return tokens, logps
+    ids = token_array(tokens)
+    return ids, None if ids is None else logp_array(logps, len(ids))
+
+
+def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = info.get("tool_call_stats")
+    return [
+        {
+            "tool_name": _name(call.get("tool_name")),
+            "success": call["success"] if isinstance(call.get("success"), bool) else None,
+            "runtime": number(call.get("runtime")),
+        }
+        for call in (listed if isinstance(listed, list) else [])
+        if isinstance(call, dict)
+    ]
+
+
+def _failed(call: dict[str, Any]) -> bool | None:
+    return None if call["success"] is None else not call["success"]
+
+
+def _call(told: dict[str, Any], at: int, call: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "trajectory_id": told["trajectory_id"],
+        "step": told["step"],
+        "turn_idx": at,
+        "call_idx": at,
+        "name": call["tool_name"],
+        "ok": call["success"],
+        "ok_source": "unknown" if call["success"] is None else "flag",
+        "latency_s": call["runtime"],
+    }
+
+
+def _name(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
+
+
+PARSER = Parser(
+    name="open_instruct",
+    describes="open-instruct's saved rollouts: engine log-probabilities, rewards, tool calls with success and runtime.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)
