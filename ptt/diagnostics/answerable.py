@@ -121,10 +121,19 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
         logged = [name for name in stand_ins if name in names]
         if logged:
             has.setdefault(column, ", ".join(logged))
-    evals = metrics.filter(pl.col("split") == "eval")
-    if evals.height:
-        has["evals"] = f"{evals['name_raw'].n_unique()} evaluation metrics"
+    if evals := _evals(folder, metrics):
+        has["evals"] = evals
     return has
+
+
+def _evals(folder: Path, metrics: pl.DataFrame) -> str:
+    """Say what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
+    figures = read_table(folder, "evals").drop_nulls("value")
+    logged = metrics.filter(pl.col("split") == "eval")["name_raw"].n_unique()
+    told = [f"{logged} evaluation metrics"] if logged else []
+    if figures.height:
+        told.append(f"{figures.height} figures of {figures['suite'].n_unique()} evaluated suites")
+    return " and ".join(told)
 
 
 def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framework: str | None) -> Question:
