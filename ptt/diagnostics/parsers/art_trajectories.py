@@ -38,7 +38,7 @@ def recognises(file: RunFile) -> bool:
 def _histories(row: dict[str, Any]) -> bool:
     group = row.get("trajectories")
     return isinstance(group, list) and all(
-        isinstance(one, dict) and {"messages_and_choices", "reward"} <= one.keys() for one in group
+        isinstance(one, dict) and isinstance(one.get("messages_and_choices"), list) and "reward" in one for one in group
     )
 
 
@@ -52,7 +52,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _read_parquet(file: RunFile) -> Iterator[Piece]:
     found = schema_of(file)
-    if found is None or set(found[0].names) < set(COLUMNS):
+    if found is None or not set(found[0].names) >= set(COLUMNS):
         yield cut_note(file)
         return
     samples, bad, done = Samples(file, PARSER.name), 0, 0

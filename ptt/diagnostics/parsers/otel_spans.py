@@ -92,11 +92,11 @@ class _Trace:
     def put(self, found: dict[str, Any], samples: Samples) -> bool:
         """Add the trace as one trajectory, in the order of time."""
         turns = sorted(self.turns, key=lambda turn: turn[0])
-        calls = [call for _, call in sorted(self.calls, key=lambda call: call[0])]
         starts = [turn[0] for turn in turns]
-        for at, (start, call) in enumerate(sorted(self.calls, key=lambda call: call[0])):
-            before = sum(begun <= start for begun in starts)
-            call |= {"turn_idx": max(0, before - 1), "call_idx": at}
+        calls = [
+            call | {"turn_idx": max(0, sum(begun <= start for begun in starts) - 1), "call_idx": at}
+            for at, (start, call) in enumerate(sorted(self.calls, key=lambda call: call[0]))
+        ]
         samples.add(
             Sample(
                 step=None,
@@ -141,7 +141,7 @@ class _Traces:
     def _take(self, span: dict[str, Any], samples: Samples) -> None:
         told = _attributes(span)
         self._evaluations(span, told, samples)
-        operation = told.get("gen_ai.operation.name")
+        operation = label(told.get("gen_ai.operation.name"))
         trace_id = label(span.get("traceId"))
         if trace_id is None or not (operation in CHAT or operation == TOOL):
             return
@@ -153,7 +153,7 @@ class _Traces:
         trace.conversation = trace.conversation or label(told.get("gen_ai.conversation.id"))
         start, end = _time(span.get("startTimeUnixNano")), _time(span.get("endTimeUnixNano"))
         if operation == TOOL:
-            trace.calls.append((start or 0.0, _call(span, told, start, end)))
+            trace.calls.append((start or 0.0, _call(span, told)))
             return
         self._turn(trace, span, told, (start, end))
 
@@ -189,7 +189,7 @@ class _Traces:
                 samples.mean("gen_ai.evaluation", None, name, value)
 
 
-def _call(span: dict[str, Any], told: dict[str, Any], start: float | None, end: float | None) -> dict[str, Any]:
+def _call(span: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     name = label(told.get("gen_ai.tool.name")) or (label(span.get("name")) or "").removeprefix(f"{TOOL} ") or None
     arguments, result = told.get("gen_ai.tool.call.arguments"), told.get("gen_ai.tool.call.result")
     error, code = _error(span, told), inner(span, "status", "code")
@@ -204,7 +204,7 @@ def _call(span: dict[str, Any], told: dict[str, Any], start: float | None, end: 
         "ok_source": source,
         "call_id": label(told.get("gen_ai.tool.call.id")),
         "error_type": error,
-        "latency_s": end - start if start is not None and end is not None and end >= start else None,
+        "latency_s": _latency(span),
     }
 
 
@@ -250,13 +250,25 @@ def _text(output: Any) -> str:
 
 
 def _time(found: Any) -> float | None:
-    """Seconds since the epoch of nanoseconds, which are text in this encoding."""
+    """Seconds since the epoch of nanoseconds."""
+    value = _nanoseconds(found)
+    return None if value is None else value / 1e9
+
+
+def _latency(span: dict[str, Any]) -> float | None:
+    """Seconds between the ends of a span, taken before a float of this age could round them."""
+    start, end = _nanoseconds(span.get("startTimeUnixNano")), _nanoseconds(span.get("endTimeUnixNano"))
+    return (end - start) / 1e9 if start is not None and end is not None and end >= start else None
+
+
+def _nanoseconds(found: Any) -> int | None:
+    """Read a time, which is text in this encoding."""
     value = (
         int(found) if isinstance(found, str) and found.isascii() and found.isdecimal() and len(found) < 20 else found
     )
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 2**64:
         return None
-    return value / 1e9
+    return int(value)
 
 
 def _first(told: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Members of a zip file one by one, in memory and bounded: stored, deflated, or zstd, which older Pythons cannot read."""
+"""Members of a zip file one by one, in memory and bounded: stored, deflated, or zstd, which few Pythons read."""
 
 from __future__ import annotations
 
