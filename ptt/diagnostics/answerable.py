@@ -108,10 +108,7 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
         has = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
         others = ("model_mask", "policy_version", "reward", "tool_names")
         has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
-    for table in ("trajectories", "tool_calls", "rewards"):
-        height = read_table(folder, table).height
-        if height:
-            has[table] = f"{height} rows"
+    has |= _sampled(folder)
     metrics = read_table(folder, "metrics")
     names = set(metrics["name"].drop_nulls().unique().to_list())
     curves = [name for name in CURVES if name in names]
@@ -123,6 +120,22 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
             has.setdefault(column, ", ".join(logged))
     if evals := _evals(folder, metrics):
         has["evals"] = evals
+    return has
+
+
+def _sampled(folder: Path) -> dict[str, str]:
+    """Say what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
+    trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
+    has = {}
+    if trajectories.height:
+        has["trajectories"] = f"{trajectories.height} rows"
+    if calls.height:
+        known = calls["ok"].drop_nulls().len()
+        has["tool_calls"] = f"{calls.height} rows" + (f", the outcome known of {known}" if known < calls.height else "")
+    evaluated = trajectories.filter(pl.col("split") == "eval").select("trajectory_id")
+    trained = rewards.join(evaluated, on="trajectory_id", how="anti")
+    if trained.height:
+        has["rewards"] = f"{trained.height} rows"
     return has
 
 

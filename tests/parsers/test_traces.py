@@ -371,3 +371,16 @@ def _put(found: Any, path: tuple[Any, ...], value: Any) -> None:
     for key in path[:-1]:
         found = found[key]
     found[path[-1]] = value
+
+
+def test_a_zip_directory_that_would_fill_the_machine_is_not_read(tmp_path: Path) -> None:
+    entry = b"PK\x01\x02" + bytes(42)
+    path = tmp_path / "a.eval"
+    local = zip_file({"header.json": b"{}"}).partition(b"PK\x01\x02")[0]
+    with path.open("wb") as handle:
+        handle.write(local)
+        for _ in range(64):
+            handle.write(entry * (1 << 15))
+        end = (len(entry) << 21).to_bytes(4, "little") + len(local).to_bytes(4, "little")
+        handle.write(b"PK\x05\x06" + bytes(8) + end + bytes(2))
+    assert "is cut or damaged" in _in_child(path, "inspect_log")

@@ -102,7 +102,7 @@ def _add(
     reward = number(row.get("reward"))
     found = metrics.items() if isinstance(metrics, dict) else ()
     components = {name: score for name, value in found if (score := number(value)) is not None}
-    asked = [message for message in messages if message.get("role") in {"system", "user"}][:2]
+    asked = [message for message in messages if message.get("role") in ("system", "user")][:2]
     samples.add(
         Sample(
             step=step,

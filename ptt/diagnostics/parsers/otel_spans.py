@@ -245,7 +245,7 @@ def _text(output: Any) -> str:
     if not isinstance(output, list):
         return as_text(output)
     parts = [part for message in output for part in (_list(message, "parts") or [message])]
-    texts = [inner(part, "content") for part in parts if inner(part, "type") in {None, "text"}]
+    texts = [inner(part, "content") for part in parts if inner(part, "type") in (None, "text")]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

@@ -19,6 +19,9 @@ HEADER: Final = struct.Struct("<4s5H3I2H")  # APPNOTE.TXT 4.3.7
 STORED, DEFLATED, ZSTD = 0, 8, 93
 MEMBER_BYTES: Final = 256 << 20  # packed or unpacked
 MAX_MEMBERS: Final = 200_000
+DIRECTORY_BYTES: Final = 64 << 20  # the list of the members; 200,000 of them take 20 MB
+END, LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
+TAIL_BYTES: Final = (1 << 16) + 42  # a comment of the longest kind, and what stands before it
 PIECE: Final = 1 << 20
 BAD_LIST: Final = (zipfile.BadZipFile, ValueError, struct.error, OSError, EOFError, OverflowError, NotImplementedError)
 
@@ -46,6 +49,8 @@ class Listing:
 def listing(file: RunFile) -> Listing:
     """List the members by the directory at the end, or without one by walking from header to header."""
     try:
+        if _directory_bytes(file) > DIRECTORY_BYTES:
+            raise ValueError
         with zipfile.ZipFile(file.path) as held:
             found = [
                 Member(
@@ -63,6 +68,22 @@ def listing(file: RunFile) -> Listing:
         found, torn = list(_walk(file)), True
     last = {member.name: member for member in found}
     return Listing(members=tuple(last.values()), torn=torn)
+
+
+def _directory_bytes(file: RunFile) -> int:
+    """Return how long the list at the end says it is: the library reads it whole."""
+    with file.path.open("rb") as handle:
+        handle.seek(max(0, file.size - TAIL_BYTES))
+        tail = handle.read(TAIL_BYTES)
+        at = tail.rfind(END)
+        if at < 0 or len(tail) < at + 16:
+            raise ValueError
+        said = int.from_bytes(tail[at + 12 : at + 16], "little")
+        locator = tail[at - 20 : at] if at >= 20 else b""
+        if locator.startswith(LOCATOR):
+            handle.seek(min(int.from_bytes(locator[8:16], "little"), file.size))
+            said = int.from_bytes(handle.read(56)[40:48], "little")
+    return said
 
 
 def _walk(file: RunFile) -> Iterator[Member]:
