@@ -113,6 +113,8 @@ def test_swift_steps_are_texts_and_a_repeated_buffer_counts_once(tmp_path: Path)
     rows = table(found, "trajectories")
     assert rows.select("step", "reward", "advantage").rows() == [(3, 1.5, 0.7), (3, 0.0, -0.7), (4, 1.5, 0.3)]
     assert ("Format", None) in rewards(found)
+    megatron = {("gen_step" if key == "step" else key): value for key, value in made.SWIFT_COMPLETIONS[0].items()}
+    assert table(read(tmp_path, "completions.jsonl", lines([megatron])), "trajectories")["step"].to_list() == [3, 3]
     alike = {key: [value[0]] * 2 for key, value in made.SWIFT_COMPLETIONS[0].items()}
     assert table(read(tmp_path, "completions.jsonl", lines([alike, alike])), "trajectories").height == 2
 

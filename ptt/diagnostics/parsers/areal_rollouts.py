@@ -1,8 +1,8 @@
 """Rollouts that AReaL dumps as text: one file a task, in a folder named by the policy version that finished it.
 
 Source: inclusionAI/AReaL areal/infra/workflow_executor.py (`rollout.dump_to_file`):
-`{rollout|eval-rollout}/{tail_version}/{task_id}.jsonl`. `head_version` is -1 in every row, because it
-counts the prompt's tokens in, and is not used; the version that finished a sample stands for the step.
+`{rollout|eval-rollout}/{tail_version}/{task_id}.jsonl`. `head_version` counts the prompt's
+tokens in and is then always -1, so it is not used; the version that finished a sample stands for the step.
 """
 
 from __future__ import annotations

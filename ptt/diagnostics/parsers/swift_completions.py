@@ -1,8 +1,9 @@
 """Sampled completions that ms-swift logs: one object a log call, one list a column.
 
-Source: modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py (`log_completions`): `completions.jsonl` with step (as
-text), prompt, completion, one column a reward function, advantages and entropy. The buffer behind it is not emptied, so
-that a log call repeats the samples of the one before until new ones are generated.
+Source: modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py (`log_completions`) and
+swift/megatron/trainers/grpo_trainer.py (with `gen_step`): `completions.jsonl` with step (as text), prompt, completion,
+one column a reward function, advantages and entropy. The buffer behind it is not emptied, so that a log call repeats the
+samples of the one before until new ones are generated.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from ptt.diagnostics.parsers.lines import first_objects
 from ptt.diagnostics.parsers.metric_rows import as_step
 from ptt.diagnostics.parsers.samples import Sample, Samples, number, read_lines, rows_of_columns
 
-KEYS: Final = ("step", "prompt", "completion")
-OTHER: Final = frozenset({*KEYS, "advantages", "entropy", "image", "images", "request_id", "trajectory_id"})
+STEPS: Final = ("step", "gen_step")  # its Megatron trainer counts generations
+KEYS: Final = ("prompt", "completion")
+OTHER: Final = frozenset({*STEPS, *KEYS, "advantages", "entropy", "image", "images", "request_id", "trajectory_id"})
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to objects whose step, prompt and completion are lists."""
     found = first_objects(file)
-    return bool(found) and all(isinstance(row.get(key), list) for row in found for key in KEYS)
+    return bool(found) and all(
+        isinstance(row.get(key), list) for row in found for key in (*KEYS, STEPS[0] if STEPS[0] in row else STEPS[1])
+    )
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -56,7 +60,7 @@ class _Calls:
 
 
 def _sample(row: dict[str, Any]) -> Sample | None:
-    step, completion = as_step(row.get("step")), row["completion"]
+    step, completion = as_step(row.get("step", row.get("gen_step"))), row["completion"]
     messages = completion if isinstance(completion, str) else messages_of(completion)
     if step is None or messages is None:
         return None
