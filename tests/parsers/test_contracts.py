@@ -37,10 +37,12 @@ HELPERS = {
     "lines",
     "metric_rows",
     "metrics_fast",
+    "otlp",
     "parquet_files",
     "samples",
     "streams",
     "switches",
+    "values",
     "zip_members",
 }
 

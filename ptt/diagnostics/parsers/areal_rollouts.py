@@ -13,7 +13,8 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import first_objects
 from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, label, number, read_lines, split_of_path
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.values import label, number
 
 KEYS: Final = frozenset({"task_id", "sample_idx", "tail_version", "reward", "completion"})
 

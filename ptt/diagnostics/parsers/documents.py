@@ -35,10 +35,10 @@ def members(file: RunFile, streamed: frozenset[str]) -> Iterator[Member | Lost]:
         if len(text) > MAX_BYTES:
             yield Lost(bytes=file.size, note=f"{file.rel} holds more than {MAX_BYTES >> 20} MB and was not read.")
             return
-    yield from members_of(bytes(text), streamed, file.rel)
+    yield from members_of(text, streamed, file.rel)
 
 
-def members_of(data: bytes, streamed: frozenset[str], where: str) -> Iterator[Member | Lost]:
+def members_of(data: bytes | bytearray, streamed: frozenset[str], where: str) -> Iterator[Member | Lost]:
     """Do what `members` does for a document that is in memory; `where` names it in notes."""
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_ITEMS:
         yield Lost(bytes=len(data), note=f"{where} holds more than {MAX_ITEMS} values and was not read.")

@@ -15,7 +15,8 @@ from ptt.diagnostics.parsers.conversations import calls_of
 from ptt.diagnostics.parsers.documents import members, members_of
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, count, inner, label, number
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
+from ptt.diagnostics.parsers.values import count, inner, label, number
 from ptt.diagnostics.parsers.zip_members import LOCAL, content, listing
 
 SAMPLE: Final = re.compile(r"samples/[^/\\]+\.json")

@@ -14,7 +14,8 @@ from ptt.diagnostics.parsers.conversations import as_name, as_text
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import first_objects
 from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, count, flag, label, number, objects
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.values import count, flag, label, number
 
 KEYS: Final = frozenset({"episode_id", "step", "type"})
 ROLES: Final = {

@@ -16,7 +16,9 @@ from ptt.diagnostics.parsers.conversations import ARGS_CHARS, as_hash, as_text
 from ptt.diagnostics.parsers.documents import members
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import SUFFIXES
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, count, inner, label, number, objects
+from ptt.diagnostics.parsers.otlp import attributes, items, latency, seconds
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.values import count, inner, label, number
 
 TOP: Final = b'"resourceSpans"'
 CHAT: Final = frozenset({"chat", "text_completion", "generate_content"})
@@ -27,8 +29,6 @@ OK_CODES: Final = (1, "1", "STATUS_CODE_OK")
 INPUT: Final = ("gen_ai.input.messages", "gen_ai.prompt", "gen_ai.prompt.0.content")
 OUTPUT: Final = ("gen_ai.output.messages", "gen_ai.completion", "gen_ai.completion.0.content")
 OUTPUT_TOKENS: Final = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-VALUES: Final = ("stringValue", "intValue", "doubleValue", "boolValue")
-DEEPEST: Final = 16
 MAX_SPANS: Final = 1_000_000  # a trace is complete only at the end of the file, so all are held, without their texts
 
 
@@ -132,14 +132,14 @@ class _Traces:
         if not isinstance(resources, list):
             return False
         for resource in resources:
-            for scope in _list(resource, "scopeSpans") or _list(resource, "instrumentationLibrarySpans"):
-                for span in _list(scope, "spans"):
+            for scope in items(resource, "scopeSpans") or items(resource, "instrumentationLibrarySpans"):
+                for span in items(scope, "spans"):
                     if isinstance(span, dict):
                         self._take(span, samples)
         return True
 
     def _take(self, span: dict[str, Any], samples: Samples) -> None:
-        told = _attributes(span)
+        told = attributes(span)
         self._evaluations(span, told, samples)
         operation = label(told.get("gen_ai.operation.name"))
         trace_id = label(span.get("traceId"))
@@ -151,7 +151,7 @@ class _Traces:
         self.spans += 1
         trace = self.held.setdefault(trace_id, _Trace())
         trace.conversation = trace.conversation or label(told.get("gen_ai.conversation.id"))
-        start, end = _time(span.get("startTimeUnixNano")), _time(span.get("endTimeUnixNano"))
+        start, end = seconds(span.get("startTimeUnixNano")), seconds(span.get("endTimeUnixNano"))
         if operation == TOOL:
             trace.calls.append((start or 0.0, _call(span, told)))
             return
@@ -183,7 +183,7 @@ class _Traces:
 
     def _evaluations(self, span: dict[str, Any], told: dict[str, Any], samples: Samples) -> None:
         """Evaluations are events of a span, or attributes of its own."""
-        for found in [told, *(_attributes(event) for event in _list(span, "events"))]:
+        for found in [told, *(attributes(event) for event in items(span, "events"))]:
             name, value = label(found.get(EVALUATION)), number(found.get("gen_ai.evaluation.score.value"))
             if name is not None:
                 samples.mean("gen_ai.evaluation", None, name, value)
@@ -204,7 +204,7 @@ def _call(span: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
         "ok_source": source,
         "call_id": label(told.get("gen_ai.tool.call.id")),
         "error_type": error,
-        "latency_s": _latency(span),
+        "latency_s": latency(span),
     }
 
 
@@ -212,27 +212,6 @@ def _error(span: dict[str, Any], told: dict[str, Any]) -> str | None:
     kind = label(told.get("error.type"))
     failed = inner(span, "status", "code") in ERROR_CODES
     return kind or ("error" if failed else None)
-
-
-def _attributes(found: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for item in _list(found, "attributes"):
-        key = inner(item, "key")
-        if isinstance(key, str):
-            told[key] = _value(inner(item, "value"))
-    return told
-
-
-def _value(found: Any, depth: int = 0) -> Any:
-    """Read a typed value; integers are text in this encoding."""
-    if not isinstance(found, dict) or depth > DEEPEST:
-        return None
-    if "arrayValue" in found:
-        return [_value(item, depth + 1) for item in _list(found["arrayValue"], "values")]
-    if "kvlistValue" in found:
-        pairs = _list(found["kvlistValue"], "values")
-        return {str(inner(pair, "key")): _value(inner(pair, "value"), depth + 1) for pair in pairs}
-    return next((found[kind] for kind in VALUES if kind in found), None)
 
 
 def _text(output: Any) -> str:
@@ -244,40 +223,13 @@ def _text(output: Any) -> str:
             return str(output)
     if not isinstance(output, list):
         return as_text(output)
-    parts = [part for message in output for part in (_list(message, "parts") or [message])]
+    parts = [part for message in output for part in (items(message, "parts") or [message])]
     texts = [inner(part, "content") for part in parts if inner(part, "type") in (None, "text")]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _time(found: Any) -> float | None:
-    """Seconds since the epoch of nanoseconds."""
-    value = _nanoseconds(found)
-    return None if value is None else value / 1e9
-
-
-def _latency(span: dict[str, Any]) -> float | None:
-    """Seconds between the ends of a span, taken before a float of this age could round them."""
-    start, end = _nanoseconds(span.get("startTimeUnixNano")), _nanoseconds(span.get("endTimeUnixNano"))
-    return (end - start) / 1e9 if start is not None and end is not None and end >= start else None
-
-
-def _nanoseconds(found: Any) -> int | None:
-    """Read a time, which is text in this encoding."""
-    value = (
-        int(found) if isinstance(found, str) and found.isascii() and found.isdecimal() and len(found) < 20 else found
-    )
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 2**64:
-        return None
-    return int(value)
-
-
 def _first(told: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((told[name] for name in names if told.get(name) is not None), None)
-
-
-def _list(found: Any, key: str) -> list[Any]:
-    value = inner(found, key)
-    return value if isinstance(value, list) else []
 
 
 PARSER = Parser(

@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.conversations import as_hash, as_json, as_name, calls_of, messages_of, turns_of
+from ptt.diagnostics.parsers.conversations import as_hash, as_json, calls_of, messages_of, turns_of
 from ptt.diagnostics.parsers.interface import Context, Lost, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import blocks, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import as_step, as_value
 from ptt.diagnostics.schema import TABLES
 
 FLUSH_ROWS: Final = 20_000  # messages and calls kept as Python objects before they become frames
-LARGEST: Final = 2**31
 WORD: Final = re.compile(r"[a-z]+")
 EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test"})
 TRAINING: Final = frozenset({"train", "training", "rollout", "rollouts"})
@@ -177,37 +175,6 @@ def rows_of_columns(found: dict[str, Any], length_of: str) -> tuple[list[dict[st
     uneven = [name for name, column in found.items() if isinstance(column, list) and name not in fitting]
     names = list(fitting)
     return [dict(zip(names, row, strict=True)) for row in zip(*fitting.values(), strict=True)], uneven
-
-
-def number(found: Any) -> float | None:
-    """Return a number, a truth value or a spelt-out NaN as float; None for all else."""
-    try:
-        return as_value(found)
-    except TypeError:  # a text, a list: no score
-        return None
-
-
-def count(found: Any) -> int | None:
-    """Return a count that fits the tables; counts may come as text, as OTLP spells integers."""
-    value = as_step(found)
-    return value if value is not None and 0 <= value < LARGEST else None
-
-
-def flag(found: Any) -> bool | None:
-    """Return a truth value; None for all else."""
-    return found if isinstance(found, bool) else None
-
-
-def label(found: Any) -> str | None:
-    """Return a name or a number as text; None for all else."""
-    return str(found) if isinstance(found, int) and not isinstance(found, bool) else as_name(found)
-
-
-def inner(found: Any, *path: str) -> Any:
-    """Follow keys into nested objects; None where one is missing or is none."""
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
 
 
 def split_of_path(rel: str) -> str:

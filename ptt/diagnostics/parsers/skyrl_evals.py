@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.samples import Sample, Samples, label, number, read_lines
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines
+from ptt.diagnostics.parsers.values import label, number
 
 KEYS: Final = frozenset({"input_prompt", "output_response", "score"})
 STEP: Final = re.compile(r"(?:^|/)global_step_(\d{1,18})_evals?/")

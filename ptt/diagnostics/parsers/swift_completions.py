@@ -2,8 +2,8 @@
 
 Source: modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py (`log_completions`) and
 swift/megatron/trainers/grpo_trainer.py (with `gen_step`): `completions.jsonl` with step (as text), prompt, completion,
-one column a reward function, advantages and entropy. The buffer behind it is not emptied, so that a log call repeats the
-samples of the one before until new ones are generated.
+one column a reward function, advantages and entropy. The buffer behind it is not emptied, so that a log call repeats
+the samples of the one before until new ones are generated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ptt.diagnostics.parsers.conversations import as_hash, as_json, messages_of
 from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import first_objects
 from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, number, read_lines, rows_of_columns
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, rows_of_columns
+from ptt.diagnostics.parsers.values import number
 
 STEPS: Final = ("step", "gen_step")  # its Megatron trainer counts generations
 KEYS: Final = ("prompt", "completion")
