@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import samples_calls
 from samples_carriers import CARRIERS
+from samples_traces import TRACE_SAMPLES
 from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
@@ -221,6 +222,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "long.tsv": ("metrics_csv", LONG.encode()),
     **CARRIERS,
     **samples_calls.SAMPLES,
+    **TRACE_SAMPLES,
 }
 
 

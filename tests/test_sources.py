@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from samples_traces import TRACE_SAMPLES
 from typer.testing import CliRunner
 
 import ptt
@@ -98,3 +99,45 @@ def test_a_run_with_one_logprob_says_that_a_ratio_needs_two(tmp_path: Path) -> N
     shutil.copytree(DUMPS / "verl" / "5", tmp_path / "5")
     found = ptt.diagnose(tmp_path)
     assert "rollout_logp alone is recorded" in found.signature.reason
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in TRACE_SAMPLES.values()}))
+def test_a_folder_of_texts_or_traces_alone_is_listed_and_judged_as_far_as_it_goes(tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    for rel, (parser, data) in TRACE_SAMPLES.items():
+        if parser == name:
+            (run / rel).parent.mkdir(parents=True, exist_ok=True)
+            (run / rel).write_bytes(data)
+    held = ptt.sources(run)
+    assert [kind.kind for kind in held.held] == [name]
+    assert not held.unread
+    answered = {question.title for question in held.questions if question.answered}
+    with_tools = {"art_trajectories", "inspect_log", "swe_agent", "tau_bench", "otel_spans", "microsoft_agents"}
+    assert ("Are tools called, and do they fail?" in answered) == (name in with_tools)
+    of_training = {"verl_rollouts", "swift_completions", "art_trajectories"}  # scores of an evaluation are none
+    assert ("Which component of the reward moved?" in answered) == (name in of_training)
+    evaluated = {"verl_rollouts", "skyrl_evals", "inspect_log", "swe_agent", "tau_bench", "otel_spans"}
+    assert ("Does the evaluation follow the reward?" in answered) == (name in evaluated)
+    found = ptt.diagnose(run)
+    assert found.signature.status == "cannot_say"
+    assert "holds per-token logprobs" in found.signature.reason
+    assert {source.kind for source in found.sources} == {name}
+    assert found.crashes == ()
+
+
+def test_names_and_contents_of_traces_come_into_the_report_as_text(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    run = tmp_path / "run"
+    run.mkdir()
+    chat = [
+        {"role": "assistant", "content": evil, "tool_calls": [{"id": evil, "name": evil, "arguments": {evil: evil}}]},
+        {"role": "tool", "tool_call_id": evil, "content": evil, "error": {"type": evil}},
+    ]
+    runs = [{"task_id": evil, "reward": 1.0, "info": {"error": evil}, "traj": chat, "trial": 0}, {"task_id": evil}]
+    (run / "<img src=x onerror=alert(1)>.json").write_text(json.dumps(runs))
+    found = ptt.diagnose(run, keep_text=True)
+    page = found.to_html()
+    assert found.sources[0].rows_bad == 1
+    assert "onerror=alert(1)&gt;.json" in page
+    assert evil not in page
+    assert "<img src=x" not in page

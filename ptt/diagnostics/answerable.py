@@ -108,10 +108,7 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
         has = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
         others = ("model_mask", "policy_version", "reward", "tool_names")
         has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
-    for table in ("trajectories", "tool_calls", "rewards"):
-        height = read_table(folder, table).height
-        if height:
-            has[table] = f"{height} rows"
+    has |= _sampled(folder)
     metrics = read_table(folder, "metrics")
     names = set(metrics["name"].drop_nulls().unique().to_list())
     curves = [name for name in CURVES if name in names]
@@ -121,10 +118,35 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
         logged = [name for name in stand_ins if name in names]
         if logged:
             has.setdefault(column, ", ".join(logged))
-    evals = metrics.filter(pl.col("split") == "eval")
-    if evals.height:
-        has["evals"] = f"{evals['name_raw'].n_unique()} evaluation metrics"
+    if evals := _evals(folder, metrics):
+        has["evals"] = evals
     return has
+
+
+def _sampled(folder: Path) -> dict[str, str]:
+    """Say what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
+    trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
+    has = {}
+    if trajectories.height:
+        has["trajectories"] = f"{trajectories.height} rows"
+    if calls.height:
+        known = calls["ok"].drop_nulls().len()
+        has["tool_calls"] = f"{calls.height} rows" + (f", the outcome known of {known}" if known < calls.height else "")
+    evaluated = trajectories.filter(pl.col("split") == "eval").select("trajectory_id")
+    trained = rewards.join(evaluated, on="trajectory_id", how="anti")
+    if trained.height:
+        has["rewards"] = f"{trained.height} rows"
+    return has
+
+
+def _evals(folder: Path, metrics: pl.DataFrame) -> str:
+    """Say what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
+    figures = read_table(folder, "evals").drop_nulls("value")
+    logged = metrics.filter(pl.col("split") == "eval")["name_raw"].n_unique()
+    told = [f"{logged} evaluation metrics"] if logged else []
+    if figures.height:
+        told.append(f"{figures.height} figures of {figures['suite'].n_unique()} evaluated suites")
+    return " and ".join(told)
 
 
 def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framework: str | None) -> Question:

@@ -25,7 +25,7 @@ def messages_of(completion: Any) -> list[dict[str, Any]] | None:
 
 def turns_of(messages: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str, Any]]:
     """Return role, length and hash of each message, and with `keep_text` its text and calls, shortened."""
-    texts = [as_text(message.get("content")) for message in messages]
+    texts = [plain_text(message.get("content")) for message in messages]
     return [
         {
             "turn_idx": at,
@@ -44,29 +44,56 @@ def _kept(text: str, message: dict[str, Any]) -> str:
     return whole if len(whole) <= TEXT_CHARS else f"{whole[: TEXT_CHARS // 2]}…{whole[-TEXT_CHARS // 2 :]}"
 
 
-def calls_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pair calls and results in their order, since TRL writes no call ids."""
+def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ERROR_TEXT) -> list[dict[str, Any]]:
+    """Pair calls and results by their call ids, or in their order where the writer gives none, as TRL does.
+
+    A result's own `error` says whether the call failed; without it, whether its text begins with one of `error_text`.
+    """
     calls: list[dict[str, Any]] = []
     waiting: deque[dict[str, Any]] = deque()
     for at, message in enumerate(messages):
-        for request in message.get("tool_calls") or []:
-            function = request.get("function") if isinstance(request, dict) else None
-            call = _call(function if isinstance(function, dict) else {}, at, len(calls))
+        requests = message.get("tool_calls")
+        for request in requests if isinstance(requests, list) else []:
+            call = _call(request, at, len(calls))
             calls.append(call)
             waiting.append(call)
-        if message.get("role") == "tool" and waiting:
-            text = as_text(message.get("content"))
-            failed = text.startswith(ERROR_TEXT)
-            waiting.popleft().update(
-                result_len=len(text),
-                result_hash=as_hash(text),
-                ok=not failed,
-                ok_source="error_text" if failed else "unknown",
-            )
+        if message.get("role") == "tool" and (asked := _asked(message, waiting)) is not None:
+            asked.update(_outcome(message, error_text))
     return calls
 
 
-def _call(function: dict[str, Any], turn: int, number: int) -> dict[str, Any]:
+def _asked(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> dict[str, Any] | None:
+    """Take the call that a result answers out of those that wait."""
+    wanted = message.get("tool_call_id")
+    if wanted is None or all(call["call_id"] is None for call in waiting):
+        return waiting.popleft() if waiting else None
+    found = next((call for call in waiting if call["call_id"] == wanted), None)
+    if found is not None:
+        waiting.remove(found)
+    return found
+
+
+def _outcome(message: dict[str, Any], error_text: tuple[str, ...]) -> dict[str, Any]:
+    text = plain_text(message.get("content"))
+    measured: dict[str, Any] = {"result_len": len(text), "result_hash": as_hash(text)}
+    error = message.get("error")
+    if isinstance(error, bool):
+        return measured | {"ok": not error, "ok_source": "flag"}
+    if error:
+        kind = as_name(error.get("type")) if isinstance(error, dict) else None
+        return measured | {"ok": False, "ok_source": "error_field", "error_type": kind}
+    if text.startswith(error_text):
+        return measured | {"ok": False, "ok_source": "error_text"}
+    return measured | {"ok": True, "ok_source": "error_field" if "error" in message else "unknown"}
+
+
+def _call(request: Any, turn: int, number: int) -> dict[str, Any]:
+    asked = request if isinstance(request, dict) else {}
+    function = asked.get("function")
+    if isinstance(function, str):  # Inspect: the name stands where others nest name and arguments
+        function = {"name": function, "arguments": asked.get("arguments")}
+    elif not isinstance(function, dict):
+        function = asked
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         # Arrow gives every call the arguments of all tools, null where a tool has none of that name.
@@ -80,6 +107,9 @@ def _call(function: dict[str, Any], turn: int, number: int) -> dict[str, Any]:
         "result_hash": None,
         "ok": None,
         "ok_source": "unknown",
+        "call_id": as_name(asked.get("id")),
+        "error_type": None,
+        "latency_s": None,
     }
 
 
@@ -93,6 +123,15 @@ def as_text(content: Any) -> str:
     if content is None:
         return ""
     return content if isinstance(content, str) else as_json(content)
+
+
+def plain_text(content: Any) -> str:
+    """Return a message's content as one text: of a list of parts, the texts of those that are nothing else."""
+    if isinstance(content, list) and content and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
+    return as_text(content)
 
 
 def as_json(content: Any) -> str:

@@ -1,0 +1,61 @@
+"""Rollouts that AReaL dumps as text: one file a task, in a folder named by the policy version that finished it.
+
+Source: inclusionAI/AReaL areal/infra/workflow_executor.py (`rollout.dump_to_file`):
+`{rollout|eval-rollout}/{tail_version}/{task_id}.jsonl`. `head_version` counts the prompt's
+tokens in and is then always -1, so it is not used; the version that finished a sample stands for the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import first_objects
+from ptt.diagnostics.parsers.metric_rows import as_step
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.values import label, number
+
+KEYS: Final = frozenset({"task_id", "sample_idx", "tail_version", "reward", "completion"})
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to lines with the keys of a dumped rollout."""
+    found = first_objects(file)
+    return bool(found) and all(row.keys() >= KEYS for row in found)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a row; of evaluation rollouts also the mean reward."""
+    yield from read_lines(file, PARSER.name, _add, {"framework": "areal"})
+
+
+def _add(found: dict[str, Any], samples: Samples) -> bool:
+    version, completion = as_step(found.get("tail_version")), found.get("completion")
+    if version is None or not isinstance(completion, str):
+        return False
+    split, reward = split_of_path(samples.file.rel), number(found.get("reward"))
+    task = label(found.get("task_id"))
+    samples.add(
+        Sample(
+            step=version,
+            split=split,
+            completion=completion,
+            identity=[version, split, task, label(found.get("sample_idx")), found.get("prompt"), completion, reward],
+            prompt=found.get("prompt"),
+            reward=reward,
+            columns={"group_id": task, "policy_version": version},
+        )
+    )
+    if split == "eval":
+        samples.mean("eval-rollout", version, "reward", reward)
+    return True
+
+
+PARSER = Parser(
+    name="areal_rollouts",
+    describes="AReaL's rollout dumps: trajectories with reward and policy version.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

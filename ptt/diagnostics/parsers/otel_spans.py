@@ -1,0 +1,241 @@
+"""Spans of agents by the OpenTelemetry conventions for generative AI: turns, tool calls and evaluations of each trace.
+
+Source: open-telemetry/opentelemetry-proto (JSON encoding: ids as hex, 64-bit integers as text) and
+open-telemetry/semantic-conventions docs/registry/attributes/gen-ai.md with its deprecated names. One JSON object a
+document or a line, as the collector's file exporter and ROLL's receiver write them. A trace is one trajectory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.conversations import ARGS_CHARS, as_hash, as_text
+from ptt.diagnostics.parsers.documents import members
+from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import SUFFIXES
+from ptt.diagnostics.parsers.otlp import attributes, items, latency, seconds
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.values import count, inner, label, number
+
+TOP: Final = b'"resourceSpans"'
+CHAT: Final = frozenset({"chat", "text_completion", "generate_content"})
+TOOL: Final = "execute_tool"
+EVALUATION: Final = "gen_ai.evaluation.name"
+ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR")
+OK_CODES: Final = (1, "1", "STATUS_CODE_OK")
+INPUT: Final = ("gen_ai.input.messages", "gen_ai.prompt", "gen_ai.prompt.0.content")
+OUTPUT: Final = ("gen_ai.output.messages", "gen_ai.completion", "gen_ai.completion.0.content")
+OUTPUT_TOKENS: Final = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+MAX_SPANS: Final = 1_000_000  # a trace is complete only at the end of the file, so all are held, without their texts
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to JSON whose head names resourceSpans."""
+    if not file.name.lower().endswith((".json", *SUFFIXES)):
+        return False
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    return head.lstrip().startswith(b"{") and TOP in head[:4096]
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a trace that holds spans of a model or a tool."""
+    samples, traces = Samples(file, PARSER.name), _Traces(file.keep_text)
+    bad = 0
+    for found in _exports(file):
+        if isinstance(found, Lost):
+            yield found
+        else:
+            bad += not attempt(traces.add, found, samples)
+    for name, trace in traces.held.items():
+        attempt(trace.put, {"name": name}, samples)
+        if samples.full:
+            yield from samples.take()
+    yield from samples.close()
+    if traces.left_out:
+        yield Lost(
+            rows=traces.left_out, note=f"{file.rel}: {traces.left_out} span(s) beyond {MAX_SPANS} were not read."
+        )
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} object(s) hold no spans and do not count.")
+
+
+def _exports(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
+    """Yield objects with resourceSpans, of a document or of lines."""
+    if file.name.lower().endswith(SUFFIXES):
+        yield from objects(file)
+        return
+    for found in members(file, frozenset({"resourceSpans"})):
+        if isinstance(found, Lost):
+            yield found
+        elif found[0] == "resourceSpans":
+            yield {"resourceSpans": [found[1]]}
+
+
+@dataclass
+class _Trace:
+    """The spans of one trace, each already reduced to a row."""
+
+    conversation: str | None = None
+    prompt: int | None = None
+    begun: float | None = None
+    turns: list[tuple[float, dict[str, Any], dict[str, Any]]] = field(default_factory=list)  # start, message, timing
+    calls: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    error_type: str | None = None
+    stop: str | None = None
+
+    def put(self, found: dict[str, Any], samples: Samples) -> bool:
+        """Add the trace as one trajectory, in the order of time."""
+        turns = sorted(self.turns, key=lambda turn: turn[0])
+        starts = [turn[0] for turn in turns]
+        calls = [
+            call | {"turn_idx": max(0, sum(begun <= start for begun in starts) - 1), "call_idx": at}
+            for at, (start, call) in enumerate(sorted(self.calls, key=lambda call: call[0]))
+        ]
+        samples.add(
+            Sample(
+                step=None,
+                split="unknown",
+                completion=[message for _, message, _ in turns],
+                identity=[found["name"]],
+                calls=calls,
+                timing=[timing for _, _, timing in turns],
+                columns={
+                    "group_id": self.conversation,
+                    "prompt_hash": self.prompt,
+                    "error_type": self.error_type,
+                    "stop_reason": self.stop,
+                    "truncated": None if self.stop is None else self.stop in {"length", "max_tokens"},
+                },
+            )
+        )
+        return True
+
+
+@dataclass
+class _Traces:
+    """All traces of a file, in the order of their first span."""
+
+    keep_text: bool
+    held: dict[str, _Trace] = field(default_factory=dict)
+    spans: int = 0
+    left_out: int = 0
+
+    def add(self, found: dict[str, Any], samples: Samples) -> bool:
+        """Take the spans of one export in; False if it is none."""
+        resources = found.get("resourceSpans")
+        if not isinstance(resources, list):
+            return False
+        for resource in resources:
+            for scope in items(resource, "scopeSpans") or items(resource, "instrumentationLibrarySpans"):
+                for span in items(scope, "spans"):
+                    if isinstance(span, dict):
+                        self._take(span, samples)
+        return True
+
+    def _take(self, span: dict[str, Any], samples: Samples) -> None:
+        told = attributes(span)
+        self._evaluations(span, told, samples)
+        operation = label(told.get("gen_ai.operation.name"))
+        trace_id = label(span.get("traceId"))
+        if trace_id is None or not (operation in CHAT or operation == TOOL):
+            return
+        if self.spans >= MAX_SPANS:
+            self.left_out += 1
+            return
+        self.spans += 1
+        trace = self.held.setdefault(trace_id, _Trace())
+        trace.conversation = trace.conversation or label(told.get("gen_ai.conversation.id"))
+        start, end = seconds(span.get("startTimeUnixNano")), seconds(span.get("endTimeUnixNano"))
+        if operation == TOOL:
+            trace.calls.append((start or 0.0, _call(span, told)))
+            return
+        self._turn(trace, span, told, (start, end))
+
+    def _turn(
+        self, trace: _Trace, span: dict[str, Any], told: dict[str, Any], time: tuple[float | None, float | None]
+    ) -> None:
+        start, end = time
+        output = _first(told, OUTPUT)
+        text = None if output is None else _text(output)
+        if (asked := _first(told, INPUT)) is not None and (
+            trace.prompt is None or (start or 0.0) < (trace.begun or 0.0)
+        ):
+            trace.prompt, trace.begun = as_hash(as_text(asked)), start
+        timing: dict[str, Any] = {
+            "n_tokens": count(_first(told, OUTPUT_TOKENS)),
+            "t_start": start,
+            "t_end": end,
+            "text_len": None if text is None else len(text),
+            "text_hash": None if text is None else as_hash(text),
+        }
+        kept = text if self.keep_text and text is not None else ""
+        trace.turns.append((start or 0.0, {"role": "assistant", "content": kept}, timing))
+        trace.error_type = trace.error_type or _error(span, told)
+        reasons = told.get("gen_ai.response.finish_reasons")
+        if isinstance(reasons, list) and reasons:
+            trace.stop = label(reasons[-1])
+
+    def _evaluations(self, span: dict[str, Any], told: dict[str, Any], samples: Samples) -> None:
+        """Evaluations are events of a span, or attributes of its own."""
+        for found in [told, *(attributes(event) for event in items(span, "events"))]:
+            name, value = label(found.get(EVALUATION)), number(found.get("gen_ai.evaluation.score.value"))
+            if name is not None:
+                samples.mean("gen_ai.evaluation", None, name, value)
+
+
+def _call(span: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    name = label(told.get("gen_ai.tool.name")) or (label(span.get("name")) or "").removeprefix(f"{TOOL} ") or None
+    arguments, result = told.get("gen_ai.tool.call.arguments"), told.get("gen_ai.tool.call.result")
+    error, code = _error(span, told), inner(span, "status", "code")
+    text = None if result is None else as_text(result)
+    source = "error_field" if told.get("error.type") is not None else "flag" if error or code in OK_CODES else "unknown"
+    return {
+        "name": name,
+        "args_json": None if arguments is None else as_text(arguments)[:ARGS_CHARS],
+        "result_len": None if text is None else len(text),
+        "result_hash": None if text is None else as_hash(text),
+        "ok": error is None,
+        "ok_source": source,
+        "call_id": label(told.get("gen_ai.tool.call.id")),
+        "error_type": error,
+        "latency_s": latency(span),
+    }
+
+
+def _error(span: dict[str, Any], told: dict[str, Any]) -> str | None:
+    kind = label(told.get("error.type"))
+    failed = inner(span, "status", "code") in ERROR_CODES
+    return kind or ("error" if failed else None)
+
+
+def _text(output: Any) -> str:
+    """Return the text of a model's messages, which are JSON inside a text or values of their own."""
+    if isinstance(output, str) and output.lstrip().startswith("["):
+        try:
+            output = json.loads(output)
+        except (ValueError, RecursionError):  # a text that only looks like it
+            return str(output)
+    if not isinstance(output, list):
+        return as_text(output)
+    parts = [part for message in output for part in (items(message, "parts") or [message])]
+    texts = [inner(part, "content") for part in parts if inner(part, "type") in (None, "text")]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _first(told: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((told[name] for name in names if told.get(name) is not None), None)
+
+
+PARSER = Parser(
+    name="otel_spans",
+    describes="OpenTelemetry spans of agents (OTLP JSON): trajectories, turns, tool calls with latencies, evaluations.",
+    priority=80,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,66 @@
+"""Rollouts that ROLL dumps: one line a step, one list a column.
+
+Source: alibaba/ROLL roll/pipeline/rlvr/utils.py (`write_to_json_process`): `rollout_dump_data.step_{N}.jsonl`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import SUFFIXES
+from ptt.diagnostics.parsers.metric_rows import as_step
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, rows_of_columns, split_of_path
+from ptt.diagnostics.parsers.values import label, number
+
+NAME: Final = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl")
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the name: one line holds a whole step and may be larger than any head."""
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    return bool(head) and file.name.endswith(SUFFIXES) and NAME.match(file.name) is not None
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a response."""
+    yield from read_lines(file, PARSER.name, _add, {"framework": "roll"})
+
+
+def _add(found: dict[str, Any], samples: Samples) -> bool:
+    rows, uneven = rows_of_columns(found, "responses")
+    named = NAME.match(samples.file.name)
+    split = "eval" if split_of_path(samples.file.rel.rpartition("/")[0]) == "eval" else "train"
+    for row in rows:
+        response, score = row["responses"], number(row.get("scores"))
+        step = as_step(row.get("global_step"))
+        step = int(named[1]) if step is None and named else step
+        prompt, group, env = row.get("prompt", row.get("messages")), label(row.get("id")), label(row.get("domain"))
+        samples.add(
+            Sample(
+                step=step,
+                split=split,
+                completion=response if isinstance(response, str) else "",
+                identity=[step, split, group, prompt, response, score],
+                prompt=prompt,
+                reward=score,
+                columns={"group_id": group, "env": env},
+            )
+        )
+        if split == "eval":
+            samples.mean(env or "validation", step, "score", score)
+    return bool(rows) and not uneven
+
+
+PARSER = Parser(
+    name="roll_rollouts",
+    describes="ROLL's rollout_dump_dir: trajectories with score and domain.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

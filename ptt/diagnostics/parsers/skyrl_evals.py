@@ -1,0 +1,93 @@
+"""Evaluations that SkyRL dumps: samples by data source, and the figures it worked out over them.
+
+Source: NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py (`dump_per_dataset_eval_results`):
+`dumped_evals/{eval_only|global_step_N_evals}/{data_source}.jsonl` and `aggregated_results.jsonl`. The score is a
+number, or a list of one reward a token whose sum it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import first_objects
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines
+from ptt.diagnostics.parsers.values import label, number
+
+KEYS: Final = frozenset({"input_prompt", "output_response", "score"})
+STEP: Final = re.compile(r"(?:^|/)global_step_(\d{1,18})_evals?/")
+FIGURE: Final = re.compile(r"eval/(?P<suite>.+)/(?P<metric>[^/]+)")
+AGGREGATED: Final = "aggregated_results.jsonl"
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to dumped samples by their keys, and to the file of figures by its name and keys."""
+    found = first_objects(file)
+    if file.name.startswith(AGGREGATED):
+        return any(FIGURE.fullmatch(name) for row in found for name in row)
+    return bool(found) and all(row.keys() >= KEYS for row in found)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a sample and the mean score, or the figures of the whole evaluation."""
+    add = _add_figures if file.name.startswith(AGGREGATED) else _add
+    yield from read_lines(file, PARSER.name, add, {"framework": "skyrl"})
+
+
+def _step(samples: Samples) -> int | None:
+    found = STEP.search(samples.file.rel)
+    return int(found[1]) if found else None
+
+
+def _add_figures(found: dict[str, Any], samples: Samples) -> bool:
+    step = _step(samples)
+    for name, kept in found.items():
+        figure, value = FIGURE.fullmatch(name), number(kept)
+        if figure and value is not None:
+            samples.evaluated(suite=figure["suite"], step=step, metric=figure["metric"], value=value)
+    return any(FIGURE.fullmatch(name) for name in found)
+
+
+def _add(found: dict[str, Any], samples: Samples) -> bool:
+    output, step = found.get("output_response"), _step(samples)
+    if not isinstance(output, str):
+        return False
+    score = _score(found.get("score"))
+    suite = label(found.get("data_source")) or "unknown"
+    stop = label(found.get("stop_reason"))
+    samples.add(
+        Sample(
+            step=step,
+            split="eval",
+            completion=output,
+            identity=[step, suite, found.get("input_prompt"), output, score],
+            prompt=found.get("input_prompt"),
+            reward=score,
+            columns={
+                "env": label(found.get("env_class")),
+                "stop_reason": stop,
+                "truncated": None if stop is None else stop == "length",
+            },
+        )
+    )
+    samples.mean(suite, step, "score", score)
+    return True
+
+
+def _score(found: Any) -> float | None:
+    if not isinstance(found, list):
+        return number(found)
+    values = [number(value) for value in found]
+    given = [value for value in values if value is not None]
+    return sum(given) if given and len(given) == len(values) else None
+
+
+PARSER = Parser(
+    name="skyrl_evals",
+    describes="SkyRL's dumped_evals: trajectories of the evaluation, and evaluations by data source.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,136 @@
+"""Trajectories of SWE-agent: thoughts, commands and what they printed.
+
+Source: SWE-agent/SWE-agent sweagent/types.py (`TrajectoryStep`, `AgentInfo`) and sweagent/agent/agents.py
+(`save_trajectory`, and `attempts` of the retrying agent): `{instance}/{instance}.traj`. No field says whether a command
+failed: that is guessed from its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.conversations import ARGS_CHARS, as_hash, as_name, as_text
+from ptt.diagnostics.parsers.documents import members
+from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
+from ptt.diagnostics.parsers.values import count, inner, label, number
+
+BEGINS: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
+HOLDS: Final = (
+    ": command not found",
+    "No such file or directory",
+    "Your proposed edit has introduced new syntax error",
+    "EXECUTION TIMED OUT",
+    "was cancelled because it took more than",
+    "Your command was not executed",
+)
+LOOKED_AT: Final = 2000  # letters at either end of an output; a file that is shown may hold any of these words
+OUT_OF_ROOM: Final = ("exit_context", "exit_cost", "exit_total_execution_time", "exit_format")
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to the ending, to an object that holds steps."""
+    try:
+        head = file.head.lstrip() if file.name.endswith(".traj") else b""
+    except OSError:  # unreadable: nobody's
+        return False
+    return head.startswith(b"{") and any(key in head for key in (b'"trajectory"', b'"attempts"', b'"environment"'))
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory, or of a retrying agent one an attempt."""
+    samples = Samples(file, PARSER.name)
+    steps: list[dict[str, Any]] = []
+    attempts: list[dict[str, Any]] = []
+    whole: dict[str, Any] = {}
+    for found in members(file, frozenset({"trajectory", "attempts"})):
+        if isinstance(found, Lost):
+            yield found
+            continue
+        key, value = found
+        if key in {"trajectory", "attempts"}:
+            if isinstance(value, dict):
+                (steps if key == "trajectory" else attempts).append(value)
+        elif key != "history":  # what the model saw: the same steps once more
+            whole[key] = value
+    runs = [one for one in attempts if isinstance(one.get("trajectory"), list)] if attempts else []
+    runs = runs or ([whole | {"trajectory": steps}] if steps else [])
+    bad = sum(not attempt(_Attempt(number, whole).add, run, samples) for number, run in enumerate(runs))
+    yield from samples.close()
+    if bad or not runs:
+        yield Lost(rows=max(1, bad), note=f"{file.rel} holds no steps that could be read.")
+
+
+class _Attempt:
+    """One attempt at the instance that the file is named by."""
+
+    def __init__(self, number: int, whole: dict[str, Any]) -> None:
+        self.number = number
+        self.whole = whole
+
+    def add(self, found: dict[str, Any], samples: Samples) -> bool:
+        steps = [step for step in found["trajectory"] if isinstance(step, dict)]
+        info = found.get("info") or self.whole.get("info")
+        stop = label(inner(info, "exit_status"))
+        instance = samples.file.name.removesuffix(".traj")
+        messages = [message for step in steps for message in _messages(step)]
+        samples.add(
+            Sample(
+                step=None,
+                split="eval",
+                completion=messages,
+                identity=[instance, self.number, messages],
+                prompt=instance,
+                calls=[_call(step, at) for at, step in enumerate(steps) if as_text(step.get("action")).strip()],
+                columns={
+                    "group_id": instance,
+                    "env": label(found.get("environment") or self.whole.get("environment")),
+                    "stop_reason": stop,
+                    "truncated": None if stop is None else any(why in stop for why in OUT_OF_ROOM),
+                    "error_type": stop if stop and "error" in stop else None,
+                },
+            )
+        )
+        for name in ("api_calls", "tokens_sent", "tokens_received", "instance_cost"):
+            samples.mean("swe-agent", None, name, number(inner(info, "model_stats", name)))
+        return bool(steps) and count(len(steps)) is not None
+
+
+def _messages(step: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"role": "assistant", "content": step.get("response") or step.get("thought")},
+        {"role": "tool", "content": step.get("observation")},
+    ]
+
+
+def _call(step: dict[str, Any], at: int) -> dict[str, Any]:
+    action, output = as_text(step.get("action")).strip(), as_text(step.get("observation"))
+    ids = step.get("tool_call_ids")
+    return {
+        "turn_idx": 2 * at,
+        "call_idx": at,
+        "name": action.split(maxsplit=1)[0][:100],
+        "args_json": action[:ARGS_CHARS],
+        "result_len": len(output),
+        "result_hash": as_hash(output),
+        "ok": not _looks_failed(output),
+        "ok_source": "heuristic",
+        "call_id": as_name(ids[0]) if isinstance(ids, list) and ids else None,
+        "error_type": None,
+        "latency_s": number(step.get("execution_time")),
+    }
+
+
+def _looks_failed(output: str) -> bool:
+    ends = output[:LOOKED_AT] + output[-LOOKED_AT:]
+    return output.lstrip().startswith(BEGINS) or any(words in ends for words in HOLDS)
+
+
+PARSER = Parser(
+    name="swe_agent",
+    describes="SWE-agent's .traj files: trajectories, turns and tool calls, their success guessed from the output.",
+    priority=80,
+    recognises=recognises,
+    read=read,
+)

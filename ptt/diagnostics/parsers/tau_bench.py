@@ -1,0 +1,176 @@
+"""Results of tau-bench and tau2-bench: conversations with tools, rewards and how they ended.
+
+Source: sierra-research/tau-bench tau_bench/types.py (`EnvRunResult`: an array of task_id, reward, info, traj, trial)
+and tau_bench/envs/base.py (a tool that raises gives the text `Error: ...`); sierra-research/tau2-bench
+src/tau2/data_model/simulation.py (`Results`, `SimulationRun`) and message.py (`ToolMessage.error` is a flag of its
+own). tau2 writes `results.json` with all simulations, or beside it `simulations/{id}.json` with one each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, TypeGuard
+
+from ptt.diagnostics.parsers.conversations import ERROR_TEXT, calls_of
+from ptt.diagnostics.parsers.documents import members
+from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.metric_rows import as_seconds
+from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
+from ptt.diagnostics.parsers.values import count, inner, label, number
+
+RUNS: Final = re.compile(rb'\s*\[\s*\{\s*"task_id"\s*:')
+RESULTS: Final = re.compile(rb'\s*\{.*"(?:agent_info|environment_info)"\s*:', re.DOTALL)
+SIMULATION: Final = re.compile(rb'\s*\{(?=.*"task_id"\s*:)(?=.*"termination_reason"\s*:)', re.DOTALL)
+FAILED: Final = (*ERROR_TEXT, "Error:", "Unknown action")
+BROKEN: Final = frozenset({"agent_error", "user_error", "too_many_errors", "infrastructure_error"})
+WON: Final = 1 - 1e-6  # both benchmarks call a reward of one a success
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to either benchmark's results by their first keys."""
+    if not file.name.endswith(".json"):
+        return False
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    if RUNS.match(head):
+        return b'"reward"' in head
+    results = RESULTS.match(head) is not None and b'"info"' in head and b'"timestamp"' in head
+    return results or (SIMULATION.match(head) is not None and b'"duration"' in head)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a run, and the mean reward."""
+    samples = Samples(file, PARSER.name)
+    whole: dict[str, Any] = {}
+    bad = 0
+    for found in members(file, frozenset({"simulations", "tasks"})):
+        if isinstance(found, Lost):
+            yield found
+            continue
+        key, value = found
+        if key == "":
+            bad += not attempt(_add_run, value, samples)
+        elif key == "simulations":
+            bad += not attempt(_Simulations(whole.get("info")).add, value, samples)
+        elif key != "tasks":
+            whole[key] = value
+        if samples.full:
+            yield from samples.take()
+    if "messages" in whole or "termination_reason" in whole:
+        bad += not attempt(_Simulations(None).add, whole, samples)
+    info = whole.get("info")
+    settings = inner(info, "agent_info", "llm_args")
+    yield from samples.close(
+        model=label(inner(info, "agent_info", "llm")),
+        temperature=number(inner(settings, "temperature")),
+        max_tokens=count(inner(settings, "max_tokens")),
+    )
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} run(s) hold no conversation and do not count.")
+
+
+def _add_run(found: dict[str, Any], samples: Samples) -> bool:
+    messages = found.get("traj")
+    if not _is_chat(messages):
+        return False
+    reward, task = number(found.get("reward")), label(found.get("task_id"))
+    error = inner(found, "info", "error")
+    samples.add(
+        Sample(
+            step=None,
+            split="eval",
+            completion=messages,
+            identity=[task, label(found.get("trial")), messages, reward],
+            prompt=task,
+            reward=reward,
+            calls=calls_of(messages, error_text=FAILED),
+            columns={
+                "group_id": task,
+                "success": None if reward is None else reward >= WON,
+                "error_type": error.partition(":")[0][:100] if isinstance(error, str) else None,
+            },
+        )
+    )
+    samples.mean("tau-bench", None, "reward", reward)
+    return True
+
+
+class _Simulations:
+    """Simulations of one results file, whose `info` names the domain."""
+
+    def __init__(self, info: Any) -> None:
+        self.domain = label(inner(info, "environment_info", "domain_name"))
+
+    def add(self, found: dict[str, Any], samples: Samples) -> bool:
+        messages = found.get("messages")
+        if not _is_chat(messages):
+            return False
+        chat = list(_flat(messages))
+        reward, task = number(inner(found, "reward_info", "reward")), label(found.get("task_id"))
+        parts = inner(found, "reward_info", "reward_breakdown")
+        stop = label(found.get("termination_reason"))
+        samples.add(
+            Sample(
+                step=None,
+                split="eval",
+                completion=chat,
+                identity=[label(found.get("id")), task, label(found.get("trial")), chat],
+                prompt=task,
+                reward=reward,
+                components={name: number(value) for name, value in parts.items()} if isinstance(parts, dict) else {},
+                calls=calls_of([_of_agent(message) for message in chat]),
+                timing=[_timing(message) for message in chat],
+                columns={
+                    "group_id": task,
+                    "env": self.domain,
+                    "success": None if reward is None else reward >= WON,
+                    "truncated": None if stop is None else stop == "max_steps",
+                    "stop_reason": stop,
+                    "error_type": stop if stop in BROKEN else None,
+                },
+            )
+        )
+        samples.mean(self.domain or "tau2", None, "reward", reward)
+        return True
+
+
+def _is_chat(messages: Any) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
+
+
+def _flat(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Take results of parallel calls out of the message that holds them."""
+    for message in messages:
+        held = message.get("tool_messages")
+        if isinstance(held, list):
+            yield from (one for one in held if isinstance(one, dict))
+        else:
+            yield message
+
+
+def _of_agent(message: dict[str, Any]) -> dict[str, Any]:
+    """Leave the calls of the simulated user out, and name the id of a result as others do."""
+    if message.get("role") == "tool":
+        if message.get("requestor") == "user":
+            return {"role": "user"}
+        return message | {"tool_call_id": message.get("id")}
+    return message | {"tool_calls": None} if message.get("role") == "user" else message
+
+
+def _timing(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "n_tokens": count(inner(message, "usage", "completion_tokens")),
+        "t_end": as_seconds(message.get("timestamp")),
+    }
+
+
+PARSER = Parser(
+    name="tau_bench",
+    describes="Results of tau-bench and tau2-bench: trajectories, turns, tool calls, rewards, evaluations.",
+    priority=80,
+    recognises=recognises,
+    read=read,
+)

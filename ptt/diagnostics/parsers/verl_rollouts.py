@@ -1,0 +1,87 @@
+"""Rollout and validation samples of veRL: texts, scores and reward components, one file a step.
+
+Source: verl-project/verl verl/trainer/ppo/ray_trainer.py (`_dump_generations`; verl/trainer/ppo/v1/trainer_base.py for
+`uid`): `{step}.jsonl` with input, output, gts, score, step and the reward function's extra values. Special tokens are
+dropped from the texts, so that turns and tool calls cannot be told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import first_objects
+from ptt.diagnostics.parsers.metric_rows import as_step
+from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.values import count, label, number
+
+KEYS: Final = frozenset({"input", "output", "score", "step"})
+OWN: Final = KEYS | {"gts", "uid", "request_id", "data_source", "num_turns", "__num_turns__"}
+UID: Final = re.compile(r"(?P<prompt>.+)_\d+_\d+")  # {prompt}_{session}_{output}
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to lines with the keys of a dumped generation."""
+    found = first_objects(file)
+    return bool(found) and all(row.keys() >= KEYS for row in found)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a row; of validation files also the mean of each score."""
+    yield from read_lines(file, PARSER.name, _add, {"framework": "verl"})
+
+
+def _add(found: dict[str, Any], samples: Samples) -> bool:
+    step, output = as_step(found.get("step")), found.get("output")
+    if step is None or not isinstance(output, str):
+        return False
+    score = _score(found.get("score"))
+    extras = {name: value for name, kept in found.items() if name not in OWN and (value := number(kept)) is not None}
+    split = split_of_path(samples.file.rel)
+    if split == "unknown" and "reward" in found:  # only the validation puts the reward among the extra values
+        split = "eval"
+    uid = label(found.get("uid"))
+    group = UID.fullmatch(uid) if uid else None
+    suite = label(found.get("data_source"))
+    samples.add(
+        Sample(
+            step=step,
+            split=split,
+            completion=output,
+            identity=[step, split, found.get("input"), output, score, extras, uid],
+            prompt=found.get("input"),
+            reward=score,
+            components=extras,
+            columns={
+                "sample_id": uid,
+                "group_id": group["prompt"] if group else None,
+                "env": suite,
+                "n_turns": count(found.get("num_turns", found.get("__num_turns__"))),
+            },
+        )
+    )
+    if split == "eval":
+        for name, value in {"score": score, **extras}.items():
+            samples.mean(suite or "validation", step, name, value)
+    return True
+
+
+def _score(found: Any) -> float | None:
+    """Read a score; numpy's and torch's may have come out as text."""
+    if isinstance(found, str):
+        try:
+            return float(found)
+        except ValueError:  # the text of a tensor or of nothing
+            return None
+    return number(found)
+
+
+PARSER = Parser(
+    name="verl_rollouts",
+    describes="veRL's rollout_data_dir and validation_data_dir: trajectories, reward components, evaluations.",
+    priority=10,
+    recognises=recognises,
+    read=read,
+)
