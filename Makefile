@@ -2,15 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+TRL := .venv-trl
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test check format bench docs sync-samples clean
+.PHONY: demo test test-trl check format bench docs sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
 
 test: $(STAMP)  ## all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
+	$(TRL)/bin/python -m pytest -q tests/recorders
 
 check: $(STAMP)  ## format, lint, types, and pages that are made from code
 	$(BIN)/ruff format --check .
@@ -38,5 +42,10 @@ $(STAMP): pyproject.toml uv.lock
 	fi
 	@touch $(STAMP)
 
+$(TRL)/.ready: pyproject.toml tests/recorders/requirements.txt
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip install --quiet --editable . --requirement tests/recorders/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf .venv dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-trl dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,12 +20,7 @@ from ptt.recorders.hooks import before, need
 from ptt.recorders.recorder import Recorder
 
 MADE_FOR: Final = "PPOTrainer of AReaL (2026)"
-OWN: Final = {
-    "input_ids": "token_ids",
-    "loss_mask": "model_mask",
-    "logprobs": "rollout_logp",
-    "versions": "policy_version",
-}
+OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "rollout_logp"}
 NEXT: Final = {"prox_logp": "old_logp", "ref_logp": "ref_logp", "values": "value"}
 
 
@@ -55,7 +50,9 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
 def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:
     """Cut each sequence to what lies from its first sampled token to its last token."""
     held = {
-        name: _local(batch[name]) for name in (*OWN, *NEXT, "rewards", "attention_mask") if batch.get(name) is not None
+        name: _local(batch[name])
+        for name in (*OWN, *NEXT, "versions", "rewards", "attention_mask")
+        if batch.get(name) is not None
     }
     present, sampled = held["attention_mask"] != 0, held["loss_mask"] != 0
     for row, mask in enumerate(sampled):
@@ -66,6 +63,8 @@ def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:
         if first:
             found |= {ours: held[theirs][row][first - 1 : last - 1] for theirs, ours in NEXT.items() if theirs in held}
         found |= {"sample_id": f"{group}-{row}", "group_id": group}
+        if "versions" in held:
+            found["policy_version"] = int(held["versions"][row][mask].min())  # of the oldest sampled token
         if "rewards" in held:
             found["reward"] = float(held["rewards"][row])
         yield found

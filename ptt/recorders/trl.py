@@ -33,7 +33,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
 
     Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
     """
-    from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
+    from transformers import TrainerCallback
 
     need(
         trainer, "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",

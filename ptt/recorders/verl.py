@@ -98,7 +98,7 @@ class _V1:
         step = kwargs["global_steps"] if "global_steps" in kwargs else args[2]
         if not self.recorder.wants(step):
             return
-        import transfer_queue as queue  # type: ignore[import-not-found,unused-ignore]
+        import transfer_queue as queue
 
         held = _fetched(queue, batch)
         fields = {name: [to_numpy(row) for row in _unbound(value)] for name, value in held.items()}
