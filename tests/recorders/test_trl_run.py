@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -44,10 +45,9 @@ class Run:
         return pl.read_parquet(self.folder / "tokens" / "*.parquet").sort("step", maintain_order=True)
 
 
-def _trained(folder: Path, *arguments: str) -> Run:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), *arguments], capture_output=True, text=True, check=False
-    )
+def _trained(folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> Run:
+    command = [sys.executable, *launcher, str(SCRIPT), str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Run(folder=folder, cost=json.loads(done.stdout.splitlines()[-1]))
 
@@ -103,6 +103,18 @@ def test_samples_groups_rewards_and_advantages_belong_together(recorded: Run) ->
     assert groups["together"].drop_nans().min() == pytest.approx(1, abs=1e-4)
     parts = tokens["rewards"].struct.unnest()
     assert np.allclose(parts["uses_tools"] + parts["is_short"], tokens["reward"], atol=1e-6)
+
+
+def test_two_ranks_write_side_by_side_and_share_their_groups(recorded: Run, tmp_path: Path) -> None:
+    shutil.copytree(recorded.folder.with_name("recorded-model"), tmp_path / "ranks-model")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    tokens = _trained(tmp_path / "ranks", "record", launcher=launcher).tokens
+    assert len(list((tmp_path / "ranks" / "tokens").iterdir())) == 2 * STEPS
+    assert tokens["sample_id"].n_unique() == tokens.height == STEPS * 4 * MICRO_BATCH
+    assert tokens["rank"].value_counts().sort("rank").rows() == [(0, tokens.height // 2), (1, tokens.height // 2)]
+    groups = tokens.group_by("group_id").agg(pl.len(), pl.corr("reward", "advantage").alias("together"))
+    assert groups["len"].unique().to_list() == [8]
+    assert groups["together"].drop_nans().min() == pytest.approx(1, abs=1e-4)
 
 
 def test_tool_names_match_the_completions_table(recorded: Run) -> None:

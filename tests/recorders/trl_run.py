@@ -122,7 +122,8 @@ def main(out: Path, *, with_recorder: bool) -> None:
         gradient_checkpointing=False, dataloader_pin_memory=False, disable_dropout=True,
     )  # fmt: skip
     weights = out.with_name(out.name + "-model")  # on disk, since TRL makes the reference from the model's path
-    model(tok).save_pretrained(weights)
+    if not weights.exists():  # several ranks share what a first run left
+        model(tok).save_pretrained(weights)
     trainer = GRPOTrainer(
         model=str(weights), reward_funcs=[uses_tools, is_short], args=config, train_dataset=data,
         processing_class=tok, tools=[lookup, add],
