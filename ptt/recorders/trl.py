@@ -112,9 +112,12 @@ class _Watch:
 
     def generated(self, batch: Any, *_args: Any, **_kwargs: Any) -> None:
         """Tie the samples to the rows of the batch, which TRL is about to shuffle and split."""
+        samples, self.samples = self.samples, []
         if self._training:
-            self.trained_on = self.samples
-            batch[PLACE] = batch["completion_ids"].new_tensor(range(len(self.samples)))
+            fits = len(samples) == len(batch["completion_ids"])  # a column of another length would stop TRL's shuffle
+            self.trained_on = samples if fits else []
+            if fits:
+                batch[PLACE] = batch["completion_ids"].new_tensor(range(len(samples)))
 
     def _scores(self, scores: Any, weights: Any) -> dict[str, Any]:
         total = None if np.isnan(scores).all() else float(np.nansum(scores * weights))
@@ -151,13 +154,14 @@ class _Watch:
         held = {name: to_numpy(value) for name, value in held.items()}
         ids, present = to_numpy(inputs["completion_ids"]), to_numpy(inputs["completion_mask"]) != 0
         model = present if inputs.get("tool_mask") is None else present & (to_numpy(inputs["tool_mask"]) != 0)
-        places, advantages = to_numpy(inputs[PLACE]), to_numpy(inputs["advantages"])
+        places, advantages = inputs.get(PLACE), to_numpy(inputs["advantages"])
+        known = [{}] * len(present) if places is None else [self.trained_on[place] for place in to_numpy(places)]
         for row, keep in enumerate(present):
             if keep.any():  # a completion left out of the loss (mask_truncated_completions) has no token here
                 lists = {name: value[row][keep] for name, value in held.items()}
                 advantage = advantages[row] if advantages.ndim == 1 else advantages[row][keep]
                 lists |= {"token_ids": ids[row][keep], "model_mask": model[row][keep], "advantage": advantage}
-                self.rows.append(self.trained_on[places[row]] | lists)
+                self.rows.append(known[row] | lists)
 
     def flush(self, step: int) -> None:
         """Write the step that has just ended."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from trainers import DIVISORS, RESPONSES, SAMPLED, AReaL, Array, OpenRLHF, VerlV0, VerlV1
+from trainers import DIVISORS, RESPONSES, SAMPLED, TRL, AReaL, Array, OpenRLHF, VerlV0, VerlV1
 
-from ptt.recorders import areal, openrlhf, verl
+from ptt.recorders import areal, openrlhf, trl, verl
 
 
 @pytest.fixture(params=["numpy", "torch"])
@@ -126,3 +126,16 @@ def test_a_fault_in_the_batch_never_reaches_the_training(tmp_path: Path, array_o
     batch = SimpleNamespace(batch={}, non_tensor_batch={})
     assert trainer._update_actor(batch) == "metrics"  # type: ignore[arg-type]
     assert recorder.failures == 1
+
+
+def test_trl_keeps_the_logprobs_and_the_batch_where_rewards_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+    trainer = TRL()
+    recorder = trl.record(trainer, tmp_path)
+    trainer.train()
+    assert recorder.failures == 1
+    assert trl.PLACE not in trainer.loss_of[0]
+    found = pl.read_parquet(tmp_path / "step_000001.parquet")
+    _each_entry_lies_with_its_token(found.rename({"policy_logp": "old_logp"}), "old_logp", "ref_logp")
