@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+TRL := .venv-trl
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-writers check format bench docs sync-samples clean
+.PHONY: demo test test-trl test-writers check format bench docs sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -23,6 +24,9 @@ test-writers: $(STAMP)  ## the trackers' own libraries write, and what they read
 		$(WRITERS) -m pip install --quiet --editable . --group dev --group writers; \
 	fi
 	$(WRITERS) -m pytest -q -m writers
+
+test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
+	$(TRL)/bin/python -m pytest -q tests/recorders
 
 check: $(STAMP)  ## format, lint, types, and pages that are made from code
 	$(BIN)/ruff format --check .
@@ -50,5 +54,10 @@ $(STAMP): pyproject.toml uv.lock
 	fi
 	@touch $(STAMP)
 
+$(TRL)/.ready: pyproject.toml tests/recorders/requirements.txt
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip install --quiet --editable . --requirement tests/recorders/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-writers dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-writers .venv-trl dist build ptt-report .mypy_cache .pytest_cache .ruff_cache .hypothesis

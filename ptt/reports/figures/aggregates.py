@@ -139,7 +139,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
 def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None) -> bool:
     """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
     low, high = np.quantile(raw, OUTLIERS) if len(raw) > WINDOW else (raw.min(), raw.max())
-    low, high = min(float(low), *mean), max(float(high), *mean)
+    low, high = min([float(low), *mean]), max([float(high), *mean])  # a short run has no mean yet
     span = (high - low) or max(abs(high), 1.0) * 0.1
     shown = limit is not None and low - CROWDING * span < limit < high + CROWDING * span
     if limit is not None and shown:

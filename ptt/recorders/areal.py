@@ -1,0 +1,75 @@
+"""Record what AReaL's PPO trainer trains on: `record(trainer, folder)` before `trainer.train(...)`.
+
+A workflow returns the behaviour policy's logprobs alone, of which no ratio can be made, and knows no step. The
+trainer puts the proximal and the reference policy's beside them and hands all of it to `actor.compute_advantages`
+(inclusionAI/AReaL, areal/trainer/rl_trainer.py; fields: areal/workflow/rlvr.py, multi_turn.py). There `logprobs`,
+`loss_mask` and `versions` belong to their own token, `prox_logp` and `ref_logp`, which come from a forward pass, to
+the next one (areal/trainer/ppo/actor.py): those are moved back here, before that method changes them in place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.recorders.columns import to_numpy
+from ptt.recorders.hooks import before, need
+from ptt.recorders.recorder import Recorder
+
+MADE_FOR: Final = "PPOTrainer of AReaL (2026)"
+OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "rollout_logp"}
+NEXT: Final = {"prox_logp": "old_logp", "ref_logp": "ref_logp", "values": "value"}
+
+
+def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+
+    Steps are counted from 1, on from the step a recovered run starts at. Raises TypeError for a trainer that lacks
+    the methods this hangs onto; later errors never reach the training.
+    """
+    need(getattr(trainer, "actor", None), "compute_advantages", made_for=MADE_FOR)
+    recorder = Recorder(folder, every=every, strict=strict)
+    recovered = getattr(trainer, "recover_info", None)
+    done = 0 if recovered is None else int(recovered.last_step_info.global_step) + 1
+    steps = iter(range(done + 1, 1 << 62))
+
+    def collected(data: Any, *_args: Any, **_kwargs: Any) -> None:
+        step = next(steps)
+        if recorder.wants(step):
+            batches = [data] if isinstance(data, dict) else data
+            named = [(f"{step}-{recorder.rank or 0}.{group}", batch) for group, batch in enumerate(batches)]
+            recorder.write(step, [row for name, batch in named for row in _rows(batch, name)])
+
+    before(trainer.actor, "compute_advantages", recorder, collected)
+    return recorder
+
+
+def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:
+    """Cut each sequence to what lies from its first sampled token to its last token."""
+    held = {
+        name: _local(batch[name])
+        for name in (*OWN, *NEXT, "versions", "rewards", "attention_mask")
+        if batch.get(name) is not None
+    }
+    present, sampled = held["attention_mask"] != 0, held["loss_mask"] != 0
+    for row, mask in enumerate(sampled):
+        if not mask.any():
+            continue
+        first, last = int(mask.argmax()), int(np.flatnonzero(present[row])[-1]) + 1
+        found = {ours: held[theirs][row][first:last] for theirs, ours in OWN.items() if theirs in held}
+        if first:
+            found |= {ours: held[theirs][row][first - 1 : last - 1] for theirs, ours in NEXT.items() if theirs in held}
+        found |= {"sample_id": f"{group}-{row}", "group_id": group}
+        if "versions" in held:
+            found["policy_version"] = int(held["versions"][row][mask].min())  # of the oldest sampled token
+        if "rewards" in held:
+            found["reward"] = float(held["rewards"][row])
+        yield found
+
+
+def _local(value: Any) -> Any:
+    """Fetch a tensor that a single controller only refers to (areal/infra/rpc/rtensor.py)."""
+    return to_numpy(value.to_local() if hasattr(value, "to_local") else value)

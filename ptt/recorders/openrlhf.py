@@ -1,0 +1,77 @@
+"""Record OpenRLHF's experience: `record(trainer, folder)` in the trainer's process, before `fit`.
+
+`train_step(rollout_samples, global_step)` makes a list of Experience through `experience_maker.make_experience_batch`
+(OpenRLHF/OpenRLHF, openrlhf/trainer/ppo_trainer.py, 0.11.2) and logs under global_step + 1. An Experience holds
+`sequences` [B, T], right-padded, and per-token fields [B, T - 1] whose element i belongs to token i + 1
+(openrlhf/trainer/ppo_utils/samples_generator.py): entries are moved back here, so that entry t belongs to token t.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.recorders.columns import to_numpy
+from ptt.recorders.hooks import after, around, need
+from ptt.recorders.recorder import Recorder
+
+MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
+LISTS: Final = {
+    "action_log_probs": "old_logp",  # recomputed by the trainer before its first update of the step
+    "base_action_log_probs": "ref_logp",
+    "rollout_log_probs": "rollout_logp",
+    "values": "value",
+    "advantages": "advantage",
+    "returns": "return",
+}
+
+
+def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+
+    Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
+    """
+    need(trainer, "train_step", made_for=MADE_FOR)
+    need(getattr(trainer, "experience_maker", None), "make_experience_batch", made_for=MADE_FOR)
+    recorder = Recorder(folder, every=every, strict=strict)
+    group_size = int(trainer.args.rollout.n_samples_per_prompt)
+    steps: list[int] = []
+
+    def begin(_samples: Any, global_step: int, *_args: Any, **_kwargs: Any) -> None:
+        steps.append(global_step + 1)
+
+    def made(experiences: Any, *_args: Any, **_kwargs: Any) -> None:
+        if steps and recorder.wants(steps[-1]):
+            rows = [row for experience in experiences for row in _rows(experience, steps[-1], group_size)]
+            recorder.write(steps[-1], rows)
+
+    around(trainer, "train_step", begin, steps.clear)
+    after(trainer.experience_maker, "make_experience_batch", recorder, made)
+    return recorder
+
+
+def _rows(experience: Any, step: int, group_size: int) -> list[dict[str, Any]]:
+    """Cut each sample to what lies from its first sampled token to its last token."""
+    ids, present = to_numpy(experience.sequences), to_numpy(experience.attention_mask) != 0
+    actions = to_numpy(experience.action_mask) != 0
+    if actions.shape[1] != ids.shape[1] - 1:
+        raise ValueError(f"action_mask is {actions.shape} and sequences {ids.shape}: which token an entry belongs to?")
+    values = {ours: getattr(experience, theirs, None) for theirs, ours in LISTS.items()}
+    held = {name: to_numpy(value) for name, value in values.items() if value is not None}
+    rewards, index = to_numpy(experience.rewards), experience.index
+    rows = []
+    for row, action in enumerate(actions):
+        if not action.any():
+            continue
+        first, last = int(action.argmax()), int(np.flatnonzero(present[row])[-1])
+        cut = slice(first, last)  # entry i belongs to token i + 1
+        found = {name: value[row][cut] for name, value in held.items()}
+        found |= {"token_ids": ids[row][first + 1 : last + 1], "model_mask": action[cut]}
+        if index is not None:
+            found |= {"sample_id": f"{step}-{index[row]}", "group_id": f"{step}-{index[row] // group_size}"}
+        if rewards is not None:
+            found["reward"] = float(rewards[row])
+        rows.append(found)
+    return rows

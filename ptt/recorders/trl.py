@@ -1,0 +1,181 @@
+"""Record what TRL's GRPOTrainer trains on: `record(trainer, folder)` once, before `trainer.train()`.
+
+The logprobs of the policy being updated are computed inside `_compute_loss` and kept nowhere; the rollout's own
+values, masks and reference lie in the batch given to it, and rewards and messages pass through `_calculate_rewards`
+(huggingface/trl, trl/trainer/grpo_trainer.py, 1.16). Each of these methods is wrapped on this one trainer; what the
+trainer computes is not touched. Written when the optimizer step ends, so gradient accumulation gives one file.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.recorders.columns import to_numpy
+from ptt.recorders.hooks import after, around, need
+from ptt.recorders.recorder import Recorder
+
+MADE_FOR: Final = "GRPOTrainer of TRL 1.16"
+PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest
+BATCH: Final = {
+    "old_per_token_logps": "old_logp",
+    "sampling_per_token_logps": "rollout_logp",
+    "ref_per_token_logps": "ref_logp",
+}
+TOOL_ERROR: Final = "{'error': "  # how TRL renders a tool that raised; a tool that answers so has failed as well
+
+
+def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+
+    Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
+    """
+    from transformers import TrainerCallback
+
+    need(
+        trainer, "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
+        "_get_per_token_logps_and_entropies", "add_callback", made_for=MADE_FOR,
+    )  # fmt: skip
+    processes = trainer.accelerator.num_processes
+    rank = trainer.accelerator.process_index if processes > 1 else None
+    recorder = Recorder(folder, rank=rank, every=every, strict=strict)
+    watch = _Watch(trainer, recorder)
+    after(trainer, "_calculate_rewards", recorder, watch.rewarded)
+    after(trainer, "_generate_and_score_completions", recorder, watch.generated)
+    after(trainer, "_get_per_token_logps_and_entropies", recorder, watch.scored)
+    around(trainer, "_compute_loss", watch.begin, watch.end)
+    after(trainer, "_compute_loss", recorder, watch.trained)
+
+    class AtStepEnd(TrainerCallback):  # type: ignore[misc,unused-ignore]
+        """Write what the optimizer step trained on."""
+
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_kwargs: Any) -> None:
+            watch.flush(state.global_step)
+
+    trainer.add_callback(AtStepEnd())
+    return recorder
+
+
+class _Watch:
+    """What has passed through the trainer since the last step, on the CPU and cut to its tokens."""
+
+    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+        self.trainer = trainer
+        self.recorder = recorder
+        self.samples: list[dict[str, Any]] = []  # of the last generation, which may be an evaluation's
+        self.trained_on: list[dict[str, Any]] = []
+        self.in_loss = False
+        self.logps: tuple[Any, Any] | None = None
+        self.rows: list[dict[str, Any]] = []
+        self.label: tuple[int, int] = (-1, 0)
+
+    @property
+    def _training(self) -> bool:
+        return bool(self.trainer.model.training)
+
+    def rewarded(self, rewards: Any, inputs: Any, _prompts: Any, completions: Any, *_args: Any) -> None:
+        """Name the samples and keep their scores and messages, in the order before TRL shuffles."""
+        count, trainer = len(inputs), self.trainer
+        first = trainer.accelerator.process_index * count
+        label = self._next_label()
+        names = [f"{label}-{first + place}" for place in range(count)]
+        if trainer.args.log_completions:  # the same names in the completions table tie its texts to these tokens
+            logged = trainer._pending_extra_logs.get("sample_id")
+            if logged and len(logged) == count:
+                names = [str(name) for name in logged]
+            elif not logged:
+                trainer._log_completion_extra("sample_id", names)
+        scores = to_numpy(rewards)[first : first + count]
+        weights = to_numpy(trainer.reward_weights)
+        self.samples = [
+            {
+                "sample_id": names[place],
+                "group_id": f"{label}-{(first + place) // trainer.num_generations}",
+                "policy_version": trainer.state.global_step,
+                "temperature": trainer.temperature,
+                **self._scores(scores[place], weights),
+                **_tools(completions[place], bool(trainer.tools)),
+            }
+            for place in range(count)
+        ]
+
+    def _next_label(self) -> str:
+        """Give each generation a name of its own: its first step, numbered where a step has several."""
+        step = self.trainer.state.global_step + 1
+        if not self._training:
+            return f"eval{step}"
+        self.label = (step, self.label[1] + 1 if self.label[0] == step else 0)
+        return f"{step}.{self.label[1]}" if self.label[1] else f"{step}"
+
+    def generated(self, batch: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Tie the samples to the rows of the batch, which TRL is about to shuffle and split."""
+        samples, self.samples = self.samples, []
+        if self._training:
+            fits = len(samples) == len(batch["completion_ids"])  # a column of another length would stop TRL's shuffle
+            self.trained_on = samples if fits else []
+            if fits:
+                batch[PLACE] = batch["completion_ids"].new_tensor(range(len(samples)))
+
+    def _scores(self, scores: Any, weights: Any) -> dict[str, Any]:
+        total = None if np.isnan(scores).all() else float(np.nansum(scores * weights))
+        parts = {
+            name: None if np.isnan(score) else float(score)
+            for name, score in zip(self.trainer.reward_func_names, scores, strict=True)
+        }
+        return {"reward": total, "rewards": parts}
+
+    def begin(self, *_args: Any, **_kwargs: Any) -> None:
+        """From here on logprobs are those of the training forward."""
+        self.in_loss, self.logps = True, None
+
+    def end(self) -> None:
+        """Up to here."""
+        self.in_loss = False
+
+    def scored(self, result: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Keep the logprobs and entropies of the training forward; they are copied only after the loss."""
+        if self.in_loss:
+            self.logps = (result[0], result[1])
+
+    def trained(self, _loss: Any, _model: Any, inputs: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Turn a micro-batch into rows."""
+        step = self.trainer.state.global_step + 1
+        logps, self.logps = self.logps, None
+        if not self._training or not self.recorder.wants(step):
+            return
+        held = {ours: inputs[theirs] for theirs, ours in BATCH.items() if inputs.get(theirs) is not None}
+        if logps is not None:
+            held["policy_logp"] = logps[0]
+            if logps[1] is not None:
+                held["entropy"] = logps[1]
+        held = {name: to_numpy(value) for name, value in held.items()}
+        ids, present = to_numpy(inputs["completion_ids"]), to_numpy(inputs["completion_mask"]) != 0
+        model = present if inputs.get("tool_mask") is None else present & (to_numpy(inputs["tool_mask"]) != 0)
+        places, advantages = inputs.get(PLACE), to_numpy(inputs["advantages"])
+        known = [{}] * len(present) if places is None else [self.trained_on[place] for place in to_numpy(places)]
+        for row, keep in enumerate(present):
+            if keep.any():  # a completion left out of the loss (mask_truncated_completions) has no token here
+                lists = {name: value[row][keep] for name, value in held.items()}
+                advantage = advantages[row] if advantages.ndim == 1 else advantages[row][keep]
+                lists |= {"token_ids": ids[row][keep], "model_mask": model[row][keep], "advantage": advantage}
+                self.rows.append(known[row] | lists)
+
+    def flush(self, step: int) -> None:
+        """Write the step that has just ended."""
+        rows, self.rows = self.rows, []
+        if rows:
+            self.recorder.write(step, rows)
+
+
+def _tools(messages: Any, has_tools: bool) -> dict[str, Any]:
+    """Give one tool name and outcome an observation: parallel calls in one turn are one observation."""
+    if not isinstance(messages, list) or not (has_tools or any(one.get("role") == "tool" for one in messages)):
+        return {}  # what lies between model tokens may still be an environment's, of which no name is known
+    runs = [(role, list(run)) for role, run in groupby(messages, key=lambda message: message.get("role"))]
+    seen = [run for role, run in runs[:-1] if role == "tool"]  # results at the very end have no token after them
+    names = ["+".join(dict.fromkeys(str(result.get("name")) for result in run)) for run in seen]
+    failed = [any(str(result.get("content")).startswith(TOOL_ERROR) for result in run) for run in seen]
+    return {"tool_names": names, "tool_failed": failed}

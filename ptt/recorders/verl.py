@@ -1,0 +1,143 @@
+"""Record what veRL's PPO trainers train on: `record(trainer, folder)` before `trainer.fit()`, in the trainer's process.
+
+The v0 trainer hands `_update_actor` a DataProto that holds old, rollout and reference logprobs together
+(volcengine/verl, verl/trainer/ppo/ray_trainer.py); versions without that method hand the same batch to
+`_log_rollout_data`, which is called only where `trainer.rollout_data_dir` is set. The v1 trainer keeps them in a
+TransferQueue from which `_compute_metrics` can fetch them before they are cleared (verl/trainer/ppo/v1/
+trainer_base.py, 0.9.1). Rejection sampling overwrites `response_mask`: it is then what got gradient (train_mask), and
+what the policy sampled (model_mask) is the mask as it was before. The logprobs of the training forward stay in the
+workers and are not recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.recorders.columns import to_numpy
+from ptt.recorders.hooks import after, before, need
+from ptt.recorders.recorder import Recorder
+
+MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
+LISTS: Final = {
+    "responses": "token_ids",
+    "old_log_probs": "old_logp",
+    "rollout_log_probs": "rollout_logp",
+    "ref_log_prob": "ref_logp",
+    "values": "value",
+    "advantages": "advantage",
+    "returns": "return",
+}
+SCORES: Final = ("rm_scores", "token_level_scores")  # a score a token, all but one of them 0: the reward is their sum
+QUEUED: Final = (*LISTS, "rm_scores", "response_mask", "loss_mask")
+
+
+def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
+    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+
+    Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
+    """
+    recorder = Recorder(folder, every=every, strict=strict)
+    if hasattr(trainer, "_compute_metrics"):
+        need(trainer, "_compute_metrics", made_for=MADE_FOR)
+        before(trainer, "_compute_metrics", recorder, _V1(trainer, recorder).measured)
+        return recorder
+    hook = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
+    need(trainer, hook, made_for=MADE_FOR)
+    watch = _V0(trainer, recorder)
+    if hasattr(trainer, "_compute_old_log_prob"):
+        after(trainer, "_compute_old_log_prob", recorder, watch.scored)
+    before(trainer, hook, recorder, watch.trained)
+    return recorder
+
+
+class _V0:
+    """The driver holds the whole batch, padded: prompts left, responses right."""
+
+    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+        self.trainer = trainer
+        self.recorder = recorder
+        self.sampled: Any = None
+
+    def scored(self, _result: Any, batch: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Keep the mask as it is before rejection sampling."""
+        self.sampled = batch.batch["response_mask"]
+
+    def trained(self, batch: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Write the batch the actor is about to be updated with."""
+        step = self.trainer.global_steps
+        sampled, self.sampled = self.sampled, None
+        if not self.recorder.wants(step):
+            return
+        held = batch.batch
+        trained = to_numpy(held["response_mask"])
+        model = to_numpy(sampled) if sampled is not None and tuple(sampled.shape) == trained.shape else trained
+        present = to_numpy(held["attention_mask"])[:, -trained.shape[1] :]
+        columns = {ours: held[theirs] for theirs, ours in LISTS.items() if theirs in held.keys()}  # noqa: SIM118
+        columns |= {"model_mask": model, "train_mask": trained}
+        scores = next((held[name] for name in SCORES if name in held.keys()), None)  # noqa: SIM118
+        if scores is not None:
+            columns["reward"] = to_numpy(scores).sum(-1)
+        groups = batch.non_tensor_batch.get("uid")
+        if groups is not None:
+            columns |= {"group_id": list(groups), "sample_id": _numbered(groups)}
+        self.recorder.write(step, columns, attention_mask=present)
+
+
+class _V1:
+    """The batch is a list of keys; its fields are fetched from the queue as rows of their own length."""
+
+    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+        self.trainer = trainer
+        self.recorder = recorder
+
+    def measured(self, batch: Any, *args: Any, **kwargs: Any) -> None:
+        """Fetch and write one step."""
+        step = kwargs["global_steps"] if "global_steps" in kwargs else args[2]
+        if not self.recorder.wants(step):
+            return
+        import transfer_queue as queue
+
+        held = _fetched(queue, batch)
+        fields = {name: [to_numpy(row) for row in _unbound(value)] for name, value in held.items()}
+        trained = fields["response_mask"]
+        columns: dict[str, Any] = {ours: fields[theirs] for theirs, ours in LISTS.items() if theirs in fields}
+        columns |= {"model_mask": fields.get("loss_mask", trained), "train_mask": trained}
+        if "rm_scores" in fields:
+            columns["reward"] = [float(np.sum(row)) for row in fields["rm_scores"]]
+        columns["sample_id"] = list(batch.keys)
+        columns["group_id"] = [key.rsplit("_", 2)[0] for key in batch.keys]  # keys are {uid}_{session}_{output}
+        columns["policy_version"] = [tag.get("min_global_steps") for tag in batch.tags]
+        real = [place for place, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        self.recorder.write(step, {name: [column[place] for place in real] for name, column in columns.items()})
+
+
+def _fetched(queue: Any, batch: Any) -> dict[str, Any]:
+    """Fetch the fields at once, or one by one where a run without critic or reference lacks some."""
+    try:
+        held = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(QUEUED))
+        return {name: held[name] for name in QUEUED if name in held.keys()}  # noqa: SIM118
+    except (KeyError, ValueError, RuntimeError):
+        found = {}
+        for name in QUEUED:
+            try:
+                held = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[name])
+                found[name] = held[name]
+            except (KeyError, ValueError, RuntimeError):
+                continue
+        return found
+
+
+def _unbound(value: Any) -> Any:
+    return value.unbind() if hasattr(value, "unbind") else value
+
+
+def _numbered(groups: Any) -> list[str]:
+    seen: dict[str, int] = {}
+    names = []
+    for group in map(str, groups):
+        seen[group] = seen.get(group, -1) + 1
+        names.append(f"{group}_{seen[group]}")
+    return names

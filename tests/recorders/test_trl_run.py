@@ -1,0 +1,149 @@
+"""The recorder inside a real TRL run with tools: `ptt` judges its files, training is the same, the cost is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import ptt
+
+SCRIPT = Path(__file__).with_name("trl_run.py")
+STEPS = 18
+MICRO_BATCH = 16  # sequences; two a step
+WALL_CLOCK = ("step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+
+pytestmark = [
+    pytest.mark.trl,
+    pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed; make test-trl installs it"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run as it lies on disk, and what it printed of its cost."""
+
+    folder: Path
+    cost: dict[str, float]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        state = json.loads((self.folder / "trainer_state.json").read_text())
+        return [{key: value for key, value in row.items() if key not in WALL_CLOCK} for row in state["log_history"]]
+
+    @property
+    def tokens(self) -> pl.DataFrame:
+        return pl.read_parquet(self.folder / "tokens" / "*.parquet").sort("step", maintain_order=True)
+
+
+def _trained(folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> Run:
+    command = [sys.executable, *launcher, str(SCRIPT), str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Run(folder=folder, cost=json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _trained(tmp_path_factory.mktemp("trl") / "recorded", "record")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return _trained(tmp_path_factory.mktemp("trl") / "plain")
+
+
+def _model_tokens(batch: pl.DataFrame) -> pl.DataFrame:
+    lists = ("model_mask", "policy_logp", "ref_logp", "entropy")
+    return batch.select(lists).explode(lists).filter("model_mask")
+
+
+def _of_micro_batches(tokens: pl.DataFrame, name: str) -> list[float]:
+    """TRL logs, a step, the mean over micro-batches of the mean over model tokens."""
+    found = []
+    for _, step in tokens.group_by("step", maintain_order=True):
+        assert step.height == 2 * MICRO_BATCH
+        parts = [_model_tokens(step.slice(start, MICRO_BATCH)) for start in (0, MICRO_BATCH)]
+        found.append(float(np.mean([part.select(_MEANS[name]).item() for part in parts])))
+    return found
+
+
+_BACK = pl.col("ref_logp").cast(pl.Float64) - pl.col("policy_logp").cast(pl.Float64)
+_MEANS = {"kl": (_BACK.exp() - _BACK - 1).mean(), "entropy": pl.col("entropy").cast(pl.Float64).mean()}
+
+
+@pytest.mark.parametrize("name", ["kl", "entropy"])
+def test_what_was_recorded_gives_the_means_that_trl_logged(recorded: Run, name: str) -> None:
+    logged = [row[name] for row in recorded.history if name in row]
+    assert len(logged) == STEPS
+    assert _of_micro_batches(recorded.tokens, name) == pytest.approx(logged, rel=1e-4, abs=1e-6)
+
+
+def test_training_is_the_same_with_and_without_it(recorded: Run, plain: Run) -> None:
+    assert recorded.history == plain.history
+
+
+def test_samples_groups_rewards_and_advantages_belong_together(recorded: Run) -> None:
+    tokens = recorded.tokens
+    assert tokens["sample_id"].n_unique() == tokens.height == STEPS * 2 * MICRO_BATCH
+    groups = tokens.group_by("group_id").agg(
+        pl.len(), pl.col("advantage").sum().abs().alias("sum"), pl.corr("reward", "advantage").alias("together")
+    )
+    assert groups["len"].unique().to_list() == [8]
+    assert groups["sum"].max() == pytest.approx(0, abs=1e-4)
+    assert groups["together"].drop_nans().min() == pytest.approx(1, abs=1e-4)
+    parts = tokens["rewards"].struct.unnest()
+    assert np.allclose(parts["uses_tools"] + parts["is_short"], tokens["reward"], atol=1e-6)
+
+
+def test_two_ranks_write_side_by_side_and_share_their_groups(recorded: Run, tmp_path: Path) -> None:
+    shutil.copytree(recorded.folder.with_name("recorded-model"), tmp_path / "ranks-model")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    tokens = _trained(tmp_path / "ranks", "record", launcher=launcher).tokens
+    assert len(list((tmp_path / "ranks" / "tokens").iterdir())) == 2 * STEPS
+    assert tokens["sample_id"].n_unique() == tokens.height == STEPS * 4 * MICRO_BATCH
+    assert tokens["rank"].value_counts().sort("rank").rows() == [(0, tokens.height // 2), (1, tokens.height // 2)]
+    groups = tokens.group_by("group_id").agg(pl.len(), pl.corr("reward", "advantage").alias("together"))
+    assert groups["len"].unique().to_list() == [8]
+    assert groups["together"].drop_nans().min() == pytest.approx(1, abs=1e-4)
+
+
+def test_tool_names_match_the_completions_table(recorded: Run) -> None:
+    answered = {}
+    for path in sorted((recorded.folder / "completions").iterdir()):
+        for sample, messages in pl.read_parquet(path, columns=["sample_id", "completion"]).iter_rows():
+            answered[sample] = any(message["role"] == "tool" for message in messages)
+    tokens = recorded.tokens
+    observed = tokens.select("sample_id", seen=pl.col("model_mask").list.all().not_())
+    assert dict(observed.iter_rows()).items() <= answered.items()
+    names = set(tokens["tool_names"].explode().drop_nulls())
+    assert {"lookup", "add"} <= names <= {"lookup", "add", "lookup+add", "add+lookup"}
+    failed = tokens.select("tool_names", "tool_failed").explode("tool_names", "tool_failed").drop_nulls()
+    assert not failed.filter(pl.col("tool_names") == "add")["tool_failed"].any()
+    assert failed.filter(pl.col("tool_names") == "lookup")["tool_failed"].any()
+
+
+def test_ptt_judges_the_run(recorded: Run) -> None:
+    found = ptt.diagnose(recorded.folder)
+    assert found.signature.status in {"found", "not_found"}, found.signature.reason
+    assert found.run.framework == "trl"
+    assert {name for source in found.sources for name in [source.kind]} >= {"recorder", "trl_state"}
+
+
+def test_its_cost_a_step_is_small_and_said(recorded: Run, plain: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    share = recorded.cost["recorder_ms_a_step"] / recorded.cost["ms_a_step"]
+    with capsys.disabled():
+        print(
+            f"\nrecorder: {recorded.cost['recorder_ms_a_step']:.1f} ms a step, {share:.1%} of it; "
+            f"{recorded.cost['ms_a_step']:.0f} ms a step with it, {plain.cost['ms_a_step']:.0f} without"
+        )
+    assert share < 0.1
