@@ -24,7 +24,7 @@ from ptt.cli.app import app
 from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, lines
 from ptt.diagnostics.parsers import sqlite_files as sqlite
 from ptt.diagnostics.parsers.mlflow_spans import read_spans
-from ptt.diagnostics.parsers.open_instruct import model_mask
+from ptt.diagnostics.parsers.zero_runs import model_mask
 from ptt.diagnostics.schema import TABLES, Flag
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "calls"
@@ -346,6 +346,12 @@ def test_answers_without_a_step_are_kept_and_told(tmp_path: Path) -> None:
     assert "write it beside each record as `step`" in losses(found)[2]
 
 
+def test_the_version_of_the_weights_stands_for_a_step_in_answers_too(tmp_path: Path) -> None:
+    found = pieces(tmp_path, "calls.jsonl", made.lines([completion([-1.0], ["a"], weight_version="7")]))
+    assert table(found, "sequences").select("step", "policy_version").row(0) == (7, 7)
+    assert "the version of the weights stands for it" in losses(found)[2]
+
+
 def test_records_without_log_probabilities_are_counted(tmp_path: Path) -> None:
     plain = {"id": "x", "choices": [{"message": {"content": "hi"}, "logprobs": None}]}
     found = pieces(tmp_path, "step_1.jsonl", made.lines([completion([-1.0], ["a"]), plain, {"error": "no"}]))
@@ -387,6 +393,12 @@ def test_traced_rollouts_are_read_from_what_mlflow_wrote(tmp_path: Path) -> None
     assert (calls["latency_s"] > 0).all()
     assert "1 traced rollout(s) of validation" in losses(found)[2]
     assert facts(found) == {"framework": "verl"}
+
+
+def test_traces_whose_tags_are_gone_name_no_step_and_say_so(tmp_path: Path) -> None:
+    found = spans(tmp_path / "m.db", ("DELETE FROM trace_tags",))
+    assert "step" not in table(found, "sequences").columns
+    assert "3 traced rollout(s) carry no tag" in losses(found)[2]
 
 
 def test_a_failed_tool_is_told_by_its_span(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ HELPERS = {
     "lines",
     "metric_rows",
     "mlflow_spans",
+    "openai_answers",
     "metrics_fast",
     "parquet_files",
     "sessions",
     "sqlite_files",
     "streams",
     "switches",
+    "zero_runs",
 }
 
 
