@@ -16,7 +16,7 @@ import pytest
 import samples_calls as made
 from hypothesis import given
 from hypothesis import strategies as st
-from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
+from parser_samples import SEQUENCE_ROWS, jsonl, losses, parser_named, pieces_of, run_file, table, takers
 from typer.testing import CliRunner
 
 import ptt
@@ -608,3 +608,18 @@ def test_spans_with_values_of_any_kind_never_raise(tmp_path: Path, share: float)
         attributes = {"mlflow.spanOutputs": json.dumps(outputs), "mlflow.spanInputs": json.dumps({"prompt_ids": [1]})}
         cell = json.dumps({"attributes": muddled(attributes, dice, share)})
         assert fits_the_schema(spans(tmp_path / f"{at}.db", ("UPDATE spans SET content = ?", (cell,))))
+
+
+def test_answers_without_a_step_beside_a_judged_run_change_nothing_and_are_counted(tmp_path: Path) -> None:
+    judged = []
+    for name, more in (("alone", b""), ("beside", made.lines([completion([-1.0], ["a"])]))):
+        run = tmp_path / name / "run"
+        (run / "tokens").mkdir(parents=True)
+        (run / "tokens" / "step_1.jsonl").write_bytes(jsonl(SEQUENCE_ROWS))
+        if more:
+            (run / "calls.jsonl").write_bytes(more)
+        judged.append(ptt.diagnose(run, out=tmp_path / name / "out"))
+    alone, beside = judged
+    assert alone.verdict == beside.verdict
+    assert alone.findings == beside.findings
+    assert [source.rows_bad for source in beside.sources if source.path == "calls.jsonl"] == [1]
