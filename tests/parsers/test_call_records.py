@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,16 @@ import pytest
 import samples_calls as made
 from hypothesis import given
 from hypothesis import strategies as st
-from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
+from parser_samples import SEQUENCE_ROWS, jsonl, losses, parser_named, pieces_of, run_file, table, takers
 from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.parsers import Context, Lost, Piece, lines
+from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, lines
 from ptt.diagnostics.parsers import sqlite_files as sqlite
 from ptt.diagnostics.parsers.mlflow_spans import read_spans
-from ptt.diagnostics.parsers.open_instruct import model_mask
-from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.parsers.zero_runs import model_mask
+from ptt.diagnostics.schema import TABLES, Flag
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "calls"
 TURN_IDS, TURN_MASK = [3, 4, 50, 51, 52, 6], [True, True, False, False, False, True]
@@ -345,6 +346,12 @@ def test_answers_without_a_step_are_kept_and_told(tmp_path: Path) -> None:
     assert "write it beside each record as `step`" in losses(found)[2]
 
 
+def test_the_version_of_the_weights_stands_for_a_step_in_answers_too(tmp_path: Path) -> None:
+    found = pieces(tmp_path, "calls.jsonl", made.lines([completion([-1.0], ["a"], weight_version="7")]))
+    assert table(found, "sequences").select("step", "policy_version").row(0) == (7, 7)
+    assert "the version of the weights stands for it" in losses(found)[2]
+
+
 def test_records_without_log_probabilities_are_counted(tmp_path: Path) -> None:
     plain = {"id": "x", "choices": [{"message": {"content": "hi"}, "logprobs": None}]}
     found = pieces(tmp_path, "step_1.jsonl", made.lines([completion([-1.0], ["a"]), plain, {"error": "no"}]))
@@ -386,6 +393,12 @@ def test_traced_rollouts_are_read_from_what_mlflow_wrote(tmp_path: Path) -> None
     assert (calls["latency_s"] > 0).all()
     assert "1 traced rollout(s) of validation" in losses(found)[2]
     assert facts(found) == {"framework": "verl"}
+
+
+def test_traces_whose_tags_are_gone_name_no_step_and_say_so(tmp_path: Path) -> None:
+    found = spans(tmp_path / "m.db", ("DELETE FROM trace_tags",))
+    assert "step" not in table(found, "sequences").columns
+    assert "3 traced rollout(s) carry no tag" in losses(found)[2]
 
 
 def test_a_failed_tool_is_told_by_its_span(tmp_path: Path) -> None:
@@ -509,3 +522,104 @@ def test_the_switch_named_is_that_of_the_run_s_own_framework(tmp_path: Path) -> 
     diagnosis = ptt.diagnose(tmp_path / "run", out=tmp_path / "out")
     (asked,) = [item for item in diagnosis.not_judged if item.id == "tool-tail-growth"]
     assert "ptt.recorders.verl" in (asked.enable or "")
+
+
+JUNK: list[Any] = [
+    None, True, -1, 2**70,
+    1.5, made.NAN, math.inf, "", "7", "\ud800", [], [None], [[1]], ["a"], {}, {"a": 1}, [1.5, 2], [{}],
+]  # fmt: skip
+
+
+def muddled(value: Any, dice: random.Random, share: float) -> Any:
+    """The value with some of its parts, at any depth, replaced by what does not belong there."""
+    if dice.random() < share:
+        return dice.choice(JUNK)
+    if isinstance(value, dict):
+        return {key: muddled(part, dice, share) for key, part in value.items() if dice.random() > share / 2}
+    return [muddled(part, dice, share) for part in value] if isinstance(value, list) else value
+
+
+MUDDLED: dict[str, Any] = {
+    "r_rollouts_000000.jsonl": made.rollout(0),
+    "capture/sample.jsonl": made.TURNS[1],
+    "capture/train_op.jsonl": made.TRAIN_OPS[0],
+    "train_rollout_summaries.jsonl": made.SUMMARY,
+    "calls/log.jsonl": made.CHATS[1],
+    "episodes/episode_000000_task.json": made.episode(),
+    "episodes/train_step_9_epoch_0/episode_hash00000000_idtask_1.json": made.logged_episode(),
+    "sglang.jsonl": ANSWERS["SGLang"][0],
+    "completions.jsonl": ANSWERS["the prompt repeated"][0],
+}
+READERS = ("open_instruct", "tinker_capture", "tinker_rollouts", "rllm_episodes", "openai_logprobs")
+
+
+def fits_the_schema(found: list[Piece]) -> bool:
+    frames = [piece for piece in found if isinstance(piece, Rows)]
+    return all(dict(piece.frame.schema).items() <= TABLES[piece.table].items() for piece in frames)
+
+
+@pytest.mark.parametrize("rel", MUDDLED)
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_values_of_any_kind_anywhere_never_raise(tmp_path: Path, rel: str, share: float) -> None:
+    dice = random.Random(f"{rel} {share}")
+    path = tmp_path / rel
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(150):
+        path.write_bytes(made.lines([muddled(MUDDLED[rel], dice, share)]))
+        file = run_file(path, rel)
+        takers(file)
+        for name in READERS:
+            assert fits_the_schema(list(parser_named(name).read(file)))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_cells_of_any_kind_anywhere_never_raise(tmp_path: Path, share: float) -> None:
+    dice = random.Random(share)
+    for at in range(60):
+        path = tmp_path / f"{at}.db"
+        traces = [muddled(found, dice, share) for found in made.TRACES]
+        kept = [{**found, "trace_id": f"t{place}", "session_id": "s", "timestamp": 1.0}
+                for place, found in enumerate(traces) if isinstance(found, dict)]  # fmt: skip
+        made.gateway(path, kept)
+        assert fits_the_schema(list(parser_named("rllm_gateway").read(run_file(path))))
+        content = json.dumps(
+            muddled(json.loads((FIXTURES / "mlflow_spans.json").read_text())["spans"]["rows"], dice, share)
+        )
+        wire = [muddled(call["samples"][0], dice, share) for call in made.TURNS]
+        calls = [
+            {**call, "samples": [one if isinstance(one, dict) else {}]}
+            for call, one in zip(made.TURNS, wire, strict=False)
+        ]
+        calls = [{**call, "samples": [{"tokens": None, "logprobs": None, **call["samples"][0]}]} for call in calls]
+        made.wire_store(tmp_path / f"w{at}.db", calls)
+        assert fits_the_schema(list(parser_named("tinker_capture").read(run_file(tmp_path / f"w{at}.db"))))
+        change = ("UPDATE spans SET content = ?, name = ?, status = ?", (content, dice.choice(["", None, "x"]), 3))
+        assert fits_the_schema(spans(tmp_path / f"m{at}.db", change))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_spans_with_values_of_any_kind_never_raise(tmp_path: Path, share: float) -> None:
+    dice = random.Random(share)
+    loop = {"response_ids": [1, 2], "response_mask": [1, 0], "response_logprobs": [-1.0, 0.0], "num_turns": 2}
+    loop |= {"reward_score": 1.0, "extra_fields": {"min_global_steps": 1}}
+    token = {"token_ids": [1], "log_probs": [-1.0], "extra_fields": {}}
+    for at in range(100):
+        outputs = muddled(dice.choice([loop, token]), dice, share)
+        attributes = {"mlflow.spanOutputs": json.dumps(outputs), "mlflow.spanInputs": json.dumps({"prompt_ids": [1]})}
+        cell = json.dumps({"attributes": muddled(attributes, dice, share)})
+        assert fits_the_schema(spans(tmp_path / f"{at}.db", ("UPDATE spans SET content = ?", (cell,))))
+
+
+def test_answers_without_a_step_beside_a_judged_run_change_nothing_and_are_counted(tmp_path: Path) -> None:
+    judged = []
+    for name, more in (("alone", b""), ("beside", made.lines([completion([-1.0], ["a"])]))):
+        run = tmp_path / name / "run"
+        (run / "tokens").mkdir(parents=True)
+        (run / "tokens" / "step_1.jsonl").write_bytes(jsonl(SEQUENCE_ROWS))
+        if more:
+            (run / "calls.jsonl").write_bytes(more)
+        judged.append(ptt.diagnose(run, out=tmp_path / name / "out"))
+    alone, beside = judged
+    assert alone.verdict == beside.verdict
+    assert alone.findings == beside.findings
+    assert [source.rows_bad for source in beside.sources if source.path == "calls.jsonl"] == [1]

@@ -41,6 +41,7 @@ HELPERS = {
     "lines",
     "metric_rows",
     "mlflow_spans",
+    "openai_answers",
     "metrics_fast",
     "otlp",
     "parquet_files",
@@ -60,6 +61,7 @@ HELPERS = {
     "samples",
     "values",
     "zip_members",
+    "zero_runs",
 }
 
 

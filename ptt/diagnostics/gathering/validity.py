@@ -21,7 +21,7 @@ EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of 
 def gather_validity(tokens: Tokens) -> Validity:
     """Put together what there is to say about the recorded logprobs."""
     samples = tokens.tables.samples
-    steps = samples["step"].unique().sort()
+    steps = samples["step"].drop_nulls().unique().sort()
     early = samples.filter(pl.col("step") <= steps[int(EARLY_SHARE * (len(steps) - 1))]) if len(steps) else samples
     held = [name for name in LOGP_COLUMNS if name in tokens.scan.columns]
     rows = tokens.tables.rows.filter("ok")

@@ -149,6 +149,15 @@ def name_of(found: Any) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+def messages_in(found: Any) -> list[dict[str, Any]]:
+    """Keep what are messages of a chat, without requests for tools that are no list."""
+    messages = [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
+    return [
+        {key: value for key, value in message.items() if key != "tool_calls" or isinstance(value, list)}
+        for message in messages
+    ]
+
+
 def step_in(path: str) -> int | None:
     """Find a training step in a path: `step_12`, `iteration_000012`, `global_step-12`; the last one counts."""
     found = _STEP.findall(path)

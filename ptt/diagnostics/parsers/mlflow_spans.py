@@ -109,7 +109,7 @@ class _Reader:
         self._file = file
         self._rows = SequenceRows()
         self._tables: dict[str, list[dict[str, Any]]] = {"trajectories": [], "tool_calls": []}
-        self._bad = self._unfit = self._validation = self._seen = self._respelt = 0
+        self._bad = self._unfit = self._validation = self._seen = self._stepless = self._respelt = 0
 
     def end(self, trace: _Trace) -> Iterator[Piece]:
         """Close one trace."""
@@ -117,6 +117,7 @@ class _Reader:
             return
         self._seen += 1
         step = whole(trace.tags.get("step"))
+        self._stepless += step is None
         validation = trace.tags.get("validate") == "True"
         loop = trace.loop or {}
         reward = number(loop.get("reward_score"))
@@ -194,6 +195,8 @@ class _Reader:
         yield from respelt(rel, self._respelt)
         if self._validation:
             yield Lost(note=f"{rel}: {self._validation} traced rollout(s) of validation are no training data.")
+        if self._stepless:
+            yield Lost(note=f"{rel}: {self._stepless} traced rollout(s) carry no tag that names their step.")
         if self._seen:
             yield Context(facts={"framework": "verl"})
 

@@ -27,12 +27,13 @@ from ptt.diagnostics.parsers.call_rows import (
     token_array,
     whole,
 )
+from ptt.diagnostics.parsers.conversations import as_name
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.zero_runs import model_mask
 
 KEYS: Final = frozenset({"step", "prompt_tokens", "response_tokens", "request_info"})
 METADATA: Final = frozenset({"run_name", "git_commit", "model_name", "timestamp"})
-SHORTEST: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
 CALL: Final = pl.Struct({"tool_name": pl.String(), "success": pl.Boolean(), "runtime": pl.Float64()})
 INFO: Final = pl.Struct({"num_calls": pl.Int64(), "tool_call_stats": pl.List(CALL)})
 SCALARS: Final[dict[str, pl.DataType]] = {
@@ -127,58 +128,55 @@ class _Reader:
             yield from self._sequences.add(row)
 
     def _row(self, found: dict[str, Any]) -> TokenRow | None:
+        """Read one sample into the tables; None if it lacks a step or tokens with as many log-probabilities."""
         step = whole(found.get("step")) if not isinstance(found.get("step"), str) else None
         tokens, logps = _arrays(found)
         if step is None or tokens is None or logps is None or not len(tokens):
             return None
         info = found.get("request_info")
         info = info if isinstance(info, dict) else {}
-        number_of_calls = whole(info.get("num_calls"))
-        mask, more = model_mask(logps, number_of_calls)
+        calls, stats = whole(info.get("num_calls")), _stats(info)
+        mask, more = model_mask(logps, calls)
         self._more += more
-        stats = _stats(info)
-        observations = int((np.diff(mask.astype(np.int8)) == -1).sum()) + int(not mask[0])
-        named = bool(stats) and len(stats) == observations
-        sample, group = (name_of(found.get(name)) for name in ("sample_idx", "prompt_idx"))
+        told = self._told(found, step)
         advantage = number(found.get("advantage"))
-        reward = number(found.get("reward"))
-        told = {
-            "step": step,
-            "sample_id": None if sample is None else f"{step}/{sample}",
-            "group_id": None if group is None else f"{step}/{group}",
-            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
-            "env": _name(found.get("dataset")),
-            "reward": reward,
-        }
         if told["trajectory_id"] is not None:
-            stop = _name(found.get("finish_reason"))
-            self._trajectories.append(
-                {
-                    **{
-                        name: told[name] for name in ("trajectory_id", "sample_id", "step", "group_id", "env", "reward")
-                    },
-                    "split": "train",
-                    "advantage": advantage,
-                    "n_turns": int((np.diff(mask.astype(np.int8)) == 1).sum()) + int(mask[0]),
-                    "n_tool_calls": small(number_of_calls),
-                    "n_tool_fail": sum(call["success"] is False for call in stats) if stats else None,
-                    "truncated": None if stop is None else stop == "length",
-                    "stop_reason": stop,
-                    "source": self._file.rel,
-                }
-            )
+            turns = int((np.diff(mask.astype(np.int8), prepend=0) == 1).sum())
+            self._trajectories.append(self._trajectory(found, told) | _counts(turns, calls, stats))
             self._calls += [_call(told, at, call) for at, call in enumerate(stats)]
+        observations = int((np.diff(mask.astype(np.int8), prepend=1) == -1).sum())
+        if stats and len(stats) == observations:
+            told["tool_names"] = [call["tool_name"] for call in stats]
+            told["tool_failed"] = [None if call["success"] is None else not call["success"] for call in stats]
         return TokenRow(
             token_ids=tokens,
             model_mask=mask,
             rollout_logp=logps,
             advantage=None if advantage is None else np.full(len(tokens), advantage, np.float32),
-            told={
-                **told,
-                "tool_names": [call["tool_name"] for call in stats] if named else None,
-                "tool_failed": [_failed(call) for call in stats] if named else None,
-            },
+            told=told,
         )
+
+    def _told(self, found: dict[str, Any], step: int) -> dict[str, Any]:
+        sample, group = (name_of(found.get(name)) for name in ("sample_idx", "prompt_idx"))
+        return {
+            "step": step,
+            "sample_id": None if sample is None else f"{step}/{sample}",
+            "group_id": None if group is None else f"{step}/{group}",
+            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
+            "env": as_name(found.get("dataset")),
+            "reward": number(found.get("reward")),
+        }
+
+    def _trajectory(self, found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        stop = as_name(found.get("finish_reason"))
+        return {
+            **told,
+            "split": "train",
+            "advantage": number(found.get("advantage")),
+            "truncated": None if stop is None else stop == "length",
+            "stop_reason": stop,
+            "source": self._file.rel,
+        }
 
     def take(self) -> Iterator[Piece]:
         yield from self._sequences.take()
@@ -199,27 +197,6 @@ class _Reader:
         yield Context(facts=self._facts)
 
 
-def model_mask(logps: Array, calls: int | None) -> tuple[Array, bool]:
-    """Tell tokens of the model, (T,) bool, from tool output; and whether there were more runs of zeros than calls.
-
-    `calls`: the tool calls of the sample, None where they are not recorded.
-    """
-    mask = np.ones(len(logps), bool)
-    edges = np.flatnonzero(np.diff(logps == 0.0, prepend=False, append=False))
-    starts, ends = edges[::2], edges[1::2]
-    long = ends - starts >= SHORTEST
-    starts, ends = starts[long], ends[long]
-    more = calls is not None and len(starts) > calls
-    if more:
-        kept = np.argsort(starts - ends, kind="stable")[: max(calls or 0, 0)]
-        starts, ends = starts[kept], ends[kept]
-    marks = np.zeros(len(logps) + 1, np.int64)
-    np.add.at(marks, starts, 1)
-    np.add.at(marks, ends, -1)
-    mask[np.cumsum(marks[:-1]) > 0] = False
-    return mask, bool(more and calls)
-
-
 def _arrays(found: dict[str, Any]) -> tuple[Array | None, Array | None]:
     tokens, logps = found.get("response_tokens"), found.get("logprobs")
     if isinstance(tokens, np.ndarray) and isinstance(logps, np.ndarray):
@@ -232,7 +209,7 @@ def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
     listed = info.get("tool_call_stats")
     return [
         {
-            "tool_name": _name(call.get("tool_name")),
+            "tool_name": as_name(call.get("tool_name")),
             "success": call["success"] if isinstance(call.get("success"), bool) else None,
             "runtime": number(call.get("runtime")),
         }
@@ -241,8 +218,9 @@ def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _failed(call: dict[str, Any]) -> bool | None:
-    return None if call["success"] is None else not call["success"]
+def _counts(turns: int, calls: int | None, stats: list[dict[str, Any]]) -> dict[str, int | None]:
+    failed = sum(call["success"] is False for call in stats) if stats else None
+    return {"n_turns": turns, "n_tool_calls": small(calls), "n_tool_fail": failed}
 
 
 def _call(told: dict[str, Any], at: int, call: dict[str, Any]) -> dict[str, Any]:
@@ -256,10 +234,6 @@ def _call(told: dict[str, Any], at: int, call: dict[str, Any]) -> dict[str, Any]
         "ok_source": "unknown" if call["success"] is None else "flag",
         "latency_s": call["runtime"],
     }
-
-
-def _name(found: Any) -> str | None:
-    return found if isinstance(found, str) else None
 
 
 PARSER = Parser(

@@ -18,7 +18,6 @@ from ptt.diagnostics.parsers.call_rows import (
     Array,
     SequenceRows,
     TokenRow,
-    logp_array,
     lost_rows,
     name_of,
     number,
@@ -30,10 +29,10 @@ from ptt.diagnostics.parsers.call_rows import (
 from ptt.diagnostics.parsers.conversations import as_hash, as_json
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import SUFFIXES, blocks, first_objects, is_torn, json_object, torn_line, well_formed
+from ptt.diagnostics.parsers.openai_answers import choices_of, holds_answers, request_of, response_of, sampled_of
 from ptt.diagnostics.parsers.sessions import Call, Joined, Sessions
 
 FILE_BYTES: Final = 256 << 20  # one document; longer logs come as lines
-ID_SPELT: Final = "token_id:"
 SESSIONS: Final = ("session_id", "conversation_id", "thread_id", "trajectory_id", "user")
 STEPS: Final = ("training_step", "global_step", "step")
 BEGINS: Final = re.compile(
@@ -46,7 +45,7 @@ VERSIONS: Final = ("weight_version", "policy_version", "model_version")
 def recognises(file: RunFile) -> bool:
     """Say yes to lines whose first objects are such answers, and to documents that begin as one."""
     if file.name.lower().endswith(SUFFIXES):
-        return any(_answers(found) for found in first_objects(file))
+        return any(holds_answers(found) for found in first_objects(file))
     if not file.name.lower().endswith(".json"):
         return False
     try:
@@ -95,87 +94,6 @@ def _document(file: RunFile) -> list[Any] | Lost:
     return found if isinstance(found, list) else [found]
 
 
-def _response(found: dict[str, Any]) -> dict[str, Any]:
-    """Find the answer in a record: itself, under `response`, or in its `body` (OpenAI's batch files)."""
-    for candidate in (found, found.get("response"), found.get("output")):
-        if isinstance(candidate, dict):
-            body = candidate.get("body")
-            for answer in (candidate, body if isinstance(body, dict) else {}):
-                if isinstance(answer.get("choices"), list) or isinstance(answer.get("meta_info"), dict):
-                    return answer
-    return {}
-
-
-def _request(found: dict[str, Any]) -> dict[str, Any]:
-    asked = found.get("request")
-    asked = asked if isinstance(asked, dict) else {}
-    body = asked.get("body")
-    return body if isinstance(body, dict) else asked
-
-
-def _answers(found: dict[str, Any]) -> bool:
-    answer = _response(found)
-    return any(_parts(choice, answer)[1] is not None for choice in _choices(answer))
-
-
-def _choices(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the sampled answers; SGLang's own interface gives one, as a whole."""
-    if isinstance(answer.get("meta_info"), dict):
-        return [answer]
-    listed = answer.get("choices")
-    return [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
-
-
-def _parts(choice: dict[str, Any], answer: dict[str, Any]) -> tuple[Array | None, Array | None]:
-    """Give token ids, where told, and log-probabilities of one sampled answer."""
-    meta = choice.get("meta_info")
-    if isinstance(meta, dict):
-        return _sglang(meta.get("output_token_logprobs"))
-    told = choice.get("logprobs")
-    if not isinstance(told, dict):
-        return None, None
-    content = told.get("content")
-    tokens, values = told.get("tokens"), told.get("token_logprobs")
-    if isinstance(content, list):
-        entries = [entry if isinstance(entry, dict) else {} for entry in content]
-        tokens, values = ([entry.get(name) for entry in entries] for name in ("token", "logprob"))
-    if not isinstance(values, list) or not values:
-        return None, None
-    ids = token_array(choice.get("token_ids"))
-    ids = ids if ids is not None and len(ids) == len(values) else _spelt(tokens)
-    echoed = _echoed(values, answer)
-    logps = logp_array(values[echoed:], len(values) - echoed)
-    return None if ids is None or len(ids) != len(values) else ids[echoed:], logps
-
-
-def _sglang(listed: Any) -> tuple[Array | None, Array | None]:
-    entries = listed if isinstance(listed, list) else []
-    if not entries or not all(isinstance(entry, list) and len(entry) >= 2 for entry in entries):
-        return None, None
-    return token_array([entry[1] for entry in entries]), logp_array([entry[0] for entry in entries], len(entries))
-
-
-def _spelt(tokens: Any) -> Array | None:
-    """Read ids that the engine was asked to write in place of texts."""
-    if not isinstance(tokens, list) or not all(
-        isinstance(token, str) and token.startswith(ID_SPELT) for token in tokens
-    ):
-        return None
-    digits = [token[len(ID_SPELT) :] for token in tokens]
-    return token_array([int(one) for one in digits]) if all(_is_id(one) for one in digits) else None
-
-
-def _is_id(digits: str) -> bool:
-    return digits.isascii() and digits.isdecimal() and len(digits) < 11
-
-
-def _echoed(values: list[Any], answer: dict[str, Any]) -> int:
-    """Count the prompt's tokens that a completion was asked to repeat; its first then has no log-probability."""
-    usage = answer.get("usage")
-    prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    return prompt if values[0] is None and prompt is not None and 0 < prompt < len(values) else 0
-
-
 class _Reader:
     """Turns answers into sequences."""
 
@@ -183,16 +101,16 @@ class _Reader:
         self._file = file
         self._step = step_in(file.rel)
         self._sessions, self._rows = Sessions(), SequenceRows()
-        self._seen = self._bad = self._stepless = self._respelt = 0
+        self._seen = self._bad = self._stepless = self._stand_ins = self._respelt = 0
 
     def add(self, found: Any) -> Iterator[Piece]:
         """Take one record."""
-        answer = _response(found) if isinstance(found, dict) else {}
-        choices = _choices(answer)
+        answer = response_of(found) if isinstance(found, dict) else {}
+        choices = choices_of(answer)
         if not choices:
             self._bad += 1
             return
-        request = _request(found)
+        request = request_of(found)
         places = [
             found,
             request,
@@ -210,7 +128,7 @@ class _Reader:
         }
         for at, choice in enumerate(choices):
             self._seen += 1
-            ids, logps = _parts(choice, answer)
+            ids, logps = sampled_of(choice, answer)
             if logps is None or not len(logps):
                 self._bad += 1
                 continue
@@ -230,6 +148,7 @@ class _Reader:
     def _give(self, joined: Joined, ids: Array | None) -> Iterator[Piece]:
         first = joined.told[0]
         step = self._step if first["step"] is None else first["step"]
+        self._stand_ins += step is None and first["version"] is not None
         step = first["version"] if step is None else step
         self._stepless += step is None
         self._respelt += joined.retokenised
@@ -259,6 +178,11 @@ class _Reader:
             self._bad, f"{rel}: {self._bad} record(s) or choice(s) hold no log-probabilities of tokens."
         )
         yield from respelt(rel, self._respelt)
+        if self._stand_ins:
+            note = (
+                f"{rel}: {self._stand_ins} sequence(s) name no training step; the version of the weights stands for it."
+            )
+            yield Lost(note=note)
         if self._stepless:
             note = f"{rel}: {self._stepless} sequence(s) name no training step; write it beside each record as `step`."
             yield Lost(note=note)

@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.call_rows import (
     SequenceRows,
     TokenRow,
     logp_array,
+    messages_in,
     name_of,
     number,
     respelt,
@@ -195,8 +196,7 @@ def _messages(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Take the longest conversation: each step repeats the ones before it."""
     longest: list[dict[str, Any]] = []
     for step in steps:
-        chat = step.get("chat_completions")
-        messages = [message for message in chat if isinstance(message, dict)] if isinstance(chat, list) else []
+        messages = messages_in(step.get("chat_completions"))
         longest = messages if len(messages) >= len(longest) else longest
     return longest
 

@@ -19,6 +19,7 @@ from ptt.diagnostics.parsers.call_rows import (
     TokenRow,
     logp_array,
     lost_rows,
+    messages_in,
     name_of,
     respelt,
     table_rows,
@@ -242,8 +243,12 @@ class _Reader:
 
 def _messages(found: dict[str, Any]) -> list[dict[str, Any]]:
     listed, answer = found.get("messages"), found.get("response_message")
-    messages = [message for message in listed if isinstance(message, dict)] if isinstance(listed, list) else []
-    return [*messages, {"role": "assistant", **answer}] if isinstance(answer, dict) and answer else messages
+    messages = messages_in(listed)
+    return (
+        [*messages, *messages_in([{"role": "assistant", **answer}])]
+        if isinstance(answer, dict) and answer
+        else messages
+    )
 
 
 def _tools(joined: Joined) -> list[str | None] | None:

@@ -74,7 +74,10 @@ def _logps(files: Sequence[SequenceFile], kind: str) -> int:
 
 
 def _steps(path: Path) -> frozenset[int]:
-    found = pl.scan_parquet([path], glob=False).select(pl.col("step").drop_nulls().unique()).collect()
+    scan = pl.scan_parquet([path], glob=False)
+    if "step" not in scan.collect_schema():  # a log of calls may name none
+        return frozenset()
+    found = scan.select(pl.col("step").drop_nulls().unique()).collect()
     return frozenset(found["step"].cast(pl.Int64).to_list())
 
 
