@@ -4,6 +4,8 @@ from ptt.diagnostics.parsers import (
     metrics_csv,
     metrics_jsonl,
     microsoft_metrics,
+    nemo_tokens,
+    prime_tokens,
     recorder,
     recorder_jsonl,
     tensorboard,
@@ -15,6 +17,8 @@ from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Pi
 
 PARSERS: tuple[Parser, ...] = (
     recorder.PARSER,
+    nemo_tokens.PARSER,
+    prime_tokens.PARSER,
     recorder_jsonl.PARSER,
     trl_state.PARSER,
     trl_completions.PARSER,
