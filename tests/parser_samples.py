@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from samples_token_lines import TOKEN_LINES
 
 from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
 
@@ -173,6 +174,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/metrics.jsonl": ("microsoft_metrics", jsonl(MICROSOFT)),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
+    **TOKEN_LINES,
 }
 
 

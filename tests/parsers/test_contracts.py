@@ -34,11 +34,14 @@ HELPERS = {
     "event_message",
     "interface",
     "lines",
+    "message_graphs",
     "metric_rows",
     "metrics_fast",
     "parquet_files",
     "streams",
     "switches",
+    "token_rows",
+    "trace_texts",
 }
 
 

@@ -5,12 +5,16 @@ from ptt.diagnostics.parsers import (
     metrics_jsonl,
     microsoft_metrics,
     nemo_tokens,
+    nemo_validation,
     prime_tokens,
     recorder,
     recorder_jsonl,
     tensorboard,
     trl_completions,
     trl_state,
+    verifiers_metadata,
+    verifiers_results,
+    verifiers_traces,
 )
 from ptt.diagnostics.parsers.discover import run_files
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -18,7 +22,11 @@ from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Pi
 PARSERS: tuple[Parser, ...] = (
     recorder.PARSER,
     nemo_tokens.PARSER,
+    nemo_validation.PARSER,
     prime_tokens.PARSER,
+    verifiers_traces.PARSER,
+    verifiers_results.PARSER,
+    verifiers_metadata.PARSER,
     recorder_jsonl.PARSER,
     trl_state.PARSER,
     trl_completions.PARSER,

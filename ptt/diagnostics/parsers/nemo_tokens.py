@@ -106,7 +106,7 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
         return mask.alias("train_mask")
     offsets, values = flat(mask)
     counted = frame["sample_loss_mask"].fill_null(1.0).to_numpy() != 0
-    return listed(values & np.repeat(counted, np.diff(offsets)), offsets, pl.Boolean()).alias("train_mask")
+    return listed(values & np.repeat(counted, np.diff(offsets)), offsets, pl.List(pl.Boolean)).alias("train_mask")
 
 
 def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
@@ -114,9 +114,14 @@ def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
     offsets, values = flat(frame[WHOLE])
     starts = offsets[:-1].tolist()
     ends = (offsets[:-1] + frame["start"].to_numpy()).tolist()
-    marks = [blake2b(values[start:end].tobytes(), digest_size=8).hexdigest() for start, end in zip(starts, ends, strict=True)]
+    marks = [
+        blake2b(values[start:end].tobytes(), digest_size=8).hexdigest() for start, end in zip(starts, ends, strict=True)
+    ]
     known = len(set(marks)) < len(marks)
-    names = [f"{step}-{mark}" if known and end > start else None for mark, start, end in zip(marks, starts, ends, strict=True)]
+    names = [
+        f"{step}-{mark}" if known and end > start else None
+        for mark, start, end in zip(marks, starts, ends, strict=True)
+    ]
     return pl.Series("group_id", names, dtype=pl.String)
 
 

@@ -84,7 +84,7 @@ def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
     """Bring rows cut to their responses to canonical columns."""
     step = pl.coalesce("export_step", "step")  # of the run, where several share a trainer
     found = frame.rename({**LISTS, "loss_mask": "model_mask", "env_name": "env"}).with_columns(
-        *(_without_first(frame, raw, name) for raw, name in LISTS.items() if name in SHIFTED),
+        *(_without_first(frame, name) for name in SHIFTED),
         step=step,
         reward=pl.col("rewards").list.first().cast(pl.Float64),
         sample_id=pl.format("{}-{}-{}", step, pl.col("rank").fill_null(0), "export_sequence_idx"),
@@ -93,7 +93,7 @@ def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
     return found.select(kept)
 
 
-def _without_first(frame: pl.DataFrame, raw: str, name: str) -> pl.Expr:
+def _without_first(frame: pl.DataFrame, name: str) -> pl.Expr:
     """Null entry 0 of rows whose response begins at token 0."""
     if frame["start"].min():
         return pl.col(name)

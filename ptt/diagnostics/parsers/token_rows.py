@@ -86,7 +86,7 @@ def flat(column: pl.Series) -> tuple[IntArray, npt.NDArray[Any]]:
 def listed(values: npt.NDArray[Any], offsets: IntArray, kind: pl.DataType) -> pl.Series:
     """Put values laid end to end back into one list a row."""
     column = pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))))
-    return column.cast(pl.List(kind))
+    return column.cast(kind)
 
 
 def responses(
@@ -99,7 +99,9 @@ def responses(
     the response in the whole sequence; how many rows have lists that do not fit together; how many no model token.
     """
     length = pl.col(mask).list.len()
-    fits = pl.all_horizontal(length > 0, *(pl.col(name).is_null() | (pl.col(name).list.len() == length) for name in lists))
+    fits = pl.all_horizontal(
+        length > 0, *(pl.col(name).is_null() | (pl.col(name).list.len() == length) for name in lists)
+    )
     stop = length if end is None else pl.min_horizontal(length, pl.col(end).fill_null(0))
     sized = frame.with_columns(fits.fill_null(value=False).alias("_fits"), stop.cast(pl.Int64).alias("_stop"))
     fitting = sized.filter("_fits")
