@@ -37,6 +37,7 @@ HELPERS = {
     "message_graphs",
     "metric_rows",
     "metrics_fast",
+    "number_lists",
     "parquet_files",
     "streams",
     "switches",

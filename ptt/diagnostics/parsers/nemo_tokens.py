@@ -14,9 +14,11 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import first_objects
+from ptt.diagnostics.parsers.number_lists import read_lists
 from ptt.diagnostics.parsers.token_rows import Shape, flat, frames, listed, lost_rows, responses
 from ptt.diagnostics.schema import SEQUENCES
 
@@ -34,6 +36,8 @@ SHAPE: Final[Shape] = {
     "generation_logprobs": FLOATS,
     "prev_logprobs": FLOATS,
 }
+SINGLES: Final = ("idx", "input_lengths", "rewards", "sample_loss_mask")
+TEXT_LISTS: Final = {name: pa.int32() if name == "token_ids" else pa.float32() for name in SHAPE if name not in SINGLES}
 WHOLE: Final = "whole"  # the token ids with the prompt
 LISTS: Final = {
     "token_ids": "token_ids",
@@ -56,7 +60,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     step = int(named[1])
     wrong = empty = forced = rows = 0
-    for frame in frames(file, SHAPE):
+    for frame in frames(file, SHAPE, first=_first):
         if isinstance(frame, Lost):
             yield frame
             continue
@@ -77,10 +81,20 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield Context(facts={"framework": "nemo-rl"})
 
 
+def _first(block: bytes) -> pl.DataFrame | None:
+    """Read a block by its text, without the lists of one around the values; None where it is not as usual."""
+    found = read_lists(block, lists=TEXT_LISTS, singles=SINGLES, mask="token_loss_mask")
+    if found is None or any(found.schema[name] != SHAPE[name] for name in SINGLES):
+        return None
+    return found
+
+
 def _sequences(frame: pl.DataFrame, step: int, before: int) -> tuple[pl.DataFrame, int, int]:
     """Unwrap the rows and bring them to canonical columns; `before` rows of the file were read already."""
     inner = [name for name in SHAPE if name != "idx"]
-    frame = frame.with_row_index("_row", offset=before).with_columns(pl.col(inner).list.first())
+    frame = frame.with_row_index("_row", offset=before).with_columns(
+        pl.col(name).list.first() for name in inner if frame.schema[name] == SHAPE[name]
+    )
     frame, wrong, empty = responses(
         frame.with_columns(pl.col("token_ids").alias(WHOLE)),
         mask="token_loss_mask",
@@ -110,17 +124,12 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
 
 
 def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:
-    """Name groups by their prompt, which generations of one group share; no names where no prompt comes twice."""
+    """Name groups by their prompt, which generations of one group share; NeMo-RL names none."""
     offsets, values = flat(frame[WHOLE])
-    starts = offsets[:-1].tolist()
     ends = (offsets[:-1] + frame["start"].to_numpy()).tolist()
-    marks = [
-        blake2b(values[start:end].tobytes(), digest_size=8).hexdigest() for start, end in zip(starts, ends, strict=True)
-    ]
-    known = len(set(marks)) < len(marks)
     names = [
-        f"{step}-{mark}" if known and end > start else None
-        for mark, start, end in zip(marks, starts, ends, strict=True)
+        f"{step}-{blake2b(values[start:end].tobytes(), digest_size=8).hexdigest()}" if end > start else None
+        for start, end in zip(offsets[:-1].tolist(), ends, strict=True)
     ]
     return pl.Series("group_id", names, dtype=pl.String)
 

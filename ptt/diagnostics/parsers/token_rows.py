@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +18,56 @@ from ptt.diagnostics.parsers.interface import Lost, RunFile
 from ptt.diagnostics.parsers.lines import blocks, is_torn, json_object, torn_line
 
 Shape = dict[str, pl.DataType]
+Reader = Callable[[bytes], pl.DataFrame | None]
 IntArray = npt.NDArray[np.int64]
 
+THREADS: Final = 2  # blocks in work at once: more would not be faster than what is written behind them
 
-def frames(file: RunFile, shape: Shape) -> Iterator[pl.DataFrame | Lost]:
+
+def frames(file: RunFile, shape: Shape, *, first: Reader | None = None) -> Iterator[pl.DataFrame | Lost]:
     """Yield the lines of a file block by block, as columns of `shape`; what else a line holds is passed over.
 
-    A value of another type is null. A line that is no JSON object is counted.
+    A value of another type is null. A line that is no JSON object is counted. `first` is asked for a block before a
+    JSON parser is. Blocks are read one ahead, on a thread of their own, and come in order.
     """
     bad = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        frame = _fast(block, shape)
-        if frame is None:
-            frame, wrong = _by_line(block, shape)
-            if wrong and is_torn(block):
-                yield torn_line(file, block)
+    with ThreadPoolExecutor(THREADS) as threads:
+        waiting: deque[Future[tuple[pl.DataFrame, int]] | Lost] = deque()
+        torn: list[bytes] = []
+
+        def take() -> Iterator[pl.DataFrame | Lost]:
+            nonlocal bad
+            done = waiting.popleft()
+            if isinstance(done, Lost):
+                yield done
+                return
+            frame, wrong = done.result()
+            if wrong and torn and not waiting:
+                yield torn_line(file, torn[0])
             else:
                 bad += wrong
-        if frame.height:
-            yield frame
+            if frame.height:
+                yield frame
+
+        for block in blocks(file):
+            if isinstance(block, Lost):
+                waiting.append(block)
+            else:
+                torn = [block] if is_torn(block) else []
+                waiting.append(threads.submit(_read, block, shape, first))
+            if len(waiting) > THREADS:
+                yield from take()
+        while waiting:
+            yield from take()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are no JSON objects and do not count.")
+
+
+def _read(block: bytes, shape: Shape, first: Reader | None) -> tuple[pl.DataFrame, int]:
+    frame = first(block) if first is not None else None
+    if frame is None:
+        frame = _fast(block, shape)
+    return _by_line(block, shape) if frame is None else (frame, 0)
 
 
 def _fast(block: bytes, shape: Shape) -> pl.DataFrame | None:
@@ -104,7 +132,7 @@ def responses(
     )
     stop = length if end is None else pl.min_horizontal(length, pl.col(end).fill_null(0))
     sized = frame.with_columns(fits.fill_null(value=False).alias("_fits"), stop.cast(pl.Int64).alias("_stop"))
-    fitting = sized.filter("_fits")
+    fitting = _where(sized, "_fits")
     if not fitting.height:
         return fitting.clear(), frame.height, 0
     offsets, values = flat(fitting[mask])
@@ -112,15 +140,22 @@ def responses(
         values = np.array([bool(value) for value in values.tolist()])
     marked = np.flatnonzero(values)
     place = np.append(marked, len(values))[np.searchsorted(marked, offsets[:-1])]
-    cut = fitting.with_columns(start=pl.Series(place - offsets[:-1], dtype=pl.Int64)).filter(
-        pl.col("start") < pl.col("_stop")
+    within = pl.col("start") < pl.col("_stop")
+    cut = _where(
+        fitting.with_columns(start=pl.Series(place - offsets[:-1], dtype=pl.Int64)).with_columns(_within=within),
+        "_within",
     )
     span = (pl.col("start"), pl.col("_stop") - pl.col("start"))
     chosen = cut.with_columns(
         pl.col(mask).cast(pl.List(pl.Boolean)).list.slice(*span),
         *(pl.col(name).list.slice(*span) for name in lists),
     )
-    return chosen.drop("_fits", "_stop"), frame.height - fitting.height, fitting.height - cut.height
+    return chosen.drop("_fits", "_stop", "_within"), frame.height - fitting.height, fitting.height - cut.height
+
+
+def _where(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Filter, without the copy that a filter makes of every list where it leaves nothing out."""
+    return frame if frame[name].all() else frame.filter(name)
 
 
 def lost_rows(file: RunFile, wrong: int, empty: int) -> Iterator[Lost]:

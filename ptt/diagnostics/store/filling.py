@@ -48,8 +48,8 @@ def filled_in(frame: pl.LazyFrame, beside: list[pl.LazyFrame]) -> tuple[pl.LazyF
     if kept:
         whole = whole.with_columns(pl.coalesce(name, f"_{name}") for name in kept)
     note = (
-        f"{found.height} of {shared} sequences are the same samples, by step and hash of their tokens, as in the source "
-        f"that is not counted: {', '.join(gained)} are taken from there."
+        f"{found.height} of {shared} sequences are the same samples, by step and hash of their tokens, as in the "
+        f"source that is not counted: {', '.join(gained)} are taken from there."
     )
     return whole.drop([f"_{name}" for name in kept]), [note]
 
