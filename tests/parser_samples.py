@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import samples_calls
 from samples_carriers import CARRIERS
+from samples_token_lines import TOKEN_LINES
 from samples_traces import TRACE_SAMPLES
 from torch_files import data_proto, safetensors, torch_file
 
@@ -223,6 +224,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     **CARRIERS,
     **samples_calls.SAMPLES,
     **TRACE_SAMPLES,
+    **TOKEN_LINES,
 }
 
 

@@ -39,11 +39,13 @@ HELPERS = {
     "exported_columns",
     "interface",
     "lines",
+    "message_graphs",
     "metric_rows",
     "mlflow_spans",
     "openai_answers",
     "metrics_fast",
     "otlp",
+    "number_lists",
     "parquet_files",
     "settings_facts",
     "side_rows",
@@ -54,6 +56,7 @@ HELPERS = {
     "switches",
     "tensor_files",
     "token_names",
+    "token_lines",
     "token_rows",
     "wandb_log",
     "wandb_record",
@@ -62,6 +65,7 @@ HELPERS = {
     "values",
     "zip_members",
     "zero_runs",
+    "trace_texts",
 }
 
 

@@ -12,6 +12,7 @@ from ptt.diagnostics.parsers.interface import RunFile
 
 SKIPPED_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 MAX_FILES = 200_000  # a run dir beyond this is a home dir given by mistake
+MARKERS = frozenset({"STABLE"})  # empty files by which a writer says that a step is whole: nothing to read
 NAMED = 5  # paths spelt out in a note; the rest is a count
 
 
@@ -41,6 +42,8 @@ class _Walk:
                 elif stat.S_ISDIR(status.st_mode):
                     if entry.name not in SKIPPED_DIRS:
                         pending.append((Path(entry.path), f"{rel}/"))
+                elif entry.name in MARKERS and not status.st_size:
+                    continue
                 elif stat.S_ISREG(status.st_mode):
                     if found == MAX_FILES:
                         self.cut = True

@@ -37,7 +37,8 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
             skipped, piece = 0, piece[cut:]
         last = piece.rfind(b"\n") + 1
         if last and len(pending) + last >= BLOCK_BYTES:
-            yield bytes(pending + piece[:last])
+            pending += piece[:last]
+            yield bytes(pending)
             pending = bytearray(piece[last:])
             continue
         pending += piece

