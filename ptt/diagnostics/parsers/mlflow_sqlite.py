@@ -131,7 +131,7 @@ def value_of(value: float) -> float:
 
 PARSER = Parser(
     name="mlflow_sqlite",
-    describes="MLflow's SQLite store: metrics of its largest run, settings, machine; veRL's rollout traces as sequences.",
+    describes="MLflow's SQLite store: metrics of its largest run, settings, machine, veRL's rollout traces.",
     priority=27,
     recognises=recognises,
     read=read,
