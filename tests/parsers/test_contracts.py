@@ -51,6 +51,7 @@ HELPERS = {
     "switches",
     "wandb_log",
     "wandb_record",
+    "wandb_values",
     "wire",
 }
 
