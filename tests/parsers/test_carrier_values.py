@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 import struct
 import time
 from pathlib import Path
@@ -266,3 +269,29 @@ def test_a_parquet_table_of_samples_or_lists_is_nobodys(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.parquet"
         pq.write_table(pa.table(columns), path)
         assert takers(run_file(path)) == []
+
+
+def test_the_larger_run_of_an_export_is_read_and_the_others_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    columns = {"run_name": ["a", "b", "b"], "step": [0, 0, 1], "train/global_step": [1, 1, 2], "loss": [9.0, 0.5, 0.25]}
+    pq.write_table(pa.table(columns), path)
+    pieces = pieces_of(path)
+    assert metrics(pieces) == [(1, "loss", 0.5, Flag.FINITE), (2, "loss", 0.25, Flag.FINITE)]
+    assert "1 row(s) of the smaller ones" in losses(pieces)[2]
+
+
+def test_rollout_traces_come_with_the_metrics_of_their_database(tmp_path: Path) -> None:
+    make = SAMPLES["mlflow.db"][1]
+    assert callable(make)
+    path = tmp_path / "mlflow.db"
+    make(path)
+    held = json.loads((Path(__file__).parents[1] / "fixtures" / "calls" / "mlflow_spans.json").read_text())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for name in ("spans", "trace_tags"):
+            columns, rows = held[name]["columns"], held[name]["rows"]
+            connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+            connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+        connection.commit()
+    pieces = pieces_of(path)
+    assert table(pieces, "sequences").height == 2
+    assert len(metrics(pieces)) == 3

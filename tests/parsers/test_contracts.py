@@ -60,6 +60,7 @@ HELPERS = {
     "token_rows",
     "wandb_log",
     "wandb_record",
+    "wandb_values",
     "wire",
     "samples",
     "values",

@@ -24,7 +24,7 @@ def plain_names(columns: Iterable[str]) -> dict[str, str]:
     given = list(columns)
     kept = [name for name in given if not (name.endswith(BOUNDS) and name[: -len(BOUNDS[0])] in given)]
     runs = {name.split(BETWEEN, 1)[0] for name in kept if BETWEEN in name}
-    if len(runs) != 1:
+    if len(runs) != 1 or not all(BETWEEN in name for name in kept):
         return {name: name for name in kept}
     front = runs.pop() + BETWEEN
     return {name: name.removeprefix(front) for name in kept}

@@ -19,6 +19,7 @@ from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, schema_of
 from ptt.diagnostics.parsers.side_rows import MachineLog
 
 SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
+RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project
 NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
 MOST_COLUMNS = 20_000
@@ -57,7 +58,7 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     name = next((key for key in NAME_KEYS if key in flat and _is_text(schema.field(key).type)), None)
     if name is not None and "value" in flat:
         return _Layout(step, time, name, ("value",))
-    counts = {"step"} if "run_name" in names else set()  # trackio's count of log calls
+    counts = {"step"} if RUN in names else set()
     values = tuple(one for one in names if one in flat and one not in {step, time} | OWN | counts)
     numeric = any(not _is_text(schema.field(one).type) for one in values)
     return _Layout(step, time, None, values) if values and numeric else None
@@ -65,7 +66,7 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
 
 def _step_order(names: set[str]) -> tuple[str, ...]:
     """Prefer the trainer's counter where `step` is a tracker's count of log calls."""
-    if not {"_step", "run_name"} & names:
+    if not {"_step", RUN} & names:
         return STEP_KEYS
     return (*(key for key in STEP_KEYS if key not in ("step", "_step")), "step", "_step")
 
@@ -89,13 +90,18 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield Lost(bytes=file.size, note=f"{file.rel}: no columns of a step and of numbers.")
         return
     wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name]
-    wanted += [name for name in ("_step", "run_name") if name in found[0].names and name not in wanted]
+    wanted += [name for name in ("_step", RUN) if name in found[0].names and name not in wanted]
     done = bad = 0
     names: set[str] = set()
     try:
         with pq.ParquetFile(file.path) as parquet:
+            run, others = _largest_run(parquet, RUN in wanted)
+            if others:
+                yield Lost(note=f"{file.rel} holds several runs; {others} row(s) of the smaller ones are not read.")
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                entries, wrong = _entries(pl.DataFrame(pa.Table.from_batches([batch])), layout, done)
+                rows = pl.DataFrame(pa.Table.from_batches([batch]))
+                rows = rows.filter(pl.col(RUN) == run) if others else rows
+                entries, wrong = _entries(rows, layout, done)
                 done += batch.num_rows
                 bad += wrong
                 names.update(entries["name_raw"].unique())
@@ -107,6 +113,15 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) name no step.")
     if framework := framework_of(names):
         yield Context(facts={"framework": framework})
+
+
+def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
+    """Give the run with most rows, and how many rows are of other runs: their steps cannot stand in one series."""
+    if not named:
+        return None, 0
+    counts = pl.DataFrame(parquet.read(columns=[RUN])).get_column(RUN).value_counts(name="rows")
+    ordered = counts.sort("rows", RUN, descending=[True, False])
+    return ordered[RUN][0], int(ordered["rows"][1:].sum())
 
 
 def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from ptt.diagnostics.parsers.aliases import framework_of
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, as_value
-from ptt.diagnostics.parsers.metrics_jsonl import flatten
+from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds
 from ptt.diagnostics.parsers.settings_facts import safe_settings
 from ptt.diagnostics.parsers.side_rows import EventLog, MachineLog, is_machine
 from ptt.diagnostics.parsers.wandb_log import MAGIC, records
@@ -28,7 +27,6 @@ from ptt.diagnostics.parsers.wandb_record import (
     STATS_ITEM,
     SUMMARY,
     Parts,
-    Value,
     alert_of,
     exit_of,
     history_step,
@@ -36,10 +34,9 @@ from ptt.diagnostics.parsers.wandb_record import (
     output_of,
     parts_of,
     run_config,
-    setting_of,
     stats_time,
-    value_of,
 )
+from ptt.diagnostics.parsers.wandb_values import numbers_of, read_value, settings_of, step_of
 from ptt.diagnostics.parsers.wire import DamagedMessageError
 
 # `_step` counts log calls; the trainer's own counter, where there is one, is the step. The first that occurs.
@@ -53,7 +50,6 @@ STEP_KEYS = (
     "train/step",
     "step",
 )
-OWN = ("_step", "_runtime", "_timestamp", "_wandb")  # what W&B adds to every log call
 DAMAGE = (DamagedMessageError, IndexError, struct.error)
 
 
@@ -114,7 +110,7 @@ def _step_key(found: Iterator[bytes | Lost]) -> tuple[str | None, int | None]:
             for part in parts_of(record):
                 if part.kind == HISTORY:
                     for name, value in items(record, part):
-                        if name in STEP_KEYS and name not in first and (step := _step(value)) is not None:
+                        if name in STEP_KEYS and name not in first and (step := step_of(value)) is not None:
                             first[name] = step
         except DAMAGE:
             continue
@@ -143,10 +139,10 @@ def _take(run: _Run, record: bytes, part: Parts) -> None:
     if part.kind == HISTORY:
         _take_history(run, record, part)
     elif part.kind == SUMMARY:
-        run.summary.update(_numbers(dict(items(record, part))))
+        run.summary.update(numbers_of(dict(items(record, part))))
     elif part.kind == STATS:
         when = stats_time(record, part)
-        for name, value in _numbers(dict(items(record, part, STATS_ITEM))).items():
+        for name, value in numbers_of(dict(items(record, part, STATS_ITEM))).items():
             run.machine.add(run.step, when, name, value)
     elif part.kind == OUTPUT:
         kind, when, text = output_of(record, part)
@@ -161,23 +157,23 @@ def _take(run: _Run, record: bytes, part: Parts) -> None:
     elif part.kind in (CONFIG, RUN):
         inner = part if part.kind == CONFIG else run_config(record, part)
         if inner is not None:
-            run.settings.update(_settings(dict(items(record, inner))))
+            run.settings.update(settings_of(dict(items(record, inner))))
 
 
 def _take_history(run: _Run, record: bytes, part: Parts) -> None:
     found = dict(items(record, part))
     if run.step_key is None:
-        step = _step(found.get("_step")) if "_step" in found else history_step(record, part)
+        step = step_of(found.get("_step")) if "_step" in found else history_step(record, part)
     else:
-        step = _step(found.pop(run.step_key, None))
+        step = step_of(found.pop(run.step_key, None))
     if step is not None:
         run.step = step
     if run.step is None:
         run.bad += 1
         return
-    stamp = _read(found.get("_timestamp"))
+    stamp = read_value(found.get("_timestamp"))
     wall_time = as_seconds(stamp) if isinstance(stamp, float) else None
-    for name, value in _numbers(found).items():
+    for name, value in numbers_of(found).items():
         run.columns.add(run.step, name, value, wall_time, run.seq)
         run.names.add(name)
         if is_machine(name):
@@ -204,47 +200,6 @@ def _closing(run: _Run) -> Iterator[Piece]:
         facts["framework"] = framework
     if facts:
         yield Context(facts=facts)
-
-
-def _read(value: Value) -> Any:
-    try:
-        return value_of(value)
-    except ValueError:  # damaged JSON
-        return None
-
-
-def _step(value: Value) -> int | None:
-    return as_step(_read(value))
-
-
-def _numbers(found: dict[str, Value]) -> dict[str, float | None]:
-    """Keep what is a metric value; nested objects are joined with dots, as W&B shows them."""
-    kept: dict[str, float | None] = {}
-    for name, value in found.items():
-        if name in OWN or name.startswith("_wandb."):
-            continue
-        try:
-            read = value_of(value)
-            if isinstance(read, dict):
-                if "_type" not in read:  # else a histogram, a table or a picture
-                    inner = {f"{name}.{key.replace('/', '.')}": entry for key, entry in flatten(read).items()}
-                    kept.update(
-                        {key: as_value(entry) for key, entry in inner.items() if not isinstance(entry, (str, list))}
-                    )
-            else:
-                kept[name] = as_value(read)
-        except (TypeError, ValueError):  # a text, a list, or damage
-            continue
-    return kept
-
-
-def _settings(found: dict[str, Value]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for name, value in found.items():
-        if name != "_wandb":
-            entry = setting_of(value)
-            read.update(flatten({name: entry}) if isinstance(entry, dict) else {name: entry})
-    return read
 
 
 PARSER = Parser(
