@@ -77,10 +77,7 @@ class _Waiting:
 
     def take(self, wanted: Any) -> dict[str, Any] | None:
         """Give the call of an id, or the oldest where neither calls nor results have ids."""
-        if isinstance(wanted, str) and self.by_id:
-            queue = self.by_id.get(wanted)
-        else:
-            queue = self.ordered
+        queue = self.by_id.get(wanted) if isinstance(wanted, str) and self.by_id else self.ordered
         while queue:
             call = queue.popleft()
             if call["call_idx"] not in self.answered:

@@ -72,7 +72,7 @@ def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
     unpacked = 0
     for member in wanted:
         unpacked += member.unpacked
-        if unpacked > TOTAL_BYTES:  # members may also lie on top of each other
+        if unpacked > TOTAL_BYTES:
             yield Lost(
                 rows=1,
                 bytes=file.size,
