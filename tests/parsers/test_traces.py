@@ -386,3 +386,31 @@ def test_a_zip_directory_that_would_fill_the_machine_is_not_read(tmp_path: Path)
         end = (len(entry) << 21).to_bytes(4, "little") + len(local).to_bytes(4, "little")
         handle.write(b"PK\x05\x06" + bytes(8) + end + bytes(2))
     assert "is cut or damaged" in _in_child(path, "inspect_log")
+
+
+def test_long_conversations_take_no_more_than_their_length(tmp_path: Path) -> None:
+    """Calls that results answer in the opposite order, by ids that are there, wrong, or for calls without any."""
+    number = 50_000
+    asked = [{"id": str(at), "name": "f", "arguments": {}} for at in range(number)]
+    answers = [{"role": "tool", "tool_call_id": str(at), "content": ""} for at in reversed(range(-number // 2, number))]
+    nameless = [{"role": "assistant", "tool_calls": [{"name": "f"} for _ in asked]}, *answers]
+    runs = [{"task_id": 1, "reward": 1, "info": {}, "traj": [{"role": "assistant", "tool_calls": asked}, *answers]}]
+    start = time.process_time()
+    found = read(tmp_path, "runs.json", document([*runs, runs[0] | {"traj": nameless}]))
+    assert table(found, "tool_calls")["ok"].to_list() == [True] * (2 * number)
+    spans = [span("chat", at, at + 1, gen_ai__operation__name="chat") for at in range(1, 5_000)]
+    tools = [span("t", at, at + 1, gen_ai__operation__name="execute_tool") for at in range(1, 5_000)]
+    assert table(read(tmp_path, "spans.json", document(exports(tools + spans))), "tool_calls").height == 4_999
+    assert time.process_time() - start < 30
+
+
+def test_a_zip_file_whose_members_lie_on_top_of_each_other_is_not_unpacked(tmp_path: Path) -> None:
+    packed = zip_file({"samples/00000_epoch_1.json": b" " * (200 << 20)})
+    at = packed.index(b"PK\x01\x02")
+    local, listed = packed[:at], packed[at : packed.rindex(b"PK\x05\x06")]
+    count = 1000
+    listing = b"".join(listed.replace(b"/00000_", b"/%05d_" % number) for number in range(count))
+    end = count.to_bytes(2, "little") * 2 + len(listing).to_bytes(4, "little") + len(local).to_bytes(4, "little")
+    path = tmp_path / "bomb.eval"
+    path.write_bytes(local + listing + b"PK\x05\x06" + bytes(4) + end + bytes(2))
+    assert "is cut or damaged" in _in_child(path, "inspect_log")

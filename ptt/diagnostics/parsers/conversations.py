@@ -50,27 +50,40 @@ def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ER
     A result's own `error` says whether the call failed; without it, whether its text begins with one of `error_text`.
     """
     calls: list[dict[str, Any]] = []
-    waiting: deque[dict[str, Any]] = deque()
+    waiting = _Waiting()
     for at, message in enumerate(messages):
         requests = message.get("tool_calls")
         for request in requests if isinstance(requests, list) else []:
             call = _call(request, at, len(calls))
             calls.append(call)
-            waiting.append(call)
-        if message.get("role") == "tool" and (asked := _asked(message, waiting)) is not None:
+            waiting.add(call)
+        if message.get("role") == "tool" and (asked := waiting.take(message.get("tool_call_id"))) is not None:
             asked.update(_outcome(message, error_text))
     return calls
 
 
-def _asked(message: dict[str, Any], waiting: deque[dict[str, Any]]) -> dict[str, Any] | None:
-    """Take the call that a result answers out of those that wait."""
-    wanted = message.get("tool_call_id")
-    if wanted is None or all(call["call_id"] is None for call in waiting):
-        return waiting.popleft() if waiting else None
-    found = next((call for call in waiting if call["call_id"] == wanted), None)
-    if found is not None:
-        waiting.remove(found)
-    return found
+class _Waiting:
+    """Calls without a result so far, in their order and by their ids; no conversation is too long for it."""
+
+    def __init__(self) -> None:
+        self.ordered: deque[dict[str, Any]] = deque()
+        self.by_id: dict[str, deque[dict[str, Any]]] = {}
+        self.answered: set[int] = set()
+
+    def add(self, call: dict[str, Any]) -> None:
+        self.ordered.append(call)
+        if call["call_id"] is not None:
+            self.by_id.setdefault(call["call_id"], deque()).append(call)
+
+    def take(self, wanted: Any) -> dict[str, Any] | None:
+        """Give the call of an id, or the oldest where neither calls nor results have ids."""
+        queue = self.by_id.get(wanted) if isinstance(wanted, str) and self.by_id else self.ordered
+        while queue:
+            call = queue.popleft()
+            if call["call_idx"] not in self.answered:
+                self.answered.add(call["call_idx"])
+                return call
+        return None
 
 
 def _outcome(message: dict[str, Any], error_text: tuple[str, ...]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ptt.diagnostics.parsers.zip_members import LOCAL, content, listing
 
 SAMPLE: Final = re.compile(r"samples/[^/\\]+\.json")
 HEADER, START = "header.json", "_journal/start.json"
+TOTAL_BYTES: Final = 16 << 30
 NOTHING: Final = frozenset[str]()
 GRADES: Final = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 CUT_SHORT: Final = frozenset({"max_tokens", "model_length"})
@@ -68,7 +69,16 @@ def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
     named = {member.name: member for member in found.members}
     start = named.get(HEADER) or named.get(START)  # a run that was killed has no header yet
     wanted = [*([start] if start else []), *(member for name, member in named.items() if SAMPLE.fullmatch(name))]
+    unpacked = 0
     for member in wanted:
+        unpacked += member.unpacked
+        if unpacked > TOTAL_BYTES:
+            yield Lost(
+                rows=1,
+                bytes=file.size,
+                note=f"{file.rel} unpacks to more than {TOTAL_BYTES >> 30} GB; the rest was not read.",
+            )
+            return
         try:
             data = content(file, member)
         except ValueError as error:

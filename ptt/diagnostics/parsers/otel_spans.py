@@ -8,11 +8,12 @@ document or a line, as the collector's file exporter and ROLL's receiver write t
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.conversations import ARGS_CHARS, as_hash, as_text
+from ptt.diagnostics.parsers.conversations import ARGS_CHARS, TEXT_CHARS, as_hash, as_text
 from ptt.diagnostics.parsers.documents import members
 from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.lines import SUFFIXES
@@ -85,16 +86,17 @@ class _Trace:
     prompt: int | None = None
     begun: float | None = None
     turns: list[tuple[float, dict[str, Any], dict[str, Any]]] = field(default_factory=list)  # start, message, timing
+    stops: list[tuple[float, str]] = field(default_factory=list)
     calls: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     error_type: str | None = None
-    stop: str | None = None
 
     def put(self, found: dict[str, Any], samples: Samples) -> bool:
         """Add the trace as one trajectory, in the order of time."""
         turns = sorted(self.turns, key=lambda turn: turn[0])
         starts = [turn[0] for turn in turns]
+        stop = max(self.stops, default=(0.0, None))[1]
         calls = [
-            call | {"turn_idx": max(0, sum(begun <= start for begun in starts) - 1), "call_idx": at}
+            call | {"turn_idx": max(0, bisect_right(starts, start) - 1), "call_idx": at}
             for at, (start, call) in enumerate(sorted(self.calls, key=lambda call: call[0]))
         ]
         samples.add(
@@ -109,8 +111,8 @@ class _Trace:
                     "group_id": self.conversation,
                     "prompt_hash": self.prompt,
                     "error_type": self.error_type,
-                    "stop_reason": self.stop,
-                    "truncated": None if self.stop is None else self.stop in {"length", "max_tokens"},
+                    "stop_reason": stop,
+                    "truncated": None if stop is None else stop in {"length", "max_tokens"},
                 },
             )
         )
@@ -175,11 +177,13 @@ class _Traces:
             "text_hash": None if text is None else as_hash(text),
         }
         kept = text if self.keep_text and text is not None else ""
+        if len(kept) > 2 * TEXT_CHARS:  # of which only beginning and end will be kept: spans wait for the file's end
+            kept = kept[:TEXT_CHARS] + kept[-TEXT_CHARS:]
         trace.turns.append((start or 0.0, {"role": "assistant", "content": kept}, timing))
         trace.error_type = trace.error_type or _error(span, told)
         reasons = told.get("gen_ai.response.finish_reasons")
-        if isinstance(reasons, list) and reasons:
-            trace.stop = label(reasons[-1])
+        if isinstance(reasons, list) and reasons and (stop := label(reasons[-1])) is not None:
+            trace.stops.append((start or 0.0, stop))
 
     def _evaluations(self, span: dict[str, Any], told: dict[str, Any], samples: Samples) -> None:
         """Evaluations are events of a span, or attributes of its own."""

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -63,6 +64,9 @@ def listing(file: RunFile) -> Listing:
                 )
                 for item in held.infolist()[:MAX_MEMBERS]
             ]
+        places = sorted((member.start, member.packed) for member in found)
+        if any(start + packed > behind for (start, packed), (behind, _) in pairwise(places)):
+            raise ValueError  # members on top of each other: a few bytes that unpack to any size
         torn = False
     except BAD_LIST:  # cut while being written, or damaged
         found, torn = list(_walk(file)), True
