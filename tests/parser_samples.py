@@ -21,7 +21,8 @@ from samples_token_lines import TOKEN_LINES
 from samples_traces import TRACE_SAMPLES
 from torch_files import data_proto, safetensors, torch_file
 
-from ptt.diagnostics.parsers import PARSERS, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers import PARSERS, InPlace, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 NAN = math.nan
 DUMPS = Path(__file__).parent / "fixtures" / "dumps"  # by the frameworks' own writers
@@ -274,3 +275,20 @@ def make_samples(root: Path) -> dict[str, Path]:
         else:
             make(path)
     return {rel: root / rel for rel in SAMPLES}
+
+
+def checked(pieces: list[Piece]) -> int:
+    """Return the count of rows after holding every frame against the schema."""
+    rows = 0
+    for piece in pieces:
+        match piece:
+            case Rows(table=name, frame=frame):
+                assert frame.height > 0
+                assert {c: frame.schema[c] for c in frame.columns} == {c: TABLES[name][c] for c in frame.columns}
+                rows += frame.height
+            case InPlace(rows=count, columns=columns):
+                assert set(columns) <= SEQUENCES.keys()
+                rows += count
+            case _:
+                pass
+    return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import polars as pl
@@ -12,20 +11,19 @@ import pytest
 from parser_samples import (
     SAMPLES,
     SEQUENCE_ROWS,
+    checked,
     jsonl,
     losses,
     make_samples,
     parser_named,
     run_file,
     takers,
-    tf_record_ends,
 )
-from samples_carriers import LINES, NOTES
+from samples_carriers import NOTES
 
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.parsers import PARSERS, InPlace, Piece, Rows, run_files
-from ptt.diagnostics.schema import SEQUENCES, TABLES
+from ptt.diagnostics.parsers import PARSERS, Piece, Rows, run_files
 
 HELPERS = {
     "aliases",
@@ -76,30 +74,13 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_samples(tmp_path_factory.mktemp("run"))
 
 
-def _check(pieces: list[Piece]) -> int:
-    """Return the count of rows after holding every frame against the schema."""
-    rows = 0
-    for piece in pieces:
-        match piece:
-            case Rows(table=name, frame=frame):
-                assert frame.height > 0
-                assert {c: frame.schema[c] for c in frame.columns} == {c: TABLES[name][c] for c in frame.columns}
-                rows += frame.height
-            case InPlace(rows=count, columns=columns):
-                assert set(columns) <= SEQUENCES.keys()
-                rows += count
-            case _:
-                pass
-    return rows
-
-
 def _read(name: str, path: Path, data: bytes, rel: str) -> tuple[int, list[Piece]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     if len(data) % 5 == 0:  # recognising damaged files must not raise either
         takers(run_file(path, rel))
     pieces = list(parser_named(name).read(run_file(path, rel)))
-    return _check(pieces), pieces
+    return checked(pieces), pieces
 
 
 def test_every_file_with_a_parser_stands_in_the_table_of_contents() -> None:
@@ -116,7 +97,7 @@ def test_exactly_one_parser_takes_each_sample(samples: dict[str, Path], rel: str
 @pytest.mark.parametrize("rel", SAMPLES)
 def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(samples: dict[str, Path], rel: str) -> None:
     pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
-    assert _check(pieces) > 0
+    assert checked(pieces) > 0
     assert losses(pieces) == (0, 0, NOTES.get(rel, ""))
 
 
@@ -131,46 +112,10 @@ def test_reading_twice_gives_the_same_rows(samples: dict[str, Path], rel: str) -
             assert one == other
 
 
-@pytest.mark.parametrize("rel", SAMPLES)
-def test_a_file_cut_anywhere_gives_no_more_rows_than_the_whole(
-    samples: dict[str, Path], tmp_path: Path, rel: str
-) -> None:
-    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
-    whole, _ = _read(name, tmp_path / rel, data, rel)
-    for size in range(len(data)):
-        rows, pieces = _read(name, tmp_path / rel, data[:size], rel)
-        assert rows <= whole
-        if rows < whole and size > 0 and not _cut_cleanly(rel, data, size):
-            assert losses(pieces) != (0, 0, ""), f"cut at {size}"
-
-
-def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
-    """Whether nothing torn is left behind: the cut lies between two lines or two records."""
-    if "tfevents" in rel:
-        return size in tf_record_ends(data)
-    line = data[:size].rpartition(b"\n")[2]
-    if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
-        header = data.partition(b"\n")[0]
-        return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]
-    return (rel.endswith(".jsonl") or rel in LINES) and (not line or data[size : size + 1] == b"\n")
-
-
-@pytest.mark.parametrize("rel", SAMPLES)
-def test_flipped_bytes_never_raise(samples: dict[str, Path], tmp_path: Path, rel: str) -> None:
-    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
-    dice = random.Random(rel)
-    for _ in range(60):
-        damaged = bytearray(data)
-        for _ in range(dice.choice((1, 1, 3, 20))):
-            damaged[dice.randrange(len(damaged))] = dice.choice((0, 0xFF, 0x22, 0x5C, dice.randrange(256)))
-        _read(name, tmp_path / rel, bytes(damaged), rel)
-        takers(run_file(tmp_path / rel, rel))
-
-
 @pytest.mark.parametrize("name", [parser.name for parser in PARSERS])
 def test_any_parser_survives_being_given_any_sample(samples: dict[str, Path], name: str) -> None:
     for rel, path in samples.items():
-        _check(list(parser_named(name).read(run_file(path, rel))))
+        checked(list(parser_named(name).read(run_file(path, rel))))
 
 
 @pytest.mark.parametrize("name", [parser.name for parser in PARSERS])

@@ -1,0 +1,86 @@
+"""Damaged files of every format: cut at every byte, bytes flipped; nothing raises, and what is lost is counted."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from parser_samples import (
+    SAMPLES,
+    checked,
+    losses,
+    make_samples,
+    parser_named,
+    run_file,
+    takers,
+    tf_record_ends,
+)
+from samples_carriers import LINES
+
+from ptt.diagnostics.parsers import Piece
+
+EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: every file at every byte
+EVERY_BYTE = 600  # bytes of a file that is always cut everywhere
+ENDS = 120
+BETWEEN = 240
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return each sample by its path below one run dir."""
+    return make_samples(tmp_path_factory.mktemp("run"))
+
+
+def _read(name: str, path: Path, data: bytes, rel: str) -> tuple[int, list[Piece]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    if len(data) % 5 == 0:  # recognising damaged files must not raise either
+        takers(run_file(path, rel))
+    pieces = list(parser_named(name).read(run_file(path, rel)))
+    return checked(pieces), pieces
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_a_file_cut_anywhere_gives_no_more_rows_than_the_whole(
+    samples: dict[str, Path], tmp_path: Path, rel: str
+) -> None:
+    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
+    whole, _ = _read(name, tmp_path / rel, data, rel)
+    for size in _cuts(len(data)):
+        rows, pieces = _read(name, tmp_path / rel, data[:size], rel)
+        assert rows <= whole
+        if rows < whole and size > 0 and not _cut_cleanly(rel, data, size):
+            assert losses(pieces) != (0, 0, ""), f"cut at {size}"
+
+
+def _cuts(size: int) -> list[int]:
+    """Give where a file of `size` bytes is cut: at every byte of a small one, of others at the ends and in between."""
+    if size <= EVERY_BYTE or EVERY:
+        return list(range(size))
+    ends = {*range(ENDS), *range(size - ENDS, size)}
+    return sorted(ends | set(range(0, size, 1 + size // BETWEEN)))
+
+
+def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
+    """Whether nothing torn is left behind: the cut lies between two lines or two records."""
+    if "tfevents" in rel:
+        return size in tf_record_ends(data)
+    line = data[:size].rpartition(b"\n")[2]
+    if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
+        header = data.partition(b"\n")[0]
+        return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]
+    return (rel.endswith(".jsonl") or rel in LINES) and (not line or data[size : size + 1] == b"\n")
+
+
+@pytest.mark.parametrize("rel", SAMPLES)
+def test_flipped_bytes_never_raise(samples: dict[str, Path], tmp_path: Path, rel: str) -> None:
+    data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
+    dice = random.Random(rel)
+    for _ in range(60):
+        damaged = bytearray(data)
+        for _ in range(dice.choice((1, 1, 3, 20))):
+            damaged[dice.randrange(len(damaged))] = dice.choice((0, 0xFF, 0x22, 0x5C, dice.randrange(256)))
+        _read(name, tmp_path / rel, bytes(damaged), rel)
+        takers(run_file(tmp_path / rel, rel))
