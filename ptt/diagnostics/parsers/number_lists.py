@@ -21,6 +21,7 @@ Array = npt.NDArray[Any]
 Cuts = list[tuple[int, int]]
 
 OPEN: Final = b"[["
+BETWEEN: Final = b",nan,"
 BREAKS: Final = bytes.maketrans(b",", b"\n")
 ONE: Final = ord("1")
 # What says that a text is not spelt the way this reads: numpy warns where it stops short.
@@ -45,7 +46,7 @@ def read_lists(
     texts = _cut(block, list(first), lists, singles)
     if texts is None:
         return None
-    length = np.array([text.count(b",") + 1 for text in texts[mask]])
+    length = _mask_lengths(texts[mask])
     try:
         values = {name: [json.loads(text) for text in texts[name]] for name in singles}
         marked = _mask(texts[mask], length)
@@ -103,6 +104,12 @@ def _single_end(block: bytes, at: int, line_end: int) -> int | None:
     return min(ends) if ends else None
 
 
+def _mask_lengths(texts: list[bytes]) -> Array:
+    """Tell how many entries each mask has from the length of its text; `_mask` makes sure of the spelling."""
+    width = 5 if texts[0][1:2] == b"." else 3
+    return np.array([(len(text) + 2) // width for text in texts])
+
+
 def _mask(texts: list[bytes], length: Array) -> Array:
     """Read 0 and 1, with or without a decimal place, by their place in the text."""
     data = np.frombuffer(b", ".join(texts) + b", ", np.uint8)
@@ -117,15 +124,9 @@ def _mask(texts: list[bytes], length: Array) -> Array:
     return found
 
 
-def _counted(texts: list[bytes], sizes: list[int]) -> None:
-    """Make sure that each list has the length of its row's mask."""
-    if any(text.count(b",") + 1 != size for text, size in zip(texts, sizes, strict=True)):
-        raise ValueError("the lists of a row differ in length")
-
-
 def _numbers(texts: list[bytes], kind: pa.DataType, marked: Array, offsets: Array) -> Array:
     """Read numbers; runs of zeros outside the marked part, and lists of one value, are not read digit by digit."""
-    dtype = kind.to_pandas_dtype()
+    dtype = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
     if kind == pa.float32() and (same := _constant(texts, offsets)) is not None:
         return np.repeat(same.astype(dtype), np.diff(offsets))
     if kind != pa.float32():
@@ -145,13 +146,15 @@ def _numbers(texts: list[bytes], kind: pa.DataType, marked: Array, offsets: Arra
         left, right = text.startswith(head), text.endswith(tail)
         kept.append(text[len(head) if left else 0 : len(text) - (len(tail) if right else 0)])
         ranges.append((one if left else start, last if right else stop))
-    _counted(kept, [stop - start for start, stop in ranges])
-    values = _parsed(kept, kind, sum(stop - start for start, stop in ranges))
+    # A NaN between rows: where it comes out elsewhere, some list has not the length of its row's mask.
+    values = _parsed([BETWEEN.join(kept)], kind, sum(stop - start + 1 for start, stop in ranges) - 1)
     found = np.zeros(int(offsets[-1]), dtype)
     at = 0
     for start, stop in ranges:
         found[start:stop] = values[at : at + stop - start]
-        at += stop - start
+        at += stop - start + 1
+        if at < len(values) and not np.isnan(values[at - 1]):
+            raise ValueError("the lists of a row differ in length")
     return found
 
 
