@@ -51,12 +51,13 @@ def switches_for(framework: str | None, missing: Iterable[str]) -> tuple[Switch,
 
 
 def how_to_record(framework: str | None, missing: Iterable[str]) -> str | None:
-    """Give the sentence that tells a framework's user what to add; None where the framework is not known here."""
+    """Give the sentence that tells a framework's user, or of any loop, what to add; None where no line does."""
     found = switches_for(framework, missing)
-    if not found or found[0].framework == ANY:
+    if not found:
         return None
     note = f" ({found[0].note})" if found[0].note else ""
-    return f"in {framework_name(found[0].framework)}: {found[0].line}{note}"
+    where = "in your training loop" if found[0].framework == ANY else f"in {framework_name(found[0].framework)}"
+    return f"{where}: {found[0].line}{note}"
 
 
 @cache
