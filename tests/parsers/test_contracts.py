@@ -206,7 +206,7 @@ def test_files_are_listed_in_one_order_and_links_are_not_followed(tmp_path: Path
     (run / "link").symlink_to(outside)
     (run / "file_link").symlink_to(outside / "secret.jsonl")
     files, notes = run_files(run)
-    assert [file.rel for file in files] == ["a.txt", "b.txt", "b/10.txt", "b/2.txt"]
+    assert [file.rel for file in files] == ["a.txt", "b.txt", "b/2.txt", "b/10.txt"]
     assert all(file.size == 1 for file in files)
     assert len(notes) == 1
     assert "2 symbolic link(s)" in notes[0]

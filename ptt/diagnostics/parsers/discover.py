@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from ptt.diagnostics.parsers.interface import RunFile
 SKIPPED_DIRS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 MAX_FILES = 200_000  # a run dir beyond this is a home dir given by mistake
 MARKERS = frozenset({"STABLE"})  # empty files by which a writer says that a step is whole: nothing to read
+DIGITS = re.compile("([0-9]{1,18})")
 NAMED = 5  # paths spelt out in a note; the rest is a count
 
 
@@ -84,8 +86,15 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{root}: neither a folder nor a file; give the path of a run dir or of one log.")
     walk = _Walk()
-    files = sorted(walk.files(root), key=lambda file: file.rel)
+    files = sorted(walk.files(root), key=lambda file: _by_number(file.rel))
     return files, walk.notes()
+
+
+def _by_number(rel: str) -> tuple[tuple[str, int], ...]:
+    """Order step_9 before step_10: sequences are numbered in the order of their files."""
+    parts = DIGITS.split(rel)
+    numbers = [int(part) for part in parts[1::2]] + [0]
+    return (*zip(parts[::2], numbers, strict=True), (rel, 0))
 
 
 def _printable(name: str) -> str:

@@ -49,6 +49,8 @@ ID: Final = words.ID
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
 WILD_BLOCKS: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
+MUCH: Final = 2.0  # late over early: so much may not be called no growth where p is below UNSURE
+UNSURE: Final = 0.05
 ALIKE: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
 MATERIAL_SURE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
@@ -131,7 +133,7 @@ def _judged(tails: Tails, limits: Limits) -> words.JudgedTail:
         post=percentiles[name],
         p_value=p_value,
         conditions={
-            "growth": _moved(own, limits) and any(_steady(part) for part in percentiles.values()),
+            "growth": _grew(own, limits, steady=any(_steady(part) for part in percentiles.values())),
             "localised": localised,
             "lasting": _lasting(tails.post),
             "material": _material(percentiles["p99"], limits["material_p99"]),
@@ -142,6 +144,13 @@ def _judged(tails: Tails, limits: Limits) -> words.JudgedTail:
 def _steady(percentile: Percentile) -> bool:
     """Tell whether blocks rise by rank, and windows still differ when blocks and sequences are redrawn."""
     return percentile.trend_p < WILD_BLOCKS and percentile.growth_interval()[0] > 1.0
+
+
+def _grew(found: Shift, limits: Limits, *, steady: bool) -> bool | None:
+    """Tell whether the tail grew; None where it did by much, and noise of its kind would rarely do so."""
+    if _moved(found, limits) and steady:
+        return True
+    return None if found.factor >= MUCH and found.p_value < UNSURE else False
 
 
 def _moved(found: Shift, limits: Limits) -> bool:

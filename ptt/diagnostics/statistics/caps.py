@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.merged import grouped_sums
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, label
 
 FloatArray = npt.NDArray[np.float64]
@@ -116,9 +117,8 @@ def counterfactual(
     cells: pl.DataFrame, sequences: pl.DataFrame | None, windows: Sequence[Span], *, pair: str
 ) -> pl.DataFrame:
     """Replay every guard on the cells of `pair`, and sequence guards where `sequences` hold its sums."""
-    sums = [pl.col("n").cast(pl.Int64).sum(), *(pl.col(c).sum() for c in ("s_abs", "s_r", "s_rho", "s_rho2"))]
-    merged = label(cells, windows, name="window").group_by("window", "slice", "bin").agg(sums)
-    merged = merged.sort("window", "slice", "bin")
+    named = label(cells, windows, name="window")
+    merged = grouped_sums(named, ("window", "slice", "bin"), ("n", "s_abs", "s_r", "s_rho", "s_rho2"))
     if merged.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     parts, group = (

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics.caps import CAP, signed
+from ptt.diagnostics.statistics.merged import grouped_sums
 from ptt.diagnostics.statistics.products import product
 from ptt.diagnostics.statistics.windows import Span, label, parts
 
@@ -128,8 +129,8 @@ def exposure(
 def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
     """Sum n and squared weights by slice, for each (block of steps, unit)."""
     blocks = parts(rows["step"].unique().sort().to_list(), BLOCKS)
-    summed = label(rows, blocks, name="block").group_by("block", "unit", "slice")
-    found = summed.agg(pl.col("n").cast(pl.Float64).sum(), pl.col(square).sum().alias("q"))
+    found = grouped_sums(label(rows, blocks, name="block"), ("block", "unit", "slice"), ("n", square))
+    found = found.rename({square: "q"}).cast({"n": pl.Float64})
     wide = found.group_by("block", "unit").agg(
         pl.col(name).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
         for name in ("n", "q")
@@ -163,8 +164,8 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 
 def _largest(rows: pl.DataFrame, square: str, sign: float) -> Top:
     """Give the shares of the sum of squares that the largest token and the largest sequence hold."""
-    total = float(rows[square].sum())
-    by_sequence = rows.group_by("seq").agg(pl.col(square).sum())
+    total = float(rows[square].to_numpy().sum())
+    by_sequence = grouped_sums(rows, ("seq",), (square,))
     return _greatest(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
 
 

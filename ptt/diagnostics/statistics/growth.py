@@ -31,6 +31,9 @@ MOST_OWN_APART: Final = 0.5  # the same for two slices' difference: sequences sh
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
+LEVEL_FLOOR: Final = 0.02
+"""In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
+owe its scatter to its first steps, and no growth could be told from it."""
 INTERVAL: Final = (2.5, 97.5)
 
 
@@ -122,10 +125,11 @@ def _level(part: SliceTails) -> tuple[FloatArray, float]:
     """Give the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
     levels, variances = [], []
     for percentile in part.percentiles.values():
-        levels.append(np.log(_floored(percentile.blocks)))
+        levels.append(np.log(np.maximum(percentile.blocks, LEVEL_FLOOR)))
         usable = np.isfinite(percentile.blocks) & np.isfinite(percentile.drawn).all(axis=1)
         if usable.any():
-            variances.append(float(np.log(_floored(percentile.drawn[usable])).var(axis=1).mean()))
+            levels_drawn = np.log(np.maximum(percentile.drawn[usable], LEVEL_FLOOR))
+            variances.append(float(levels_drawn.var(axis=1).mean()))
     return np.mean(levels, axis=0), float(np.mean(variances)) if variances else math.nan
 
 

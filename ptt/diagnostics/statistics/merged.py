@@ -59,6 +59,29 @@ def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
     )
 
 
+def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:
+    """Give the sums of `names` for every group of the integer columns `by`, in their order.
+
+    Added up in the order of the rows on one thread, unlike Polars' own, whose last digits depend on how many threads
+    were free: the same input must give the same bytes.
+    """
+    columns = [frame[name].to_numpy().astype(np.int64) for name in by]
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for column in columns:
+        new |= np.diff(column[order], prepend=column[order[:1]]) != 0
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(new) - 1
+    firsts = order[new]
+    found: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
+    for name in names:
+        total = np.bincount(group, weights=frame[name].to_numpy(), minlength=len(firsts))
+        whole = frame.schema[name].is_integer()
+        found[name] = pl.Series(name, total.astype(np.int64) if whole else total)
+    return pl.DataFrame(found)
+
+
 def _added(
     key: IntArray, n: npt.NDArray[np.uint32], s_abs: FloatArray, *, places: int
 ) -> tuple[IntArray, IntArray, FloatArray]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.merged import Merged, merge
+from ptt.diagnostics.statistics.merged import Merged, grouped_sums, merge
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -63,11 +63,9 @@ def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.
     """
     n = pl.col("n")
     sign = 1.0 if sampled_from == "numerator" else -1.0
-    summed = cells.group_by(*by).agg(
-        n.cast(pl.Int64).sum(), *(pl.col(name).sum() for name in ("s_rho", "s_rho2", "s_r", "s_r2", "s_abs"))
-    )
+    summed = grouped_sums(cells, by, ("n", "s_rho", "s_rho2", "s_r", "s_r2", "s_abs"))
     k3 = [] if sampled_from == "numerator" else [((pl.col("s_rho") - pl.col("s_r")) / n - 1).alias("k3")]
-    return summed.sort(*by).select(
+    return summed.select(
         *by,
         "n",
         (pl.col("s_r") / n).alias("mean_r"),
@@ -84,10 +82,8 @@ def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.
 def inverse_moments(sequences: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Give token ESS/n with the weights turned round (1/rho), and k3 for tokens sampled from the numerator."""
     n = pl.col("n")
-    summed = sequences.group_by(*by).agg(
-        n.cast(pl.Int64).sum(), *(pl.col(name).sum() for name in ("s_r", "s_inv", "s_inv2"))
-    )
-    return summed.sort(*by).select(
+    summed = grouped_sums(sequences, by, ("n", "s_r", "s_inv", "s_inv2"))
+    return summed.select(
         *by,
         (pl.col("s_inv") ** 2 / (n * pl.col("s_inv2"))).alias("ess_fraction_inverse"),
         ((pl.col("s_inv") + pl.col("s_r")) / n - 1).alias("k3_inverse"),
