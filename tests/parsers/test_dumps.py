@@ -119,7 +119,7 @@ def test_slime_format_one_has_a_file_a_rank_and_rewards_of_all(tmp_path: Path) -
 def test_slime_lists_split_over_ranks_are_lost_and_counted(tmp_path: Path) -> None:
     halves = [np.array([-0.5], np.float32), np.array([-1.0], np.float32)]
     pieces = pieces_of(written(tmp_path / "4_0.pt", torch_file(format_one(log_probs=halves))))
-    assert table(pieces, "sequences")["sample_id"].to_list() == ["1"]
+    assert table(pieces, "sequences")["sample_id"].to_list() == ["4-1"]
     rows, _, note = losses(pieces)
     assert rows == 1
     assert "context-parallel" in note
@@ -185,7 +185,7 @@ def test_skyrl_rows_end_at_the_right(tmp_path: Path) -> None:
     data = skyrl(fields, {"policy_prompt_boundaries": [(0, 2), (2, 3)]})
     found = sequences(written(tmp_path / "global_step_12_training_input.pkl", data))
     assert found["step"].to_list() == [12] * 4
-    assert found["group_id"].to_list() == ["0", "0", "1", None]
+    assert found["group_id"].to_list() == ["12-0", "12-0", "12-1", None]
     assert found["token_ids"].to_list() == [[4, 5], [8, 9, 10, 11], [14, 15, 16, 17], [21, 22, 23]]
     assert found["rollout_logp"].to_list()[0] == [-1, -2]
     assert found["ref_logp"].to_list()[1] == [-6, 0, -8, -10]

@@ -50,7 +50,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     groups = _groups(child(state, "metadata", "policy_prompt_boundaries"), len(responses))
     step = step_named(file.path)
     rows = [_sample(fields, responses[at], ids, at) for at in range(len(responses))]
-    yield from sequences(file, [{**row, "step": step, "group_id": groups[at]} for at, row in enumerate(rows)])
+    yield from sequences(file, [{**row, "step": step, **_named(step, at, groups[at])} for at, row in enumerate(rows)])
 
 
 def _tensor(told: Plain) -> Plain:
@@ -74,7 +74,6 @@ def _sample(fields: dict[str, Plain], response: Array, ids: Array | None, at: in
         model = model.copy()
         model[-1] = False  # an end of sequence that SkyRL appended: nobody sampled it
     return {
-        "sample_id": str(at),
         "token_ids": None if ids is None or len(ids) <= at else _ids(ids[at], keep),
         "model_mask": model,
         "train_mask": trained,
@@ -90,6 +89,11 @@ def _row(found: Plain, keep: Array, at: int) -> Array | None:
 def _ids(row: Array, keep: Array) -> Array | None:
     """The response is the end of the sequence."""
     return row[len(row) - len(keep) :][keep] if len(row) >= len(keep) else None
+
+
+def _named(step: int | None, at: int, group: str | None) -> dict[str, str | None]:
+    """Name sample and group by their step as well: rows are counted anew in each."""
+    return {"sample_id": f"{step}-{at}", "group_id": None if group is None else f"{step}-{group}"}
 
 
 def _groups(found: Plain, count: int) -> list[str | None]:

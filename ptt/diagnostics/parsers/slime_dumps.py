@@ -121,6 +121,11 @@ def _entry(column: Plain, at: int) -> Plain:
     return column[at] if isinstance(column, list) else None
 
 
+def _placed(step: int | None, position: int | None) -> str | None:
+    """Name a sample by its place in the rollout, which is counted anew in each."""
+    return None if position is None else f"{step}-{position}"
+
+
 def _tail(sample: Found, count: int | None) -> Array | None:
     """Return the ids of the response, the last `count` of the tokens."""
     tokens = line(sample.get("tokens"), np.int64)
@@ -140,7 +145,7 @@ def _trained(sample: Found, step: int, rank: int | None, reward: float | None, o
     return {
         **(origins.get(index, {}) if index is not None else {}),
         "step": step,
-        "sample_id": identifier(index if index is not None else sample.get("rollout_position")),
+        "sample_id": identifier(index) if index is not None else _placed(step, integer(sample.get("rollout_position"))),
         "rank": shard if shard is not None else rank,
         "reward": reward if reward is not None else number(sample.get("rewards")),
         "token_ids": _tail(sample, integer(sample.get("response_lengths"))),
