@@ -198,6 +198,26 @@ def _zstd(data: bytes) -> bytes:
 
 
 Make = bytes | Callable[[Path], None]
+HOOK_ROWS: list[dict[str, Any]] = [
+    {
+        "step": 5,
+        "sample_id": f"s{number}",
+        "reward": 0.5,
+        "rewards": {"right": 0.5},
+        "token_ids": [5, 6, 7, 8],
+        "completion_mask": [1, 1, 1, 1],
+        "tool_mask": [1, 0, 0, 1],
+        "old_per_token_logps": [-0.5, -9.0, -9.0, -0.25],
+        "sampling_per_token_logps": [-0.5, 0.0, 0.0, -0.125],
+    }
+    for number in (1, 2)
+]
+
+
+def _hook_parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(HOOK_ROWS), path)
+
+
 SAMPLES: dict[str, tuple[str, Make]] = {
     "tokens/step_000001.parquet": ("recorder", _recorder),
     "tokens/step_000001.jsonl": ("recorder_jsonl", jsonl(SEQUENCE_ROWS)),
@@ -211,6 +231,8 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "dumped/5/gen_batch.dp": ("verl_batches", data_proto(PROTO, {"uid": ["a", "a"]}, {"global_steps": 5})),
     "hook/step_1.pt": ("token_tensors", torch_file({"step": 1, "batches": [HOOK]})),
     "hook/step_2.npz": ("token_tensors", _npz),
+    "hook/step_4.parquet": ("token_tables", _hook_parquet),
+    "hook/step_5.jsonl": ("token_tables", jsonl(HOOK_ROWS)),
     "hook/step_3.safetensors": ("token_tensors", safetensors(HOOK)),
     "checkpoint-2/trainer_state.json": ("trl_state", _state),
     "completions/completions_00003.parquet": ("trl_completions", _completions),

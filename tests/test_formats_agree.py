@@ -1,4 +1,4 @@
-"""One run written in eight token formats: the same figures and the same verdict from each."""
+"""One run written in nine token formats: the same figures and the same verdict from each."""
 
 from __future__ import annotations
 
@@ -86,6 +86,15 @@ def trl_safetensors(run: Path, step: int, data: Step) -> None:
     (run / f"step_{step}.safetensors").write_bytes(safetensors(_hook(data), {"step": str(step)}))
 
 
+def trl_jsonl(run: Path, step: int, data: Step) -> None:
+    whole = _hook(data)
+    rows = [
+        {"step": step, **{name: values[at].tolist() for name, values in whole.items()}}
+        for at in range(len(data["ids"]))
+    ]
+    (run / f"step_{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def slime(run: Path, step: int, data: Step) -> None:
     samples = [
         {
@@ -160,6 +169,7 @@ WRITERS: dict[str, Callable[[Path, int, Step], None]] = {
     "trl_pt": trl_pt,
     "trl_npz": trl_npz,
     "trl_safetensors": trl_safetensors,
+    "trl_jsonl": trl_jsonl,
     "slime": slime,
     "skyrl": skyrl,
     "nemo_rl": nemo_rl,

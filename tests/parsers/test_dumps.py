@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -370,6 +371,21 @@ def torch_free(batch: dict[str, Array]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", hooks())
 def test_one_dump_in_any_container_and_spelling_gives_one_answer(tmp_path: Path, name: str) -> None:
     found = sequences(written(tmp_path / "hook" / name, hooks()[name]))
+    assert found["step"].to_list() == [7, 7]
+    assert found.select(HOOK_TRUTH.keys()).to_dict(as_series=False) == HOOK_TRUTH
+
+
+@pytest.mark.parametrize("name", ["step_7.parquet", "step_7.jsonl"])
+def test_one_dump_as_a_table_gives_the_same_answer(tmp_path: Path, name: str) -> None:
+    rows = [{key: values[at].tolist() for key, values in HOOK.items()} for at in (0, 1)]
+    path = tmp_path / "hook" / name
+    path.parent.mkdir()
+    if name.endswith(".parquet"):
+        pl.DataFrame(rows).write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert takers(run_file(path)) == ["token_tables"]
+    found = sequences(path)
     assert found["step"].to_list() == [7, 7]
     assert found.select(HOOK_TRUTH.keys()).to_dict(as_series=False) == HOOK_TRUTH
 

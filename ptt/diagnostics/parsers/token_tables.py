@@ -1,0 +1,117 @@
+"""Token dumps of anyone's hook as tables: Parquet or JSON lines with the names that TRL, veRL or recorders give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from ptt.diagnostics.parsers import recorder, recorder_jsonl
+from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.metric_rows import as_step
+from ptt.diagnostics.parsers.parquet_files import DAMAGE, is_cut, schema_of
+from ptt.diagnostics.parsers.tensor_files import step_named
+from ptt.diagnostics.parsers.token_names import LOGPS, MASKS, Batch, samples_of
+from ptt.diagnostics.parsers.token_rows import Sample, sequences
+from ptt.diagnostics.schema import LOGPS as OURS
+
+ROWS: Final = 256
+Row = dict[str, Any]
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes by the columns, or the keys of the first rows, unless they are a recorder's."""
+    if file.name.endswith(".parquet"):
+        found = schema_of(file) if is_cut(file) else None
+        names = set(found[0].names) if found is not None else set()
+        return _are_ours(names) and not recorder.recognises(file)
+    objects = first_objects(file, 1)
+    return bool(objects) and _are_ours(set(objects[0])) and not recorder_jsonl.recognises(file)
+
+
+def _are_ours(names: set[str]) -> bool:
+    """Tell whether they name a mask and a logprob, not all of them as a recorder would: its files need two of them."""
+    found = names.intersection(MASKS), names.intersection(LOGPS)
+    return all(found) and not found[0].union(found[1]) <= {"model_mask", *OURS}
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the sequences, some rows at a time; rows whose lists do not fit together are counted."""
+    bad = 0
+    for rows in _parquet(file) if file.name.endswith(".parquet") else _lines(file):
+        if isinstance(rows, Lost):
+            yield rows
+            continue
+        samples = [sample for row in rows if (sample := _sample(row, file)) is not None]
+        bad += len(rows) - len(samples)
+        yield from sequences(file, samples)
+    if bad:
+        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) hold no usable mask.")
+
+
+def _sample(row: Row, file: RunFile) -> Sample | None:
+    step = as_step(row.get("step"))
+    batch: Batch = {name: _entry(value) for name, value in row.items()}
+    found = samples_of(batch, step if step is not None else step_named(file.path))
+    return found[0] if found else None
+
+
+def _entry(value: Any) -> Any:
+    """Return a list of one row, or an array of one number, as a batch of one sequence holds them."""
+    if isinstance(value, list):
+        return [_array(value)]
+    return np.array([float(value)]) if type(value) is float else [value]
+
+
+def _array(values: list[Any]) -> Any:
+    """Return an array of numbers; what is missing is NaN, and what is no number makes the list useless."""
+    try:
+        found = np.asarray([np.nan if value is None else value for value in values])
+    except (ValueError, OverflowError, TypeError):  # lists in it, or integers beyond any array
+        return None
+    return found if found.ndim == 1 and found.dtype.kind in "biuf" else None
+
+
+def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:
+    done = total = 0
+    try:
+        with pq.ParquetFile(file.path) as parquet:
+            total = parquet.metadata.num_rows
+            for batch in parquet.iter_batches(batch_size=ROWS):
+                rows = pl.DataFrame(batch).to_dicts()
+                done += len(rows)
+                yield rows
+    except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
+        yield Lost(rows=max(0, total - done), note=f"{file.rel}: its data is damaged; {total - done} row(s) are lost.")
+
+
+def _lines(file: RunFile) -> Iterator[list[Row] | Lost]:
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        lines = [line for line in block.split(b"\n") if line.strip()]
+        rows: list[Row] = []
+        for number, line in enumerate(lines):
+            found = json_object(line)
+            if found is not None:
+                rows.append(found)
+            elif number == len(lines) - 1 and is_torn(block):
+                yield torn_line(file, block)
+            else:
+                yield Lost(rows=1)
+        yield rows
+
+
+PARSER = Parser(
+    name="token_tables",
+    describes="Token dumps of a hook as Parquet or JSON lines by the names TRL, veRL or recorders give: "
+    "log-probabilities token by token.",
+    priority=21,
+    recognises=recognises,
+    read=read,
+)
