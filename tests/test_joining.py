@@ -76,6 +76,35 @@ def test_a_resumed_run_in_two_folders_is_stitched(tmp_path: Path) -> None:
     assert (stats["mean_abs_r"] - 0.5).abs().max() < 1e-5  # type: ignore[operator]
 
 
+def test_one_batch_dumped_in_two_containers_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "pq").mkdir()
+    for step in range(1, 4):
+        rows = [
+            {
+                "step": step,
+                "completion_mask": [1] * 40,
+                "old_per_token_logps": row["policy_logp"],
+                "ref_per_token_logps": row["ref_logp"],
+            }
+            for row in _rows(step, BOTH)
+        ]
+        pl.DataFrame(rows).write_parquet(tmp_path / "pq" / f"step_{step}.parquet")
+        (tmp_path / f"step_{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    counted, notes = _counted(tmp_path)
+    assert counted == dict.fromkeys(range(1, 4), 320)
+    assert any("token_tables (.parquet) is counted" in note for note in notes)
+
+
+def test_steps_of_unpadded_names_go_on_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for folder, steps in (("attempt_0", range(1, 10)), ("attempt_1", range(8, 13))):
+        (tmp_path / folder).mkdir()
+        for step in steps:
+            pl.DataFrame(_rows(step, BOTH)).write_parquet(tmp_path / folder / f"step_{step}.parquet")
+    counted, notes = _counted(tmp_path)
+    assert counted == dict.fromkeys(range(1, 13), 320)
+    assert any("the run was resumed" in note for note in notes)
+
+
 def test_two_runs_side_by_side_are_not_stitched(tmp_path: Path) -> None:
     _parquet(tmp_path / "a" / "tokens", range(1, 5))
     _parquet(tmp_path / "b" / "tokens", range(1, 5), shift=0.5)

@@ -207,10 +207,17 @@ def test_a_trend_alone_is_no_growth_where_the_interval_of_late_over_early_holds_
 def test_limits_set_by_the_user_are_those_in_force() -> None:
     assert judged("immaterial", material_p99=0.05).signature.status is Answer.FOUND
     assert judged("found", material_p99=50.0).signature.conditions["material"] is False
-    assert judged("found", false_alarms=1e-9).signature.conditions["growth"] is False
+    assert judged("found", false_alarms=1e-9).signature.conditions["growth"] is not True
     verdict = judged("found", critical_p95=50.0).verdict
     assert isinstance(verdict, Broken)
     assert verdict.findings[0].severity is Severity.HIGH
+
+
+def test_much_growth_that_noise_might_have_made_is_neither_growth_nor_none() -> None:
+    signature = judged("found", false_alarms=1e-9).signature
+    assert signature.status is Answer.CANNOT_SAY
+    assert signature.conditions["growth"] is None
+    assert "much, but noise of this run could give as much in one of" in signature.reason
 
 
 def test_a_tail_that_touches_the_limit_is_neither_material_nor_immaterial() -> None:

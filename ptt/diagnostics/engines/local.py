@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -76,6 +77,7 @@ def tokens(
     key: dict[str, object] = {
         "min_observation": settings.min_observation,
         "pairs": [pair.name for pair in pairs],
+        "files": _mark(scan),
     }
     early = background.submit(read_scalars, scan)
     held = read_tokens(folder, key)
@@ -97,6 +99,12 @@ def tokens(
         return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
     kept = background.submit(write_tokens, folder, key, tables)
     return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
+
+
+def _mark(scan: SequenceScan) -> str:
+    """Name the choice of files and steps that the tables are made from."""
+    chosen = [(file.name, file.first_row, file.rows, file.columns, sorted(file.skipped)) for file in scan.files]
+    return sha256(repr(chosen).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _pass(

@@ -86,11 +86,11 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{root}: neither a folder nor a file; give the path of a run dir or of one log.")
     walk = _Walk()
-    files = sorted(walk.files(root), key=lambda file: _by_number(file.rel))
+    files = sorted(walk.files(root), key=lambda file: by_number(file.rel))
     return files, walk.notes()
 
 
-def _by_number(rel: str) -> tuple[tuple[str, int], ...]:
+def by_number(rel: str) -> tuple[tuple[str, int], ...]:
     """Order step_9 before step_10: sequences are numbered in the order of their files."""
     parts = DIGITS.split(rel)
     numbers = [int(part) for part in parts[1::2]] + [0]

@@ -148,9 +148,9 @@ def _steady(percentile: Percentile) -> bool:
 
 def _grew(found: Shift, limits: Limits, *, steady: bool) -> bool | None:
     """Tell whether the tail grew; None where it did by much, and noise of its kind would rarely do so."""
-    if _moved(found, limits) and steady:
-        return True
-    return None if found.factor >= MUCH and found.p_value < UNSURE else False
+    if not steady:
+        return False
+    return True if _moved(found, limits) else None if found.factor >= MUCH and found.p_value < UNSURE else False
 
 
 def _moved(found: Shift, limits: Limits) -> bool:

@@ -64,14 +64,14 @@ def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as much: growth everywhere, not after tools"
+    if conditions["growth"] is None:
+        return f"{grew}: much, but noise of this run could give as much in one of {1 / max(led.p_value, 1e-3):.0f} runs"
     if conditions["lasting"] is None:
         return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:
         if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) < MIN_WINDOW_TOKENS:
             return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
         return f"{grew}; whether it outgrew {text} cannot be told from noise"
-    if conditions["growth"] is None:
-        return f"{grew}: much, but noise of this run could give as much in one of {1 / max(led.p_value, 1e-3):.0f} runs"
     if conditions["material"] is None:
         return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {limits['material_p99']:.2g} nats"
     return f"{grew} while {text}"

@@ -9,9 +9,12 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.parsers.discover import by_number
 from ptt.diagnostics.schema import LOGPS
 
 PAIR: Final = 2  # a ratio needs two log-probabilities
+IN_SEVERAL: Final = frozenset({"token_tensors", "token_tables"})
+TEXT: Final = ("(.jsonl)", "(.gz)", "(.zst)")  # endings of carriers whose numbers may be shortened
 ROUNDED: Final = frozenset({"verifiers_traces"})  # kinds whose writer keeps four decimals
 
 
@@ -27,6 +30,12 @@ class SequenceFile:
     rows: int
     columns: tuple[str, ...]
     skipped: frozenset[int] = frozenset()  # steps at which another source is counted
+
+    @property
+    def carrier(self) -> str:
+        """What is chosen between: the kind, and of hook dumps the ending: some write one batch twice."""
+        ending = PurePosixPath(self.name).suffix
+        return f"{self.kind} ({ending})" if self.kind in IN_SEVERAL else self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +53,7 @@ def joined(files: Sequence[SequenceFile]) -> Choice:
     Reads the steps of the files only where there is something to choose.
     """
     kept, notes = _stitched(list(files))
-    kinds = list(dict.fromkeys(file.kind for file in kept))
+    kinds = list(dict.fromkeys(file.carrier for file in kept))
     if len(kinds) < 2:
         return Choice(files=kept, beside=[], notes=notes)
     steps = {file.path: _steps(file.path) for file in kept}
@@ -52,7 +61,7 @@ def joined(files: Sequence[SequenceFile]) -> Choice:
     taken: dict[int, str] = {}
     chosen: dict[Path, SequenceFile] = {}
     for kind in ranked:
-        mine = [file for file in kept if file.kind == kind]
+        mine = [file for file in kept if file.carrier == kind]
         for file in mine:
             doubled = frozenset(step for step in steps[file.path] if taken.get(step, kind) != kind)
             if doubled != steps[file.path] or not doubled:
@@ -68,10 +77,10 @@ def joined(files: Sequence[SequenceFile]) -> Choice:
     )
 
 
-def _rank(files: Sequence[SequenceFile], kind: str) -> tuple[bool, bool, int]:
+def _rank(files: Sequence[SequenceFile], kind: str) -> tuple[bool, bool, int, bool]:
     """Order kinds: a pair before none, then exact values before rounded ones, then more logprobs before fewer."""
     held = _logps(files, kind)
-    return held < PAIR, kind in ROUNDED, -held
+    return held < PAIR, kind in ROUNDED, -held, kind.endswith(TEXT)
 
 
 def _told(
@@ -94,7 +103,7 @@ def _told(
 
 
 def _logps(files: Sequence[SequenceFile], kind: str) -> int:
-    held = {name for file in files if file.kind == kind for name in file.columns}
+    held = {name for file in files if file.carrier == kind for name in file.columns}
     return len(held & set(LOGPS))
 
 
@@ -118,11 +127,12 @@ def _stitched(files: list[SequenceFile]) -> tuple[list[SequenceFile], list[str]]
     gone: set[Path] = set()
     notes = []
     for folders in by_kind.values():
-        ordered = sorted(folders, key=lambda folder: (max(folders[folder]), folder))
+        last = {folder: max(by_number(name) for name in names) for folder, names in folders.items()}
+        ordered = sorted(folders, key=lambda folder: (last[folder], folder))
         for number, earlier in enumerate(ordered):
             for later in ordered[number + 1 :]:
                 both = folders[earlier].keys() & folders[later].keys()
-                if both and max(folders[earlier]) < max(folders[later]) and len(both) < len(folders[earlier]):
+                if both and last[earlier] < last[later] and len(both) < len(folders[earlier]):
                     gone |= {file.path for name in both for file in folders[earlier][name]}
                     notes.append(
                         f"{len(both)} file(s), {min(both)} to {max(both)}, lie in {earlier} and again in {later}, "
