@@ -22,7 +22,8 @@ WHITE = b" \t\r\n"
 
 def blocks(file: RunFile) -> Iterator[bytes | Lost]:
     """Yield blocks of complete lines; only a block that is the torn end of the file lacks its line end."""
-    pending = bytearray()
+    held: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
+    size = 0
     skipped = 0  # bytes already dropped of a line that is too long to hold
     for piece in pieces(file):
         if isinstance(piece, Lost):
@@ -36,27 +37,28 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
             yield _too_long(file, skipped)
             skipped, piece = 0, piece[cut:]
         last = piece.rfind(b"\n") + 1
-        if last and len(pending) + last >= BLOCK_BYTES:
-            pending += piece[:last]
-            yield bytes(pending)
-            pending = bytearray(piece[last:])
+        if last and size + last >= BLOCK_BYTES:
+            yield b"".join((*held, piece[:last]))
+            held, size = [piece[last:]], len(piece) - last
             continue
-        pending += piece
-        if len(pending) > LINE_BYTES:
-            last = pending.rfind(b"\n") + 1
+        held.append(piece)
+        size += len(piece)
+        if size > LINE_BYTES:
+            whole = b"".join(held)
+            last = whole.rfind(b"\n") + 1
             if last:
-                yield bytes(pending[:last])
-                del pending[:last]
-            if len(pending) > LINE_BYTES:
-                skipped = len(pending)
-                pending.clear()
+                yield whole[:last]
+            held, size = [whole[last:]], len(whole) - last
+            if size > LINE_BYTES:
+                skipped, held, size = size, [], 0
     if skipped:
         yield _too_long(file, skipped)
-    last = pending.rfind(b"\n") + 1
+    rest = b"".join(held)
+    last = rest.rfind(b"\n") + 1
     if last:
-        yield bytes(pending[:last])
-    if len(pending) > last:
-        yield bytes(pending[last:])
+        yield rest[:last]
+    if len(rest) > last:
+        yield rest[last:]
 
 
 def _too_long(file: RunFile, size: int) -> Lost:
