@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
+import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
+from ptt.diagnostics.schema import LOGPS, TABLES
 from ptt.diagnostics.statistics import attribution, caps, exposure, extremes, heaviness, staleness
 
 HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
 HEAD = "<!-- made from code by docs/make_pages.py; edit the code -->\n\n"
 
 
@@ -32,16 +36,56 @@ def rules() -> str:
 FORMATS = """# Formats
 
 The first parser that recognises a file, by its name and first bytes, reads it. What is torn or damaged costs
-its own part and is counted under Sources.
+its own part and is counted under Sources. What a format yields is read off the sample its tests use; *real* is a
+sample that the writer itself made, *source* one built field by field from the code named.
 
-| parser | files and what they yield |
-|---|---|
+| parser | files | yields | held against |
+|---|---|---|---|
 """
 
 
 def formats() -> str:
-    """One line a parser."""
-    return FORMATS + "".join(f"| `{parser.name}` | {parser.describes} |\n" for parser in PARSERS)
+    """One line a parser: whose files, what its samples yield, and what the reader was held against."""
+    with (TESTS / "fixtures" / "provenance.toml").open("rb") as handle:
+        made = tomllib.load(handle)
+    names = {parser.name for parser in PARSERS}
+    if made.keys() != names:
+        raise SystemExit(f"tests/fixtures/provenance.toml: {', '.join(sorted(made.keys() ^ names))} not in both")
+    yields = _yields()
+    return FORMATS + "".join(
+        f"| `{parser.name}` | {parser.describes} | {yields[parser.name]} | {made[parser.name]} |\n"
+        for parser in PARSERS
+    )
+
+
+def _yields() -> dict[str, str]:
+    """Read every sample and say what came of it: tables, and of sequences the log-probabilities."""
+    sys.path.insert(0, str(TESTS))
+    from parser_samples import SAMPLES, make_samples, run_file
+
+    found: dict[str, dict[str, set[str]]] = {parser.name: {} for parser in PARSERS}
+    with tempfile.TemporaryDirectory() as folder:
+        parsers = {parser.name: parser for parser in PARSERS}
+        for rel, path in make_samples(Path(folder)).items():
+            tables = found[SAMPLES[rel][0]]
+            for piece in parsers[SAMPLES[rel][0]].read(run_file(path, rel)):
+                match piece:
+                    case Rows(table=table, frame=frame):
+                        tables.setdefault(table, set()).update(frame.columns)
+                    case InPlace(columns=columns):
+                        tables.setdefault("sequences", set()).update(columns)
+                    case _:
+                        pass
+    return {name: _told(tables) for name, tables in found.items()}
+
+
+def _told(tables: Mapping[str, set[str]]) -> str:
+    told = []
+    for table in TABLES:
+        if table in tables:
+            logps = [name for name in LOGPS if name in tables[table]]
+            told.append(f"{table} ({', '.join(logps)})" if logps else table)
+    return ", ".join(told)
 
 
 BEHIND_THE_TAIL = {
