@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,13 +17,15 @@ HEAD_BYTES = 65536
 class RunFile:
     """One regular file below the run dir; `rel` is its path from there, with forward slashes.
 
-    `keep_text`: the user asked for the texts of samples to be kept.
+    `keep_text`: the user asked for the texts of samples to be kept. `looks`: what parsers saw of the file's beginning,
+    so that fifty of them read it once; emptied when the file has been read, since a run may hold 100,000 files.
     """
 
     path: Path
     rel: str
     size: int
     keep_text: bool = False
+    looks: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -32,9 +34,12 @@ class RunFile:
 
     @property
     def head(self) -> bytes:
-        """The first bytes, enough to tell a format by; not kept, since a run may hold 100,000 files."""
-        with self.path.open("rb") as handle:
-            return handle.read(HEAD_BYTES)
+        """The first bytes, enough to tell a format by."""
+        if "head" not in self.looks:
+            with self.path.open("rb") as handle:
+                self.looks["head"] = handle.read(HEAD_BYTES)
+        found: bytes = self.looks["head"]
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

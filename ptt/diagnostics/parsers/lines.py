@@ -94,6 +94,14 @@ def well_formed(found: Any, text: str) -> Any:
 
 def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
     """Return the first JSON objects of a line file, for telling its format; empty if there are none."""
+    key = f"first {count} objects"
+    if key not in file.looks:
+        file.looks[key] = _first_objects(file, count)
+    found: list[dict[str, Any]] = file.looks[key]
+    return found
+
+
+def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
     if not file.name.lower().endswith(SUFFIXES):
         return []
     text = bytearray()

@@ -108,6 +108,7 @@ class _Writer:
                     notes += [note] if note else []
                 case Context(facts=facts):
                     self._told.append((_weight(parser, facts), facts))
+        file.looks.clear()
         self._seen |= fresh
         if repeated:
             notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
