@@ -79,8 +79,8 @@ def _in_plain_words(diagnosis: Diagnosis) -> list[str]:
         return []
     early, late = (number(math.exp(min(value, MOST))) for value in (post[0], post[-1]))
     before = text[-1] if text else None
-    beside = f"; before any tool call, {number(math.exp(min(before, MOST)))}" if before is not None else ""
-    where = "tool output" if name == "post_tool" else "an observation"
+    where, what = ("tool output", "tool call") if name == "post_tool" else ("an observation", "observation")
+    beside = f"; before any {what}, {number(math.exp(min(before, MOST)))}" if before is not None else ""
     return [
         f"After {where}, one token in twenty is now at least {late} times likelier or less likely to "
         f"{_against(diagnosis.signature.pair)} (early in the run: {early} times{beside})."
