@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +59,10 @@ def gather(
     found = None
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)
-        found = gather_tails(tokens, post_name=post_name)
-        tables |= found[1] | gather_details(tokens, Completions(folder), post_name=post_name) if found else {}
+        with ThreadPoolExecutor(1) as aside:
+            behind = aside.submit(gather_details, tokens, Completions(folder), post_name=post_name)
+            found = gather_tails(tokens, post_name=post_name)
+        tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
     evidence = Evidence(

@@ -66,20 +66,35 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
     were free: the same input must give the same bytes.
     """
     columns = [frame[name].to_numpy().astype(np.int64) for name in by]
-    order = np.lexsort(columns[::-1])
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
-    for column in columns:
-        new |= np.diff(column[order], prepend=column[order[:1]]) != 0
-    group = np.empty(len(order), np.int64)
-    group[order] = np.cumsum(new) - 1
-    firsts = order[new]
+    new, order = _starts(columns), None
+    if new is None:
+        order = np.lexsort(columns[::-1])
+        new = _starts([column[order] for column in columns])
+        assert new is not None, "sorted columns are in order"
+    group = np.cumsum(new) - 1
+    if order is not None:
+        placed = np.empty(len(order), np.int64)
+        placed[order] = group
+        group = placed
+    firsts = np.flatnonzero(new) if order is None else order[new]
     found: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
     for name in names:
         total = np.bincount(group, weights=frame[name].to_numpy(), minlength=len(firsts))
         whole = frame.schema[name].is_integer()
         found[name] = pl.Series(name, total.astype(np.int64) if whole else total)
     return pl.DataFrame(found)
+
+
+def _starts(columns: Sequence[IntArray]) -> npt.NDArray[np.bool_] | None:
+    """Tell the rows a new group begins at; None where groups do not come in order."""
+    new = np.zeros(len(columns[0]), np.bool_)
+    new[:1] = True
+    for column in columns:
+        step = np.diff(column, prepend=column[:1])
+        if (step[~new] < 0).any():
+            return None
+        new |= step != 0
+    return new
 
 
 def _added(
