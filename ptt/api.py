@@ -84,7 +84,7 @@ def diagnose(
         TemporaryDirectory(prefix="ptt-") as scratch,
         _placed(Path(run), Path(scratch if out is None else out)) as place,
     ):
-        found = pipeline.diagnose(place, chosen, progress=progress)
+        found = pipeline.diagnose(replace(place, kept=out is not None), chosen, progress=progress)
     return Diagnosis(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 

@@ -42,6 +42,7 @@ class Place:
     store: Path
     name: str  # what the run is called: its folder's, file's or archive's name
     notes: tuple[str, ...] = ()  # what was passed over before the run was read
+    kept: bool = True  # whether the store outlives the call, so that a cache in it is of use
 
     @property
     def root(self) -> Path:
@@ -89,6 +90,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
             place.root,
             settings=settings,
             background=background,
+            keep=place.kept,
             progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
         )
         gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)

@@ -65,6 +65,7 @@ def tokens(
     *,
     settings: Settings,
     background: Executor,
+    keep: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tokens | None:
     """Give the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
@@ -97,7 +98,7 @@ def tokens(
         tables = _pass(scan, pairs, settings, progress)
     if damaged:
         return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
-    kept = background.submit(write_tokens, folder, key, tables)
+    kept = background.submit(write_tokens, folder, key, tables) if keep else None
     return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
 
 
