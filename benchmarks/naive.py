@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.stats import ks_2samp
 
-from ptt.diagnostics.evidence import Series
+from ptt.diagnostics.evidence.series import Series
 
 FloatArray = npt.NDArray[np.float64]
 

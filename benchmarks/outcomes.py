@@ -11,7 +11,8 @@ from benchmarks import naive
 from benchmarks.designs import Design
 from benchmarks.synthetic import Made, make
 from ptt.diagnostics.engines.local import SAMPLED_TOKENS, Tokens
-from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.validity import gather_validity

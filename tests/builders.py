@@ -14,7 +14,8 @@ import polars as pl
 from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Evidence, Series, Tails
+from ptt.diagnostics.evidence import Evidence, Tails
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.model import Aggregates, Run

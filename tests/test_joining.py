@@ -105,6 +105,17 @@ def test_steps_of_unpadded_names_go_on_in_the_order_of_their_numbers(tmp_path: P
     assert any("the run was resumed" in note for note in notes)
 
 
+def test_ranks_in_a_folder_a_step_are_no_resumed_run(tmp_path: Path) -> None:
+    for step, ranks in ((1, (0, 1)), (2, (1, 3)), (3, (0, 1, 2))):
+        for rank in ranks:
+            folder = tmp_path / f"step_{step}"
+            folder.mkdir(exist_ok=True)
+            pl.DataFrame(_rows(step, BOTH)).write_parquet(folder / f"rank_{rank}.parquet")
+    counted, notes = _counted(tmp_path)
+    assert counted == {1: 640, 2: 640, 3: 960}
+    assert not any("resumed" in note for note in notes)
+
+
 def test_two_runs_side_by_side_are_not_stitched(tmp_path: Path) -> None:
     _parquet(tmp_path / "a" / "tokens", range(1, 5))
     _parquet(tmp_path / "b" / "tokens", range(1, 5), shift=0.5)

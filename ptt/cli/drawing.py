@@ -30,8 +30,8 @@ def artist() -> Iterator[Artist]:
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork of a process with threads may hang
     try:
         yield Artist(pool)
-    except BaseException:
-        for child in active_children():  # nothing will be drawn: do not wait until it has imported what draws
+    except BaseException:  # Ctrl-C as well: nothing will be drawn, so do not wait until the process has imported all
+        for child in active_children():
             child.terminate()
         raise
     finally:

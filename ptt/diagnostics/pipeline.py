@@ -149,7 +149,7 @@ def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | R
         if distrust is not None:
             return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
         return tool_tail_growth.judge(evidence, aggregates)
-    except Exception as error:  # likewise
+    except Exception as error:  # the signature is a rule like the others: shown, and costs the exit code
         return RuleCrash(id=tool_tail_growth.ID, error=_where(error))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ptt.diagnostics.model import Answer, Diagnosis, Link, Status
+from ptt.reports.foreign import safe
 from ptt.reports.names import LINKS, joined, sentence
 from ptt.reports.numbers import count, percent
 from ptt.reports.panels import table
@@ -65,11 +66,18 @@ def _handful(diagnosis: Diagnosis) -> list[str]:
 def _stale(diagnosis: Diagnosis) -> list[str]:
     frame = table(diagnosis, "staleness")
     if frame is None:
-        return ["Stale rollouts: cannot be ruled out, no policy version is recorded."]
+        return [f"Stale rollouts: cannot be ruled out, {_reason(diagnosis, 'staleness')}."]
     known = frame.filter(pl.col("lag") != "unknown")
     if known["lag"].n_unique() < 2:
         return ["Stale rollouts: no, all sequences with a known version are equally fresh."]
     return ["Stale rollouts: tails are set out by age of the rollouts under Behind the tail."]
+
+
+def _reason(diagnosis: Diagnosis, name: str) -> str:
+    """Say why a table behind the tail is empty, as those who make it put it."""
+    notes = table(diagnosis, "details_notes")
+    found = [] if notes is None else notes.filter(pl.col("table") == name)["reason"].to_list()
+    return safe(found[0]).rstrip(".") if found else "the versions of the policy are not known"
 
 
 def _unseen(diagnosis: Diagnosis) -> list[str]:

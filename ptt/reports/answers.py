@@ -106,8 +106,8 @@ def _since(diagnosis: Diagnosis) -> list[str]:
         return [f"Since {began}." if known else NO_ONSET, *curves]
     if diagnosis.verdict.status is Status.HEALTHY:
         run = diagnosis.run
-        span = "" if run.first_step is None else f", steps {count(run.first_step)} to {count(run.last_step or 0)}"
-        return [f"At no time in the run{span}.", *curves]
+        span = "" if run.first_step is None else f" in steps {count(run.first_step)} to {count(run.last_step or 0)}"
+        return [f"No finding of medium severity or above began{span}.", *curves]
     return ["Nothing was found whose beginning could be told.", *curves]
 
 

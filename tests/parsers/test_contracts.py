@@ -16,6 +16,7 @@ from parser_samples import (
     losses,
     make_samples,
     parser_named,
+    read_as,
     run_file,
     takers,
 )
@@ -23,7 +24,7 @@ from samples_carriers import NOTES
 
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.parsers import PARSERS, Piece, Rows, run_files
+from ptt.diagnostics.parsers import PARSERS, Rows, run_files
 
 HELPERS = {
     "aliases",
@@ -35,6 +36,7 @@ HELPERS = {
     "documents",
     "event_message",
     "exported_columns",
+    "gateway_calls",
     "interface",
     "lines",
     "message_graphs",
@@ -72,15 +74,6 @@ HELPERS = {
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return each sample by its path below one run dir."""
     return make_samples(tmp_path_factory.mktemp("run"))
-
-
-def _read(name: str, path: Path, data: bytes, rel: str) -> tuple[int, list[Piece]]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    if len(data) % 5 == 0:  # recognising damaged files must not raise either
-        takers(run_file(path, rel))
-    pieces = list(parser_named(name).read(run_file(path, rel)))
-    return checked(pieces), pieces
 
 
 def test_every_file_with_a_parser_stands_in_the_table_of_contents() -> None:
@@ -180,7 +173,7 @@ def test_a_parquet_file_with_other_columns_is_nobodys(tmp_path: Path) -> None:
 def test_a_torn_last_line_costs_that_line_and_is_counted(tmp_path: Path) -> None:
     rel = "tokens/step_1.jsonl"
     whole = jsonl(SEQUENCE_ROWS)
-    rows, pieces = _read("recorder_jsonl", tmp_path / rel, whole[:-20], rel)
+    rows, pieces = read_as("recorder_jsonl", tmp_path / rel, whole[:-20], rel)
     assert rows == 1
     last = jsonl(SEQUENCE_ROWS[1:])
     assert losses(pieces) == (1, len(last) - 20, f"{rel} ends inside a line: that line is lost.")
@@ -191,7 +184,7 @@ def test_a_wrong_line_in_the_middle_costs_that_line_and_is_counted(tmp_path: Pat
     no_mask = b'{"step": 1, "model_mask": "yes", "policy_logp": [1.0], "ref_logp": [1.0]}\n'
     one_logp = b'{"step": 1, "model_mask": [true], "policy_logp": ["a"], "ref_logp": [1.0]}\n'
     data = jsonl(SEQUENCE_ROWS[:1]) + b"nonsense\n\n" + deep + no_mask + one_logp + jsonl(SEQUENCE_ROWS[1:])
-    rows, pieces = _read("recorder_jsonl", tmp_path / "a.jsonl", data, "a.jsonl")
+    rows, pieces = read_as("recorder_jsonl", tmp_path / "a.jsonl", data, "a.jsonl")
     assert (rows, losses(pieces)[0]) == (2, 4)
 
 

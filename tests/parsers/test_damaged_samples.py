@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 from parser_samples import (
     SAMPLES,
-    checked,
     losses,
     make_samples,
-    parser_named,
+    read_as,
     run_file,
     takers,
     tf_record_ends,
 )
 from samples_carriers import LINES
-
-from ptt.diagnostics.parsers import Piece
 
 EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: every file at every byte
 EVERY_BYTE = 600  # bytes of a file that is always cut everywhere
@@ -33,23 +30,14 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_samples(tmp_path_factory.mktemp("run"))
 
 
-def _read(name: str, path: Path, data: bytes, rel: str) -> tuple[int, list[Piece]]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    if len(data) % 5 == 0:  # recognising damaged files must not raise either
-        takers(run_file(path, rel))
-    pieces = list(parser_named(name).read(run_file(path, rel)))
-    return checked(pieces), pieces
-
-
 @pytest.mark.parametrize("rel", SAMPLES)
 def test_a_file_cut_anywhere_gives_no_more_rows_than_the_whole(
     samples: dict[str, Path], tmp_path: Path, rel: str
 ) -> None:
     data, name = samples[rel].read_bytes(), SAMPLES[rel][0]
-    whole, _ = _read(name, tmp_path / rel, data, rel)
+    whole, _ = read_as(name, tmp_path / rel, data, rel)
     for size in _cuts(len(data)):
-        rows, pieces = _read(name, tmp_path / rel, data[:size], rel)
+        rows, pieces = read_as(name, tmp_path / rel, data[:size], rel)
         assert rows <= whole
         if rows < whole and size > 0 and not _cut_cleanly(rel, data, size):
             assert losses(pieces) != (0, 0, ""), f"cut at {size}"
@@ -82,5 +70,5 @@ def test_flipped_bytes_never_raise(samples: dict[str, Path], tmp_path: Path, rel
         damaged = bytearray(data)
         for _ in range(dice.choice((1, 1, 3, 20))):
             damaged[dice.randrange(len(damaged))] = dice.choice((0, 0xFF, 0x22, 0x5C, dice.randrange(256)))
-        _read(name, tmp_path / rel, bytes(damaged), rel)
+        read_as(name, tmp_path / rel, bytes(damaged), rel)
         takers(run_file(tmp_path / rel, rel))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from builders import Array, Story, evidence_of, sequences_of, series_of, steady
 
-from ptt.diagnostics.evidence import Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import RULES
 

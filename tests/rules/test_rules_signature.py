@@ -294,3 +294,18 @@ def test_two_judgements_of_one_run_are_equal() -> None:
 def test_a_few_tool_tokens_a_step_are_enough_where_steps_are_many() -> None:
     """Blocks are made long enough to hold tail tokens instead of refusing to judge."""
     assert judged("thin blocks").signature.status is Answer.FOUND
+
+
+def test_growth_that_could_not_be_tested_is_not_called_no_growth() -> None:
+    held = evidence("found")
+    assert held.tails is not None
+    post = held.tails.post
+    few = {
+        name: replace(one, blocks=np.where(np.arange(len(one.blocks)) % 9 == 0, one.blocks, np.nan))
+        for name, one in post.percentiles.items()
+    }
+    p99 = {**few, "p99": replace(few["p99"], blocks=post.percentiles["p99"].blocks)}  # p95 alone has gaps
+    judgement = judge(replace(held, tails=replace(held.tails, post=replace(post, percentiles=p99))), aggregates())
+    assert judgement.signature.conditions["growth"] is None
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert "too few blocks of steps" in judgement.signature.reason

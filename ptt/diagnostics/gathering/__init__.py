@@ -11,7 +11,8 @@ import polars as pl
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Evidence, Series
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.facts import run_facts

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Extent
+from ptt.diagnostics.evidence.records import Extent
 
 _RANK = re.compile(r"_rank(\d+)(?=[._])")
 

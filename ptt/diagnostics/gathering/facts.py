@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Run
 
 KNOWN = ("framework", "algorithm")

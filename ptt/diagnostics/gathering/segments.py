@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Extent, Overlap, Segments
+from ptt.diagnostics.evidence.records import Extent, Overlap, Segments
 from ptt.diagnostics.gathering.extent import extent_of, file_names, with_ranks
 
 LEAST_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence import Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import MixedColumn, MixedPair
+from ptt.diagnostics.evidence.records import MixedColumn, MixedPair
 from ptt.diagnostics.gathering.extent import extent_of
 from ptt.diagnostics.statistics.mixture import mixture
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import AnomalyCount, ColumnFacts, Coverage, MissingLogprobs, Validity
+from ptt.diagnostics.evidence.records import AnomalyCount, ColumnFacts, Coverage, MissingLogprobs, Validity
 from ptt.diagnostics.gathering.extent import extent_of, file_names, with_ranks
 from ptt.diagnostics.gathering.temperatures import mixed_column, mixed_pairs
 from ptt.diagnostics.statistics.anomalies import Anomaly

@@ -13,6 +13,7 @@ from ptt.diagnostics.inert.refused import RefusedError
 
 MAX_MEMBERS: Final = 200_000
 LOCAL: Final = struct.Struct("<4s5H3I2H")  # the header before each member
+# What zipfile and the header before a member raise for archives that are cut, lie about sizes or name other methods.
 DAMAGE: Final = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError, OSError, LookupError)
 
 

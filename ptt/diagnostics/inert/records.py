@@ -130,7 +130,8 @@ class _Careful(pickle._Unpickler):
         return Storage(pid)
 
 
-# What the machine raises for pickles that are damaged or make no sense.
+# What the pickle machine raises for damaged or senseless opcodes: it checks nothing beforehand, so an operation on a
+# value of the wrong kind fails in that operation's own way.
 DAMAGE: Final = (
     pickle.UnpicklingError, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
     LookupError, NotImplementedError, RuntimeError, TypeError, ValueError,

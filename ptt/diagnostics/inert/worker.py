@@ -75,7 +75,7 @@ class Worker:
         except EOFError as error:
             code = self._end(kill=False)
             raise RefusedError(_death(code, late=seconds if late.is_set() else None)) from error
-        except BaseException:  # what is still to come would be taken for the next answer
+        except BaseException:  # Ctrl-C as well: what is still to come would be taken for the next answer; raised again
             self._end(kill=True)
             raise
         finally:

@@ -18,8 +18,8 @@ from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
 from ptt.diagnostics.parsers.mlflow_spans import read_spans
 from ptt.diagnostics.parsers.settings_facts import safe_settings
 from ptt.diagnostics.parsers.side_rows import MachineLog
-from ptt.diagnostics.parsers.sqlite_files import DAMAGE, open_database, rows, tables, tables_of, unreadable, wal_note
-from ptt.diagnostics.parsers.sqlite_size import cut_note
+from ptt.diagnostics.parsers.sqlite_files import rows, tables, tables_of
+from ptt.diagnostics.parsers.sqlite_size import of_database
 
 NEEDED = frozenset({"key", "value", "timestamp", "run_uuid", "step", "is_nan"})
 LARGEST = sys.float_info.max
@@ -37,15 +37,7 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics, samples of the machine and settings of one run."""
-    try:
-        with open_database(file.path) as connection:
-            yield from _pieces(connection, file)
-    except DAMAGE as error:
-        yield unreadable(file, error)
-        return
-    for note in (cut_note(file), wal_note(file)):
-        if note is not None:
-            yield note
+    yield from of_database(file, _pieces)
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:

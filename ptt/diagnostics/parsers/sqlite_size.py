@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
+from collections.abc import Callable, Iterator
 
-from ptt.diagnostics.parsers.interface import Lost, RunFile
+from ptt.diagnostics.parsers.interface import Lost, Piece, RunFile
+from ptt.diagnostics.parsers.sqlite_files import DAMAGE, open_database, unreadable, wal_note
 
 HEADER_BYTES = 100
 
@@ -30,3 +33,16 @@ def cut_note(file: RunFile) -> Lost | None:
     if missing <= 0:
         return None
     return Lost(bytes=missing, note=f"{file.rel} is cut: the last {missing} bytes of its database are missing.")
+
+
+def of_database(file: RunFile, pieces: Callable[[sqlite3.Connection, RunFile], Iterator[Piece]]) -> Iterator[Piece]:
+    """Yield what `pieces` reads of a database, and what is missing at its end or lies in a log beside it."""
+    try:
+        with open_database(file.path) as connection:
+            yield from pieces(connection, file)
+    except DAMAGE as error:
+        yield unreadable(file, error)
+        return
+    for note in (cut_note(file), wal_note(file)):
+        if note is not None:
+            yield note

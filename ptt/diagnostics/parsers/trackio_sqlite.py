@@ -20,16 +20,12 @@ from ptt.diagnostics.parsers.mlflow_sqlite import in_file
 from ptt.diagnostics.parsers.settings_facts import safe_settings
 from ptt.diagnostics.parsers.side_rows import EventLog, MachineLog
 from ptt.diagnostics.parsers.sqlite_files import (
-    DAMAGE,
     json_cell,
-    open_database,
     rows,
     tables,
     tables_of,
-    unreadable,
-    wal_note,
 )
-from ptt.diagnostics.parsers.sqlite_size import cut_note
+from ptt.diagnostics.parsers.sqlite_size import of_database
 from ptt.diagnostics.parsers.wandb import STEP_KEYS
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})
@@ -64,15 +60,7 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics, settings, samples of the machine and alerts of one run."""
-    try:
-        with open_database(file.path) as connection:
-            yield from _pieces(connection, file)
-    except DAMAGE as error:
-        yield unreadable(file, error)
-        return
-    for note in (cut_note(file), wal_note(file)):
-        if note is not None:
-            yield note
+    yield from of_database(file, _pieces)
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:

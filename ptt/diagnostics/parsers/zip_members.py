@@ -24,6 +24,7 @@ DIRECTORY_BYTES: Final = 64 << 20  # the list of the members; 200,000 of them ta
 END, LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
 TAIL_BYTES: Final = (1 << 16) + 42  # a comment of the longest kind, and what stands before it
 PIECE: Final = 1 << 20
+# What zipfile raises for a directory of members that is cut, lies about its place or is split over disks.
 BAD_LIST: Final = (zipfile.BadZipFile, ValueError, struct.error, OSError, EOFError, OverflowError, NotImplementedError)
 
 

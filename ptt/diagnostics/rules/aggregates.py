@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series, excess_interval
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.model import Aggregates, Broken, Finding, RuleVerdict, Severity, Steps
 from ptt.diagnostics.statistics.trend import movement
 

@@ -10,7 +10,8 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 

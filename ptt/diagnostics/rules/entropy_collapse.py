@@ -12,7 +12,8 @@ Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal languag
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.reading import early_mean, reward_fell

@@ -12,7 +12,8 @@ reference; where the run has its own target, set `limits.kl-over-target.limit` t
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 

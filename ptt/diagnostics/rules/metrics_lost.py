@@ -11,7 +11,8 @@ Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a f
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 

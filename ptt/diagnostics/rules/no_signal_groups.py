@@ -10,7 +10,8 @@ Source: GRPO's advantage (arXiv 2402.03300, eq. 3 of section 4.1); TRL logs `fra
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.reading import reward_range

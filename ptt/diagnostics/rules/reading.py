@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 
 REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
 

@@ -147,7 +147,9 @@ def _steady(percentile: Percentile) -> bool:
 
 
 def _grew(found: Shift, limits: Limits, *, steady: bool) -> bool | None:
-    """Tell whether the tail grew; None where it did by much, and noise of its kind would rarely do so."""
+    """Tell whether the tail grew; None where it could not be tested, or noise might rarely have done it."""
+    if math.isnan(found.p_value):  # too few blocks with tokens: no test was made
+        return None
     if not steady:
         return False
     return True if _moved(found, limits) else None if found.factor >= MUCH and found.p_value < UNSURE else False

@@ -64,6 +64,8 @@ def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as much: growth everywhere, not after tools"
+    if conditions["growth"] is None and math.isnan(led.p_value):
+        return f"{grew}, but too few blocks of steps hold such tokens to test it"
     if conditions["growth"] is None:
         return f"{grew}: much, but noise of this run could give as much in one of {1 / max(led.p_value, 1e-3):.0f} runs"
     if conditions["lasting"] is None:

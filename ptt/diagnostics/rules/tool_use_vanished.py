@@ -10,7 +10,8 @@ Source: own observation on collapsed runs: use falls from 0.5 to nothing within 
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence, Series
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.statistics.trend import rolling_mean

@@ -152,7 +152,7 @@ def _touch(place: Path, mtime: float) -> None:
 def _unzip(path: Path, taken: _Taken) -> None:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:  # torn, of a later version, or senseless
         raise InputError(
             f"{path}: no readable zip archive ({error}); a torn zip has lost its table of contents."
         ) from error

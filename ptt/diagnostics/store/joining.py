@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -12,6 +13,7 @@ import polars as pl
 from ptt.diagnostics.parsers.discover import by_number
 from ptt.diagnostics.schema import LOGPS
 
+MOST_SEGMENTS: Final = 16  # folders of a run that was resumed so often
 PAIR: Final = 2  # a ratio needs two log-probabilities
 IN_SEVERAL: Final = frozenset({"token_tensors", "token_tables"})
 TEXT: Final = ("(.jsonl)", "(.gz)", "(.zst)")  # endings of carriers whose numbers may be shortened
@@ -116,26 +118,34 @@ def _steps(path: Path) -> frozenset[int]:
 
 
 def _stitched(files: list[SequenceFile]) -> tuple[list[SequenceFile], list[str]]:
-    """Of files with one name in two folders, keep that of the folder that goes on further: a run that was resumed.
+    """Of files with one name and the same steps in two folders, keep that of the folder that goes on further.
 
-    Folders that end alike may be two runs, so nothing is left out and the finding on repeated steps speaks.
+    Such a run was resumed. Folders that end alike may be two runs, so nothing is left out and the finding on repeated
+    steps speaks. A name in more than MOST_SEGMENTS folders is that of a rank, not of a step.
     """
-    by_kind: dict[str, dict[str, dict[str, list[SequenceFile]]]] = {}
+    folders: dict[tuple[str, str], dict[str, SequenceFile]] = {}
+    holders: dict[tuple[str, str], list[str]] = {}
     for file in files:
         path = PurePosixPath(file.name)
-        by_kind.setdefault(file.kind, {}).setdefault(str(path.parent), {}).setdefault(path.name, []).append(file)
-    gone: set[Path] = set()
-    notes = []
-    for folders in by_kind.values():
-        last = {folder: max(by_number(name) for name in names) for folder, names in folders.items()}
-        ordered = sorted(folders, key=lambda folder: (last[folder], folder))
-        for number, earlier in enumerate(ordered):
-            for later in ordered[number + 1 :]:
-                both = folders[earlier].keys() & folders[later].keys()
-                if both and last[earlier] < last[later] and len(both) < len(folders[earlier]):
-                    gone |= {file.path for name in both for file in folders[earlier][name]}
-                    notes.append(
-                        f"{len(both)} file(s), {min(both)} to {max(both)}, lie in {earlier} and again in {later}, "
-                        "which goes on further: the run was resumed, and the later ones are counted."
-                    )
-    return [file for file in files if file.path not in gone], notes
+        folders.setdefault((file.kind, str(path.parent)), {})[path.name] = file
+        holders.setdefault((file.kind, path.name), []).append(str(path.parent))
+    last = {key: max(map(by_number, names)) for key, names in folders.items()}
+    gone: dict[tuple[str, str, str], list[str]] = {}
+    for (kind, name), places in holders.items():
+        if not 1 < len(set(places)) <= MOST_SEGMENTS:
+            continue
+        ordered = sorted(set(places), key=lambda place: (last[kind, place], place))
+        for earlier, later in pairwise(ordered):
+            goes_on = last[kind, earlier] < last[kind, later]
+            if goes_on and _steps(folders[kind, earlier][name].path) & _steps(folders[kind, later][name].path):
+                gone.setdefault((kind, earlier, later), []).append(name)
+    lost, notes = set(), []
+    for (kind, earlier, later), names in gone.items():
+        if len(names) == len(folders[kind, earlier]):  # nothing of its own: no segment that another goes on from
+            continue
+        lost |= {(kind, str(PurePosixPath(earlier) / name)) for name in names}
+        notes.append(
+            f"{len(names)} file(s), {min(names, key=by_number)} to {max(names, key=by_number)}, lie in {earlier} and "
+            f"again in {later}, which goes on further: the run was resumed, and the later ones are counted."
+        )
+    return [file for file in files if (file.kind, file.name) not in lost], notes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ptt.diagnostics.evidence import Evidence, Validity
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.records import Validity
 from ptt.diagnostics.model import Healthy, JsonScalar, Link, NotJudged
 
 BLOCKS = "contaminates"

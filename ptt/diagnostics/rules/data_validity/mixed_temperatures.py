@@ -11,7 +11,8 @@ What to do: score every sequence at the temperature it was sampled with, or all 
 Source: mixed or annealed exploration temperatures, evaluation samples that got into training batches; slope 1/T - 1.
 """
 
-from ptt.diagnostics.evidence import Evidence, MixedColumn, MixedPair, Validity
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.records import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule

@@ -10,7 +10,8 @@ What to do: move the files of the lost segment, from the resume on, out of the r
 Source: TRL and transformers keep the event file of the killed process beside the new one's; writers that append do too.
 """
 
-from ptt.diagnostics.evidence import Evidence, Extent, Overlap
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.records import Extent, Overlap
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import extent, sound
 from ptt.diagnostics.rules.interface import Limits, Rule

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptt.diagnostics.evidence import Evidence, Validity
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.records import Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule

@@ -11,7 +11,8 @@ on tool output without any error.
 
 import numpy as np
 
-from ptt.diagnostics.evidence import MIN_LOGGED, Evidence
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import Limits, Rule

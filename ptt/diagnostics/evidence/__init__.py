@@ -1,0 +1,59 @@
+"""What the rules look at: a run's tables, reduced to series and tails, with the limits in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.evidence.records import Segments, Validity
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Run
+from ptt.diagnostics.statistics.growth import SliceTails
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails:
+    """The tails of one pair: both slices, over the same blocks and windows."""
+
+    pair: str
+    blocks: tuple[Span, ...]
+    windows: tuple[Span, ...]
+    text: SliceTails
+    post: SliceTails
+    zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
+    bad_tokens: int  # model tokens whose r is null, NaN or infinite
+    tokens: int
+    steps: int  # with tokens
+    tool_free_tokens: int  # text-only tokens of sequences without any observation
+    unit: str  # what was resampled as a whole: "prompt group" or "sequence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """Share of recorded sequences with at least one observation, by step."""
+
+    steps: IntArray
+    share: FloatArray
+    sequences: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that a rule may look at. What is None or absent was not recorded."""
+
+    run: Run
+    metrics: Mapping[str, Series] = field(default_factory=dict)
+    tails: Tails | None = None
+    tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
+    tails_reason: str = ""
+    tool_use: ToolUse | None = None
+    validity: Validity | None = None
+    segments: Segments | None = None  # None: no step is recorded at all
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
