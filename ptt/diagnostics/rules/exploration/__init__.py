@@ -1,0 +1,8 @@
+"""The table of contents of the rules on what the policy still tries."""
+
+from ptt.diagnostics.rules.exploration import (
+    entropy_collapse,
+)
+from ptt.diagnostics.rules.interface import Rule
+
+EXPLORATION_RULES: tuple[Rule, ...] = (entropy_collapse.RULE,)
