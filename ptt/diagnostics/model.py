@@ -83,7 +83,8 @@ class Finding:
     onset_interval: Steps | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
-    next: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()  # the smallest look or experiment that tells this from its rivals
+    next: tuple[str, ...] = ()  # what to do once it is confirmed, in the order an expert would
     consequence_of: str | None = None
 
 
@@ -96,6 +97,7 @@ class NotJudged:
     reason: str
     missing: tuple[str, ...] = ()
     enable: str = ""
+    applies: bool = True  # False: the question makes no sense for this kind of training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,13 +16,14 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.switches import how_to_record
-from ptt.diagnostics.rules import RULES, tool_tail_growth
+from ptt.diagnostics.rules import EXPLAINS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.store import ingest as store_ingest
@@ -108,6 +109,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         crashes=crashes,
         sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
+        explains=EXPLAINS,
     )
 
 
@@ -144,6 +146,8 @@ def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
 def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | RuleCrash:
     try:
         aggregates = aggregates_of(evidence, verdicts)
+        if evidence.algorithm.family not in (None, Family.ONLINE):
+            return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
         pair = evidence.tails.pair if evidence.tails is not None else None
         distrust = contaminated(verdicts, pair)
         if distrust is not None:

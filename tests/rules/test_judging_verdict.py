@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from builders import aggregates, run_of
 
-from ptt.diagnostics.judging import EXPLAINS, MAX_NEXT, verdict_of
+from ptt.diagnostics.judging import MAX_NEXT, verdict_of
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -22,7 +22,7 @@ from ptt.diagnostics.model import (
     Signature,
     Status,
 )
-from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.rules import EXPLAINS, LIMITS
 
 
 def finding(
@@ -66,6 +66,7 @@ def diagnosis(
         crashes=crashes,
         sources=(),
         tables={},
+        explains=EXPLAINS,
     )
 
 
@@ -196,13 +197,24 @@ def test_all_failures_at_one_step_still_leave_a_root() -> None:
     assert found.verdict.first_broken_link is not None
 
 
-def test_what_explains_what_speaks_of_rules_that_exist_and_has_no_circle() -> None:
+def test_what_explains_what_speaks_of_rules_that_exist_and_says_how() -> None:
     assert set(EXPLAINS) | {name for names in EXPLAINS.values() for name in names} <= set(LIMITS)
+    assert all(how for names in EXPLAINS.values() for how in names.values())
+    assert all(name not in names for name, names in EXPLAINS.items())
 
-    def reached(name: str) -> set[str]:
-        return {name}.union(*(reached(later) for later in EXPLAINS.get(name, ())))
 
-    assert all(name not in reached(later) for name, names in EXPLAINS.items() for later in names)
+def test_no_failure_stands_under_itself_however_many_there_are() -> None:
+    found = causes(diagnosis(*(finding(name, onset=5) for name in LIMITS)))
+    for name in found:
+        chain = [name]
+        while (above := found[chain[-1]]) is not None:
+            assert above not in chain
+            chain.append(above)
+
+
+def test_a_note_explains_no_failure() -> None:
+    found = diagnosis(finding("kl-over-target", Severity.LOW, 5), finding("gradient-spikes", Severity.MEDIUM, 9))
+    assert causes(found)["gradient-spikes"] is None
 
 
 def test_next_steps_are_those_of_the_roots_first_one_first_without_repeats_and_few() -> None:

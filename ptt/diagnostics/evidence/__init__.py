@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.evidence.algorithm import Algorithm
+from ptt.diagnostics.evidence.environment import Environment
+from ptt.diagnostics.evidence.evaluation import Evaluation
+from ptt.diagnostics.evidence.freshness import Freshness
+from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.records import Segments, Validity
+from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.growth import SliceTails
@@ -49,7 +55,15 @@ class Evidence:
     """All that a rule may look at. What is None or absent was not recorded."""
 
     run: Run
-    metrics: Mapping[str, Series] = field(default_factory=dict)
+    algorithm: Algorithm = field(default_factory=Algorithm)
+    metrics: Mapping[str, Series] = field(default_factory=dict)  # of training, by canonical name
+    other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
+    environment: Environment | None = None  # None: no sampled trajectory is recorded
+    evaluation: Evaluation | None = None  # None: no figure of any evaluation
+    rewards: Rewards | None = None  # None: neither components nor single rewards
+    freshness: Freshness | None = None  # None: no policy version is recorded
+    machines: Machines | None = None  # None: nothing is recorded by rank
+    events: tuple[Event, ...] = ()
     tails: Tails | None = None
     tails_missing: tuple[str, ...] = ()  # which logprobs would have to be recorded
     tails_reason: str = ""

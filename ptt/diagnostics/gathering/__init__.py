@@ -12,12 +12,19 @@ import polars as pl
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import algorithm_of
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
+from ptt.diagnostics.gathering.environment import gather_environment
+from ptt.diagnostics.gathering.evaluation import gather_evaluation
 from ptt.diagnostics.gathering.facts import run_facts
+from ptt.diagnostics.gathering.freshness import gather_freshness
+from ptt.diagnostics.gathering.machines import gather_machines
+from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_series
+from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
@@ -51,11 +58,12 @@ def gather(
     metrics = read_table(folder, "metrics")
     series = read_series(metrics) if "priority" in metrics.columns else {}
     limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
+    trajectories, calls = read_trajectories(folder), read_table(folder, "tool_calls")
     tables = {
         "aggregates": aggregate_table(series, limits),
         "metrics": metrics,
-        "trajectories": read_trajectories(folder),
-        "tool_calls": read_table(folder, "tool_calls"),
+        "trajectories": trajectories,
+        "tool_calls": calls,
     }
     found = None
     if tokens is not None:
@@ -68,7 +76,15 @@ def gather(
     alone = alone if tokens is None else ""
     evidence = Evidence(
         run=run_facts(name, manifest.facts, series, tokens),
+        algorithm=algorithm_of(manifest.facts, series),
         metrics=series,
+        other=read_other(metrics),
+        environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
+        evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories),
+        rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards")),
+        freshness=gather_freshness(tokens),
+        machines=gather_machines(metrics, read_table(folder, "ranks")),
+        events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,
         tails_missing=() if found else missing if alone else NONE_RECORDED,
         tails_reason="" if found else alone or _why_no_tails(folder, tokens),
@@ -78,6 +94,13 @@ def gather(
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables)
+
+
+def _events(table: pl.DataFrame) -> tuple[Event, ...]:
+    rows = table.select("step", "kind", "text", "source").iter_rows()
+    return tuple(
+        Event(step=step, kind=kind or "", text=text or "", source=source or "") for step, kind, text, source in rows
+    )
 
 
 def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:

@@ -30,14 +30,30 @@ def read_series(metrics: pl.DataFrame) -> dict[str, Series]:
         .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
         .unique("name", keep="first", maintain_order=True)
     )
-    best = (
-        rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi")
-        .with_columns((pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent"))  # beside a value: merely not logged
-        .sort(
-            "name", "step", "absent", "priority", "source", "seq", descending=[False, False, False, False, True, True]
-        )
-        .unique(["name", "step"], keep="first", maintain_order=True)
+    return _series(rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi"))
+
+
+def read_other(metrics: pl.DataFrame, *, split: str = "train") -> dict[str, Series]:
+    """Give the series of one split under the names their writer gave them: those of training without a canonical name.
+
+    Rows of several ranks are left out: they are no series.
+    """
+    if "priority" not in metrics.columns:
+        return {}
+    wanted = (pl.col("split") == split) & pl.col("step").is_not_null() & pl.col("rank").is_null()
+    unnamed = pl.col("name").is_null() if split == "train" else pl.lit(value=True)
+    rows = metrics.filter(wanted & unnamed).with_columns(pl.col("name_raw").alias("name"))
+    return _series(rows) if rows.height else {}
+
+
+def _series(rows: pl.DataFrame) -> dict[str, Series]:
+    """Give one series a name; of several rows of one step the best source's last one."""
+    best = rows.with_columns(
+        (pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent")
+    ).sort(  # beside a value: not logged
+        "name", "step", "absent", "priority", "source", "seq", descending=[False, False, False, False, True, True]
     )
+    best = best.unique(["name", "step"], keep="first", maintain_order=True)
     return {
         str(group["name"][0]): Series(
             name=str(group["name"][0]),

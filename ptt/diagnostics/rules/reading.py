@@ -6,8 +6,26 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Link, NotJudged
 
 REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
+
+
+def logged(
+    evidence: Evidence, name: str, *, rule: str, link: Link, what: str, enable: str, least: int = MIN_LOGGED
+) -> Series | NotJudged:
+    """Give the training series of a metric, or why it cannot be judged: not logged, or fewer than `least` values.
+
+    `what` completes "no ... is logged"; `enable` is the line that has it logged.
+    """
+    series = evidence.metrics.get(name)
+    if series is None:
+        return NotJudged(id=rule, link=link, reason=f"no {what} is logged", missing=(name,), enable=enable)
+    count = len(series.finite()[0])
+    if count < least:
+        reason = f"{count} finite values of {series.raw_name} are logged; {least} are needed"
+        return NotJudged(id=rule, link=link, reason=reason, missing=(name,), enable=enable)
+    return series
 
 
 def early_mean(series: Series) -> float:

@@ -33,6 +33,7 @@ from ptt.diagnostics.model import (
     Signature,
     Steps,
 )
+from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules import tool_tail_words as words
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.growth import (
@@ -62,6 +63,11 @@ VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice empti
 DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
 UNUSABLE_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
 
+EXPLAINS: Final = {
+    "kl-over-target": "the mean is the last to move",
+    "clip-fraction-high": "tokens in the tail are those that are clipped",
+    "gradient-spikes": "weights in the tail make the gradient",
+}
 LIMITS: Final[Limits] = {
     "material_p99": MATERIAL_P99,
     "high_p95": HIGH_P95,
@@ -253,4 +259,13 @@ def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing
     return Judgement(
         signature=signature,
         verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=reason, missing=missing, enable=enable),
+    )
+
+
+def does_not_apply(training: str, aggregates: Aggregates) -> Judgement:
+    """Give the judgement for training that samples nothing: no tool is called while it learns."""
+    reason = f"{training} training samples nothing, so no tool output stands before what it learns"
+    signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=None, aggregates=aggregates)
+    return Judgement(
+        signature=signature, verdict=interface.does_not_apply(ID, Link.POLICY_UPDATE, f"{training} training")
     )

@@ -113,4 +113,9 @@ def _sampled(found: MixedColumn) -> Finding:
 
 MOST_SHOWN = 6
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN})
+EXPLAINS = {
+    "scaled-logprobs": "the pooled slope is that of the mixture",
+    "truncated-support": "a temperature moves log-ratios to one side too",
+}
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN}, explains=EXPLAINS)

@@ -91,4 +91,8 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})
+EXPLAINS = {
+    "repeated-sequences": "the resumed segment recorded its steps again",
+}
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS}, explains=EXPLAINS)

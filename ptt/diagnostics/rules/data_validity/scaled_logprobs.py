@@ -95,9 +95,14 @@ def _claim(pair: str, early: PairSample) -> str:
     )
 
 
+EXPLAINS = {
+    "truncated-support": "a temperature moves log-ratios to one side too",
+}
+
 RULE = Rule(
     id=ID,
     link=Link.DATA_VALIDITY,
     check=check,
     limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT, "negative_share": NEGATIVE_SHARE},
+    explains=EXPLAINS,
 )

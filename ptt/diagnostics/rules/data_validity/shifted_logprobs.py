@@ -63,4 +63,9 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"margin": MARGIN})
+EXPLAINS = {
+    "missing-logprobs": "a shift leaves the ends without a partner",
+    "placeholder-logprobs": "a shift pulls padding under sampled tokens",
+}
+
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"margin": MARGIN}, explains=EXPLAINS)

@@ -99,4 +99,10 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART})
+EXPLAINS = {
+    "tool-use-vanished": "NaN weights sample noise",
+    "no-signal-groups": "NaN weights answer alike",
+    "entropy-collapse": "NaN weights have no distribution",
+}
+
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, explains=EXPLAINS)

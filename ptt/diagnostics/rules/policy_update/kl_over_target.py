@@ -80,4 +80,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT})
+EXPLAINS = {
+    "tool-use-vanished": "a policy far from the reference forgets to call",
+    "no-signal-groups": "a collapsed policy answers alike",
+    "entropy-collapse": "the policy left for a single answer",
+    "clip-fraction-high": "updates stay as large as those that moved it",
+    "gradient-spikes": "log-ratios far off make gradients that large",
+    "metrics-lost": "ratios overflow",
+}
+
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT}, explains=EXPLAINS)

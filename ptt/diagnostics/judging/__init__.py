@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ptt.diagnostics.judging.timeline import Explains, began, linked
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -27,29 +27,8 @@ from ptt.diagnostics.model import (
 if TYPE_CHECKING:
     import polars as pl
 
-EXPLAINS: Final[Mapping[str, frozenset[str]]] = {
-    "unmasked-tools": frozenset({"missing-logprobs", "placeholder-logprobs", "truncated-support", "retokenised-turns"}),
-    "shifted-logprobs": frozenset({"missing-logprobs", "placeholder-logprobs"}),
-    "scaled-logprobs": frozenset({"truncated-support"}),
-    "mixed-temperatures": frozenset({"scaled-logprobs", "truncated-support"}),
-    "resumed-segments": frozenset({"repeated-sequences"}),
-    "tool-tail-growth": frozenset({"kl-over-target", "clip-fraction-high", "gradient-spikes"}),
-    "kl-over-target": frozenset(
-        {
-            "tool-use-vanished",
-            "no-signal-groups",
-            "entropy-collapse",
-            "clip-fraction-high",
-            "gradient-spikes",
-            "metrics-lost",
-        }
-    ),
-    "metrics-lost": frozenset({"tool-use-vanished", "no-signal-groups", "entropy-collapse"}),
-}
-"""Which failure explains which, where it came first: the later one is then told under it."""
-
+SIGNATURE: Final = "tool-tail-growth"
 MAX_NEXT: Final = 4
-UNKNOWN: Final = 1 << 60  # later than any step
 
 
 def verdict_of(
@@ -60,15 +39,16 @@ def verdict_of(
     crashes: Sequence[RuleCrash],
     sources: Sequence[Source],
     tables: Mapping[str, pl.DataFrame],
+    explains: Explains | None = None,
 ) -> Diagnosis:
-    """Put the diagnosis together."""
+    """Put the diagnosis together; `explains` names which failure brings which others about."""
     found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    findings = tuple(_linked(sorted(found, key=_order)))
+    findings = tuple(linked(sorted(found, key=_order), explains or {}))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
-        verdict=_answer(findings, signature, not_judged),
+        verdict=_answer(findings, signature, verdicts),
         signature=signature,
         findings=findings,
         healthy=tuple(verdict for verdict in verdicts if isinstance(verdict, Healthy)),
@@ -95,21 +75,7 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
 
 
-def _linked(findings: Sequence[Finding]) -> list[Finding]:
-    """Name the cause of each finding that an earlier one explains."""
-    linked = []
-    for finding in findings:
-        causes = [
-            other
-            for other in findings
-            if finding.id in EXPLAINS.get(other.id, ()) and _since(other) <= _since(finding) < UNKNOWN
-        ]
-        first = min(causes, key=lambda cause: (_since(cause), cause.id), default=None)
-        linked.append(replace(finding, consequence_of=first.id) if first else finding)
-    return linked
-
-
-def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Sequence[NotJudged]) -> RunVerdict:
+def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
     roots = [finding for finding in serious if finding.consequence_of is None]
     if serious:
@@ -121,12 +87,16 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
             first_broken_link=first.link,
             next=_next([first, *(root for root in roots if root is not first)]),
         )
-    if signature.status is Answer.CANNOT_SAY:
+    not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
+    asked = [verdict for verdict in not_judged if verdict.applies]
+    of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
+    answered = any(isinstance(verdict, Healthy) for verdict in verdicts)
+    if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,
             headline=f"Cannot say: {signature.reason}.",
             first_broken_link=None,
-            next=tuple(dict.fromkeys(item.enable for item in not_judged if item.enable))[:MAX_NEXT],
+            next=tuple(dict.fromkeys(item.enable for item in asked if item.enable))[:MAX_NEXT],
         )
     return RunVerdict(
         status=Status.HEALTHY,
@@ -136,17 +106,10 @@ def _answer(findings: Sequence[Finding], signature: Signature, not_judged: Seque
     )
 
 
-def _since(finding: Finding) -> int:
-    """Give the step a failure began at; logprobs that cannot be trusted could not from the start."""
-    if finding.onset_step is not None:
-        return finding.onset_step
-    return -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN
-
-
-def _time(finding: Finding) -> tuple[int, int]:
-    return (_since(finding), list(Link).index(finding.link))
+def _time(finding: Finding) -> tuple[int, int, str]:
+    return (began(finding), list(Link).index(finding.link), finding.id)
 
 
 def _next(roots: Sequence[Finding]) -> tuple[str, ...]:
-    steps = [step for root in roots for step in root.next]
+    steps = [step for root in roots for step in (*root.confirm, *root.next)]
     return tuple(dict.fromkeys(steps))[:MAX_NEXT]

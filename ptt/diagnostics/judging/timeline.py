@@ -1,0 +1,64 @@
+"""Puts findings in order of time, and each under the earlier one that brought it about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptt.diagnostics.model import Finding, Link, Severity
+
+Explains = Mapping[str, Mapping[str, str]]
+"""By the id of a failure: the ids of those it brings about, each with how."""
+
+UNKNOWN: Final = 1 << 60  # later than any step
+
+
+def began(finding: Finding) -> int:
+    """Give the step a failure was seen from; logprobs that cannot be trusted could not from the start."""
+    if finding.onset_step is not None:
+        return finding.onset_step
+    return -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN
+
+
+def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
+    """Name the cause of each finding that one before it, or within its onset's interval, brings about.
+
+    Of several possible causes the earliest counts. A note explains no failure: what is below medium has not broken
+    anything. No finding comes to stand under itself, by whatever number of links.
+    """
+    ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
+    above: dict[int, int] = {}  # place of a finding -> place of its cause
+    for place, finding in enumerate(ordered):
+        for other, cause in enumerate(ordered):
+            if _may_explain(cause, finding, explains) and not _leads_to(other, place, above):
+                above[place] = other
+                break
+    causes = {id(ordered[place]): ordered[other].id for place, other in above.items()}
+    return [
+        replace(finding, consequence_of=causes[id(finding)]) if id(finding) in causes else finding
+        for finding in findings
+    ]
+
+
+def _may_explain(cause: Finding, finding: Finding, explains: Explains) -> bool:
+    if cause is finding or finding.id not in explains.get(cause.id, {}):
+        return False
+    if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
+        return False
+    return _earliest(cause) <= _latest(finding) < UNKNOWN
+
+
+def _earliest(finding: Finding) -> int:
+    return min(finding.onset_interval[0], began(finding)) if finding.onset_interval else began(finding)
+
+
+def _latest(finding: Finding) -> int:
+    return max(finding.onset_interval[1], began(finding)) if finding.onset_interval else began(finding)
+
+
+def _leads_to(place: int, goal: int, above: Mapping[int, int]) -> bool:
+    """Tell whether the chain of causes above `place` holds `goal`."""
+    while place != goal and place in above:
+        place = above[place]
+    return place == goal
