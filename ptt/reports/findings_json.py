@@ -98,7 +98,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "unit": finding.unit,
         "evidence": dict(sorted(finding.evidence.items())),
         "causes": finding.causes,
-        "next": finding.next,
+        "next": [*finding.confirm, *finding.next],
         "consequence_of": finding.consequence_of,
     }
 
