@@ -15,6 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import algorithm_of
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.gathering.audit import audit_table
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.gathering.environment import gather_environment
@@ -64,6 +65,7 @@ def gather(
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
+        "audit": audit_table(trajectories, read_table(folder, "turns")),
     }
     found = None
     if tokens is not None:

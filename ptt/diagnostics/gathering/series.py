@@ -46,6 +46,15 @@ def read_other(metrics: pl.DataFrame, *, split: str = "train") -> dict[str, Seri
     return _series(rows) if rows.height else {}
 
 
+def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Series]:
+    """Give one series for each of the names that spellings stand for; spellings that are not named are left out."""
+    wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
+    if wanted.is_empty():
+        return {}
+    found = wanted.with_columns(pl.col("name_raw").replace_strict(names, return_dtype=pl.String).alias("name"))
+    return _series(found)
+
+
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
     """Give one series a name; of several rows of one step the best source's last one."""
     best = rows.with_columns(
