@@ -130,7 +130,7 @@ def _state(change: Change, paid: Turn, *, solved: bool, scale: float) -> State:
 def solved(series: Series, late: float) -> bool:
     """Tell whether a share stands so near 1 that it cannot rise much."""
     highest = float(np.max(series.finite()[1]))
-    return SOLVED <= late and highest <= 1.0
+    return late >= SOLVED and highest <= 1.0
 
 
 def _between(series: Series, first: int, last: int) -> Series:

@@ -80,3 +80,37 @@ def highest_samples(evidence: Evidence, count: int = 3) -> str:
 def number(value: float) -> float | None:
     """Give what JSON can hold."""
     return float(value) if math.isfinite(value) else None
+
+
+STEADY_BLOCKS: Final = 10
+STEADY: Final = 0.9  # rank correlation of the blocks with time: one that falls at once and then stays has less
+
+
+def wrong_way(reward: Series) -> bool:
+    """Tell whether a reward went down steadily from its first window on: learning goes the wrong way."""
+    turn = since_start(reward)
+    if turn is None or turn.sds > -SURE:
+        return False
+    values = reward.finite()[1]
+    means = np.array([part.mean() for part in np.array_split(values, STEADY_BLOCKS)])
+    ranks = np.argsort(np.argsort(-means, kind="stable"), kind="stable").astype(np.float64)
+    time = np.arange(STEADY_BLOCKS, dtype=np.float64)
+    return (
+        float(np.corrcoef(ranks, time)[0, 1]) >= STEADY
+        and float(means[STEADY_BLOCKS // 2]) > turn.late + (turn.start - turn.late) * SHIFTED
+    )
+
+
+def sides_named(evidence: Evidence, words: frozenset[str]) -> Series | None:
+    """Give the share that is named by one of `words`, of training and with values enough; the shortest name first."""
+    named = [
+        one
+        for name, one in sorted(evidence.other.items(), key=lambda item: (len(item[0]), item[0]))
+        if words_of(name) & words and not words_of(name) & {"std", "min", "max", "reward", "rewards", "penalty"}
+    ]
+    return next((one for one in named if len(one.finite()[0]) >= LEAST and _is_share(one)), None)
+
+
+def _is_share(series: Series) -> bool:
+    values = series.finite()[1]
+    return bool((values >= 0).all() and (values <= 1).all())

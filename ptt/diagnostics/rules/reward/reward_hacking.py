@@ -142,7 +142,6 @@ EXPLAINS = {
     "eval-not-following": "the reward rises for something else than the task",
     "split-gap": "what is learnt pays in training alone",
     "kl-over-target": "the reward pulls the policy away from the reference",
-    "tail-growth-everywhere": "the policy leaves the reference in all it writes",
     "tool-tail-growth": "the policy leaves the reference for what is paid",
     "components-diverge": "the part that is easy to have is had at the others' cost",
     "length-inflation": "length, or what comes with it, is paid for",
@@ -156,6 +155,4 @@ EXPLAINS = {
     "clip-fraction-high": "the policy is pulled hard towards what is paid",
 }
 
-RULE = Rule(
-    id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE, explains=EXPLAINS
-)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE, explains=EXPLAINS)
