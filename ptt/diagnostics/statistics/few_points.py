@@ -16,7 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 LEAST_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
 MOST_POINTS: Final = 24  # more points are judged by the means of so many blocks
 MOST_LIKENESS: Final = 0.8  # AR(1) that an interval is widened for at most
-T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11,
+T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.145, 2.13, 2.12, 2.11,
                2.10, 2.09, 2.09, 2.08, 2.07)  # fmt: skip
 """Student's t, 97.5th percentile, at 1, 2, ... 22 degrees of freedom."""
 T999: Final = (318.3, 22.33, 10.21, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65,

@@ -1,7 +1,7 @@
 """This run shows a gap between two splits that grows.
 
 What: a public figure less the private one of the same name, or a training figure less its held-out twin, grew over
-the run: its straight line rises at one in a thousand, by a tenth of the figure's level at least.
+the run: its straight line rises at one in a thousand, by 15 % of the figure's level at least.
 Why it matters: what is gained is gained on the split that was trained on or tuned against. The public figure no longer
 says how good the policy is on what it has not seen.
 What to do: choose checkpoints by the held-out split; look how often the public one was used to tune prompts, rewards
@@ -24,7 +24,7 @@ from ptt.diagnostics.statistics.few_points import LEAST_POINTS, change_of
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 ID = "split-gap"
-GAP_LIMIT = 0.1  # of the figure's level: smaller gaps are what two sets of tasks differ by
+GAP_LIMIT = 0.15  # of the figure's level: less is what a dozen points that follow one another give by chance
 HIDDEN = ("private", "heldout", "held_out", "hidden")
 Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 
@@ -84,7 +84,7 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
     if change is None or change.surely <= 0:
         return None
     level = float(np.max(np.abs(np.concatenate([mine, theirs]))))
-    if level == 0 or change.amount < limit * level or change.late <= 0:
+    if level == 0 or min(change.amount, change.late - change.early) < limit * level or change.late <= 0:
         return None
     late_on = np.flatnonzero(mine - theirs - change.early > limit * level)
     onset = int(steps[late_on[0]]) if len(late_on) else int(steps[-1])
@@ -94,7 +94,7 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
         severity=Severity.MEDIUM,
         link=Link.EVALUATION,
         claim=f"The gap between {seen} and {held} grew {change.early:.3g} → {change.late:.3g}",
-        observed=change.amount / level,
+        observed=(change.late - change.early) / level,
         limit=limit,
         unit="of the figure's level",
         onset_step=onset,

@@ -1,7 +1,7 @@
 """This run shows one part of the reward that rises while another falls.
 
 What: of the logged parts one rose beyond its noise since the start, and another fell below its best, by a fifth of its
-level and five standard deviations of a window's mean, over the same steps.
+level and six standard deviations of a window's mean, over the same steps.
 Why it matters: the sum hides it. The policy gives up the part that is hard to have for the part that is easy.
 What it is not: a penalty, or a price for length, that grows as the task is learnt: that finding is low.
 What to do: look at the weights and scales of the parts; decide which part is the task; weigh or gate the others by it.
@@ -34,11 +34,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     fallen = {name: turn for name, one in judged.items() if (turn := _fallen(since_best(one), limits["fall"]))}
     for name, turn in sorted(fallen.items(), key=lambda item: (not is_outcome(item[0]), item[1].onset or 0, item[0])):
-        rising = {
-            other: gain for other, one in judged.items() if other != name and rose(gain := since(one, turn.start_step))
-        }
+        others = {other: since(one, turn.start_step) for other, one in judged.items() if other != name}
+        rising = {other: gain for other, gain in others.items() if gain is not None and rose(gain)}
         if rising:
-            best = max(sorted(rising), key=lambda other: rising[other].share if rising[other] else 0.0)
+            best = max(sorted(rising), key=lambda other: rising[other].share)
             return Broken(findings=(_finding(evidence, name, turn, best, rising[best], limits["fall"]),))
     return Healthy(id=ID, link=Link.REWARD, reason=f"of {len(judged)} parts none falls while another rises")
 
@@ -47,10 +46,10 @@ def _fallen(turn: Turn | None, limit: float) -> Turn | None:
     return turn if turn is not None and turn.sds <= -SURE and turn.share <= -limit else None
 
 
-def _finding(evidence: Evidence, name: str, fell: Turn, other: str, up: Turn | None, limit: float) -> Finding:
+def _finding(evidence: Evidence, name: str, fell: Turn, other: str, up: Turn, limit: float) -> Finding:
     priced = bool(words_of(name) & PENALTY)
     parts = evidence.rewards.components if evidence.rewards is not None else {}
-    gain = f" ({up.start:.3g} → {up.late:.3g})" if up is not None else ""
+    gain = f" ({up.start:.3g} → {up.late:.3g})"
     return Finding(
         id=ID,
         severity=Severity.LOW if priced else Severity.MEDIUM,

@@ -1,7 +1,7 @@
 """This run shows a judge's score that jumps alone.
 
 What: the mean of a score that a model gives (judge, rubric, grader, preference) jumps up from one window to the next by
-eight standard deviations of a window's mean and stays, while no outcome beside it rises at all at that place.
+eight standard deviations of a window's mean and stays, while no outcome beside it rises by three at that place.
 Why it matters: a policy that finds a phrase which pleases the judge is paid at once and everywhere; tasks are done no
 more often. A judge that was exchanged, or whose prompt was changed, looks the same.
 What to do: compare judge model, version and prompt before and after; read the samples that gained most.
@@ -22,7 +22,7 @@ from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE
 ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
 LEAST_JUMP = 0.1  # of the larger level
-SHARED = 2.0  # standard deviations: an outcome that rises by so much at the place shares the jump
+SHARED = 3.0  # standard deviations: an outcome that rises by so much at the place shares the jump
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -62,7 +62,9 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     ups = means[width:] - means[:-width]
     place = int(np.argmax(ups))
     before, after = float(means[place]), float(means[place + width])
-    noise = max(noise_of(values[: place + width], width), noise_of(values[place + width :], width))
+    half = width // 2  # the jump itself is no noise: half a window on either side is left out
+    around = noise_of(values[: place + half], width), noise_of(values[place + width + half :], width)
+    noise = float(np.fmax(*around))
     scale = max(abs(before), abs(after))
     stayed = float(values[-width:].mean()) - before >= (after - before) / 2
     if not (np.isfinite(noise) and stayed and after - before > max(limit * noise, LEAST_JUMP * scale)):

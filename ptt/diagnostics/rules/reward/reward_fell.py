@@ -1,12 +1,12 @@
 """This run shows a reward that fell from its best and did not come back.
 
-What: the mean over the last steps lies below the best window by three tenths of its level, and by five standard
+What: the mean over the last steps lies below the best window by three tenths of its level, and by six standard
 deviations of a window's mean. The onset is where a quarter of the loss is lost for good.
 Why it matters: what was learnt is lost. The reward is the last to show it: look which curve moved before the onset.
 What it is not: a reward that declines slowly from the first step on: see reward-sign.
 What to do: go back to the checkpoint before the onset; find which link moved first (KL, gradient norm, staleness, tool
 failures); change one thing.
-Source: noise is what the values lie off their running median, widened for an AR(1) of 0.8.
+Source: noise is what the values lie off their running median, widened for steps that follow one another.
 """
 
 from ptt.diagnostics.evidence import Evidence
