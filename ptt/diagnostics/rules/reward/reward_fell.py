@@ -58,6 +58,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )  # fmt: skip
 
 
-EXPLAINS = {"no-signal-groups": "all samples of a prompt fail alike"}
+EXPLAINS = {
+    "no-signal-groups": "all samples of a prompt fail alike",
+    "components-diverge": "the easy part is what is left of the reward",
+}
 
 RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE, explains=EXPLAINS)
