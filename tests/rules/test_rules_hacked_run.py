@@ -17,8 +17,10 @@ from ptt.diagnostics.gathering.rewards import component_of, gather_rewards
 from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
 from ptt.diagnostics.pipeline import Place, diagnose
 from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.store.wide import WideMetrics
 
 STEPS = 240
+NO_WIDE = WideMetrics(Path())
 
 
 def write_run(folder: Path, *, benchmark: tuple[float, float]) -> Path:
@@ -127,7 +129,7 @@ def test_figures_and_settings_of_an_evaluation_are_told_by_their_names() -> None
         "eval_tools/call_success": [(10, 0.9)],
         "eval/slice_math": [(10, 0.4)],
     }
-    found = gather_evaluation(metric_rows(logged), empty("evals"), empty("trajectories"))
+    found = gather_evaluation(metric_rows(logged), empty("evals"), empty("trajectories"), NO_WIDE)
     assert found is not None
     names = [(one.split, one.name) for one in found.figures if one.outcome]
     assert names == [("eval", "accuracy"), ("val-core", "gsm8k/acc/mean@16"), ("val-core", "gsm8k/acc/mean@8")]
@@ -138,8 +140,8 @@ def test_figures_and_settings_of_an_evaluation_are_told_by_their_names() -> None
 
 
 def test_nothing_recorded_is_none() -> None:
-    assert gather_evaluation(empty("metrics"), empty("evals"), empty("trajectories")) is None
-    assert gather_rewards(empty("metrics"), empty("trajectories"), empty("rewards")) is None
+    assert gather_evaluation(empty("metrics"), empty("evals"), empty("trajectories"), NO_WIDE) is None
+    assert gather_rewards(empty("metrics"), empty("trajectories"), empty("rewards"), NO_WIDE) is None
 
 
 def trajectories(rewards: Sequence[float | None], *, split: str = "train") -> pl.DataFrame:

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.evidence.departures import LEAST, STEP_LIKENESS, condensed
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.departures import LEAST, MOST_POINTS
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series, condensed
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.trend import rolling_mean
 
@@ -24,6 +24,7 @@ best window in five of a thousand runs at most, before the size of the fall is a
 LIKELY: Final = 0.25
 """Added to the lag-1 correlation that the residuals show: a running median takes some of it away."""
 FEW: Final = 60  # values: of fewer, the correlation is not known; STEP_LIKENESS stands for it
+STEP_LIKENESS: Final = 0.8  # AR(1) of step noise: more is taken for this much
 LEFT: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good
 
 
@@ -97,7 +98,7 @@ def noise_of(values: FloatArray, width: int) -> float:
 
 
 def _prepared(series: Series) -> tuple[IntArray, FloatArray, int]:
-    small = condensed(series)
+    small = condensed(series, MOST_POINTS)
     steps, values = small.finite()
     return steps, values, small.width
 

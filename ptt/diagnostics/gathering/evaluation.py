@@ -11,8 +11,9 @@ import polars as pl
 from ptt.diagnostics.evidence.evaluation import Evaluation, Figure, Setting
 from ptt.diagnostics.evidence.naming import NOT_A_LEVEL, is_outcome, is_reward, words_of
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.series import series_by_name
+from ptt.diagnostics.gathering.series import series_by_name, spellings_of_training, training_by_name
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.store.wide import WideMetrics
 
 SPLIT: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
 REPORTER: Final = "train/"
@@ -27,9 +28,11 @@ SLIME: Final = "rollout/raw_reward"  # slime's evaluations are named by their da
 SLICE: Final = re.compile(r"^slice[:_]")
 
 
-def gather_evaluation(metrics: pl.DataFrame, evals: pl.DataFrame, trajectories: pl.DataFrame) -> Evaluation | None:
+def gather_evaluation(
+    metrics: pl.DataFrame, evals: pl.DataFrame, trajectories: pl.DataFrame, wide: WideMetrics
+) -> Evaluation | None:
     """Put the figures of evaluations into series; None where there is none."""
-    logged = _of_metrics(metrics)
+    logged = _of_metrics(metrics, wide)
     figures = {(figure.split, figure.name): figure for figure in _of_evals(evals, trajectories)}
     figures |= {(figure.split, figure.name): figure for figure in logged.figures}
     settings = (*logged.settings, *_settings_of_evals(evals))
@@ -40,9 +43,7 @@ def gather_evaluation(metrics: pl.DataFrame, evals: pl.DataFrame, trajectories: 
     )
 
 
-def _of_metrics(metrics: pl.DataFrame) -> Evaluation:
-    if "priority" not in metrics.columns:
-        return Evaluation()
+def _of_metrics(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     numbered = pl.col("step").is_not_null() & pl.col("rank").is_null()
     named = metrics.filter(numbered & (pl.col("split") == "eval"))
     found = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT.match(raw))}
@@ -52,9 +53,12 @@ def _of_metrics(metrics: pl.DataFrame) -> Evaluation:
     for key, one in series.items():
         split, _, name = key.partition(" ")
         by_name[split, name] = one
-    suites = SLIME in set(metrics["name_raw"].unique()) if by_name else False
+    trained = spellings_of_training(metrics, wide) if by_name else []
+    suites = SLIME in trained
     wanted = {key: one for key, one in by_name.items() if _is_figure(key[1], suites=suites and key[0] == "eval")}
-    twins = _twins(metrics, {name for _, name in wanted})
+    plain_names = {raw: raw.removeprefix(REPORTER) for raw in trained}
+    names = {name for _, name in wanted}
+    twins = training_by_name(metrics, wide, {raw: name for raw, name in plain_names.items() if name in names})
     return Evaluation(
         figures=tuple(
             Figure(name=name, split=split, outcome=_is_done(name), series=one, twin=twins.get(name))
@@ -75,13 +79,6 @@ def _is_figure(name: str, *, suites: bool) -> bool:
     if AT.search(name):
         return not words_of(name) & (NOT_A_LEVEL - {"min", "max"})
     return is_outcome(name) or is_reward(name) or (suites and "/" not in name and "truncated" not in name)
-
-
-def _twins(metrics: pl.DataFrame, names: set[str]) -> dict[str, Series]:
-    """Give the training series that are spelt as the figures are."""
-    rows = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null())
-    spelt = {raw: raw.removeprefix(REPORTER) for raw in rows["name_raw"].unique()}
-    return series_by_name(rows, {raw: name for raw, name in spelt.items() if name in names})
 
 
 def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[Setting]:

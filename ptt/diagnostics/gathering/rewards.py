@@ -11,8 +11,9 @@ import polars as pl
 from ptt.diagnostics.evidence.naming import is_judge, is_outcome, is_reward, words_of
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.series import series_by_name
+from ptt.diagnostics.gathering.series import spellings_of_training, training_by_name
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.store.wide import WideMetrics
 
 COMPONENTS: Final = (
     re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
@@ -26,9 +27,11 @@ PREFERENCE: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "m
 REPORTER: Final = "train/"
 
 
-def gather_rewards(metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: pl.DataFrame) -> Rewards | None:
+def gather_rewards(
+    metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: pl.DataFrame, wide: WideMetrics
+) -> Rewards | None:
     """Put reward components and single rewards by step; None where neither is recorded."""
-    components, outcomes = _of_metrics(metrics)
+    components, outcomes = _of_metrics(metrics, wide)
     trained = _trained(trajectories)
     scored = rewards.join(trained.select("trajectory_id", "step"), on="trajectory_id", how="inner")
     for name, series in _means(scored).items():
@@ -42,16 +45,13 @@ def gather_rewards(metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: p
     return Rewards(components=components, outcomes=outcomes, samples=samples)
 
 
-def _of_metrics(metrics: pl.DataFrame) -> tuple[dict[str, Series], dict[str, Series]]:
-    if "priority" not in metrics.columns:
-        return {}, {}
-    rows = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null())
-    raws = sorted(rows["name_raw"].unique())
+def _of_metrics(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str, Series], dict[str, Series]]:
+    raws = spellings_of_training(metrics, wide)
     spelt = {raw: name for raw in raws if (name := component_of(raw))}
     others = {raw: raw.removeprefix(REPORTER) for raw in raws if raw not in spelt}
     done = {raw: name for raw, name in others.items() if is_outcome(name) and not words_of(name) & PREFERENCE}
     judged = {raw: name for raw, name in others.items() if is_judge(name) and is_reward(name)}
-    return series_by_name(rows, spelt | judged), series_by_name(rows, done)
+    return training_by_name(metrics, wide, spelt | judged), training_by_name(metrics, wide, done)
 
 
 def component_of(raw: str) -> str | None:

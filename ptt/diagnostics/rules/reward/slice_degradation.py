@@ -12,6 +12,7 @@ import re
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, fall
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.turning import since_start
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.statistics.few_points import LEAST_POINTS, change_of
@@ -20,6 +21,7 @@ ID = "slice-degradation"
 FALL_LIMIT = 0.08  # of the early level
 HIGH_FALL = 0.15
 SLICE = re.compile(r"(?:^|/)slice[:_]")
+SDS = 4.0  # standard deviations of a window's mean
 NO_CEILING = 1e300  # every level matters: what counts is the share that is lost
 Fall = tuple[float, float, int, tuple[int, int]]
 
@@ -48,7 +50,8 @@ def _lost(series: Series, limit: float) -> Fall | None:
     steps, values = series.finite()
     if len(values) >= LEAST:
         found = fall(series, ceiling=NO_CEILING, factor=1 - limit)
-        lasting = found is not None and not found.ended and found.early > 0
+        turn = since_start(series)  # many slices are asked at once: the end must lie below the start by itself as well
+        lasting = found is not None and not found.ended and found.early > 0 and turn is not None and turn.sds <= -SDS
         return (found.early, found.last, found.onset, found.interval) if found is not None and lasting else None
     change = change_of(values)
     if change is None or change.surely >= 0 or change.early <= 0 or change.late > (1 - limit) * change.early:
