@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
-from ptt.diagnostics.gathering.environment import gather_environment
+from ptt.diagnostics.gathering.environment import gather_environment, tool_table
 from ptt.diagnostics.gathering.evaluation import gather_evaluation
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.freshness import gather_freshness
@@ -64,6 +64,7 @@ def gather(
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
+        "tools": tool_table(trajectories, calls),
     }
     found = None
     if tokens is not None:
