@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, rise
@@ -49,8 +51,8 @@ class Measured:
         """The share at first."""
         if self.counts is not None:
             return self.counts.early().share
-        level = early_level(self.series)
-        return level.median if level else math.nan
+        level, values = early_level(self.series), self.series.finite()[1]
+        return float(values[: level.values].mean()) if level else math.nan
 
     def risen(self, *, floor: float, factor: float) -> Departure | None:
         """Give its lasting rise."""
@@ -66,7 +68,16 @@ def counted(counts: Counts | None, metric: str, *, tool: str | None = None) -> t
     return (Measured(series=counts.series, metric=metric, counts=counts, tool=tool),)
 
 
-def logged_share(metrics: Mapping[str, Series], name: str) -> tuple[Measured, ...]:
-    """Give a share that the framework logged, where it did."""
+def logged_share(metrics: Mapping[str, Series], name: str, *, of: str | None = None) -> tuple[Measured, ...]:
+    """Give a share that the framework logged, where it did; not at steps where it logged none `of` what it is a share.
+
+    TRL writes a share of 0 where there was nothing to take a share of.
+    """
     series = metrics.get(name)
-    return () if series is None or not len(series.finite()[0]) else (Measured(series=series, metric=name),)
+    if series is None:
+        return ()
+    whole = metrics.get(of) if of is not None else None
+    if whole is not None:
+        empty = np.isin(series.steps, whole.steps[whole.values == 0])
+        series = replace(series, values=np.where(empty, np.nan, series.values))
+    return (Measured(series=series, metric=name),) if len(series.finite()[0]) else ()

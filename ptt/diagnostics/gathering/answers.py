@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.environment import Answers
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
 
 LEAST_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
 LATE: Final = 1 / 3  # of the steps
@@ -45,8 +45,8 @@ def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
         return None
     late = rows.filter(pl.col("step") > steps[max(0, int(len(steps) * (1 - LATE)) - 1)])
     late = late if late.height else rows
-    top = late.group_by("text_hash").agg(pl.len(), pl.col("trajectory_id").min(), pl.col("text_len").first())
-    top = top.sort("len", "text_hash", descending=[True, False]).row(0, named=True)
+    texts = late.group_by("text_hash").agg(pl.len(), pl.col("trajectory_id").min(), pl.col("text_len").first())
+    top: dict[str, Any] = texts.sort("len", "text_hash", descending=[True, False]).row(0, named=True)
     return Answers(
         across=across,
         within=within,
@@ -56,7 +56,7 @@ def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
     )
 
 
-def _series(name: str, steps: np.ndarray, hits: np.ndarray, pairs: np.ndarray) -> Series | None:
+def _series(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> Series | None:
     enough = pairs >= LEAST_PAIRS
     if not enough.any():
         return None

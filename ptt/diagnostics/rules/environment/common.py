@@ -73,8 +73,8 @@ def _too_few(question: Question, shares: Sequence[Measured]) -> str:
     plural = question.what.split(" that ")[0]
     if first.counts is None:
         return f"{len(first.series.finite()[0])} values are logged; {LEAST} are needed to tell a change"
-    held = f"{first.counts.total} {plural} at {len(first.counts.steps)} steps are recorded"
-    return f"{held}; to tell a change, {LEAST * POOLED} at {LEAST} steps are needed"
+    held = f"{first.counts.total} {plural} are recorded, at {len(first.counts.steps)} step(s)"
+    return f"{held}; to tell a change, {LEAST} steps (or groups of them) with {POOLED} or more are needed"
 
 
 def _finding(question: Question, share: Measured, limits: Limits) -> Finding | None:

@@ -79,12 +79,11 @@ def _finding(counts: Counts, early: float, found: Departure, gone: float) -> Fin
 
 def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
     if evidence.environment is None or evidence.environment.failures is None:
-        reason, missing = "no tool calls with an outcome are recorded", ("tool_calls.ok",)
-    else:
-        held = 0 if counts is None else counts.total
-        reason = f"{held} failed calls are recorded; {LEAST * POOLED} at {LEAST} steps are needed"
-        missing = ()
-    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
+        reason = "no tool calls with an outcome are recorded"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
+    held = 0 if counts is None else counts.total
+    reason = f"{held} failed calls are recorded; {LEAST} steps (or groups of them) with {POOLED} or more are needed"
+    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
 
 
 RULE = Rule(

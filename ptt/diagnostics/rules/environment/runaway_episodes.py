@@ -116,7 +116,7 @@ def _counts(steps: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_]) -> Counts:
     return Counts(
         name="trajectories that run away",
         steps=order,
-        hits=np.bincount(at, weights=hit.astype(np.float64)),
+        hits=np.bincount(at, weights=hit.astype(np.float64)).astype(np.float64),
         trials=np.bincount(at).astype(np.float64),
     )
 

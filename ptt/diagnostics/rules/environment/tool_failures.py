@@ -47,7 +47,7 @@ QUESTION = Question(
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the share of failed calls, of all tools and of each."""
     environment = evidence.environment
-    shares: list[Measured] = [*logged_share(evidence.metrics, "tools/failure_frequency")]
+    shares: list[Measured] = [*logged_share(evidence.metrics, "tools/failure_frequency", of="tools/call_frequency")]
     if environment is not None:
         shares += counted(environment.failures, "tool_calls.ok")
         for name, tool in environment.tools.items():

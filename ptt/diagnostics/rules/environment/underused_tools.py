@@ -52,10 +52,15 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         and (found := fall(series, ceiling=_early(series), factor=limits["left"])) is not None
         and not found.ended
     }
-    if not fallen or late < limits["others"] * early:
+    if all(_early(series) < limits["was_used"] for series in enough.values()):
+        reason = f"no tool had {limits['was_used']:g} calls a trajectory at first: none has been given up"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+    if fallen and late < limits["others"] * early:
+        reason = f"calls of all tools fell from {early:.2g} to {late:.2g} a trajectory: tool-use-vanished judges that"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+    if not fallen:
         rate = ", ".join(f"{name} {_early(s):.2g} to {_late(s):.2g}" for name, s in sorted(enough.items())[:5])
-        why = "; all are called less" if fallen else ""
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=f"calls a trajectory, early to late: {rate}{why}")
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=f"calls a trajectory, early to late: {rate}")
     severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
     tools = evidence.environment.tools if evidence.environment is not None else {}
     findings = tuple(_finding(name, found, severity, enough, tools) for name, found in fallen.items())
@@ -109,9 +114,7 @@ def _finding(
             "another tool does the same for less",
             "the prompts that need it became rare",
         ),
-        confirm=(
-            f"count prompts that need {name} around step {found.onset}, and read five of its calls just before",
-        ),
+        confirm=(f"count prompts that need {name} around step {found.onset}, and read five of its calls just before",),
         next=(
             f"mend what made {name} fail or slow",
             f"mix in prompts that cannot be solved without {name}, and see whether it is still called",

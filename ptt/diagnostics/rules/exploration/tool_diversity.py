@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
 from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
-from ptt.diagnostics.evidence.series import FloatArray, Series
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import reward_dropped
@@ -53,7 +53,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = fall(series, ceiling=level.median, factor=limits["left"])
     last = float(series.finite()[1][-series.width :].mean())
     go_on = _late(calls) >= limits["others"] * _early(calls)
-    if found is None or found.ended or not go_on:
+    if found is not None and not go_on:
+        reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
+    if found is None or found.ended:
         reason = f"entropy of calls over {len(names)} tools: {level.median:.2g} of 1 at first, {last:.2g} in the end"
         return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
     dropped = reward_dropped(evidence)
@@ -84,7 +87,7 @@ def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
     return (*_entropy(shared[usable], rows[:, usable], 0.0), tuple(logged))
 
 
-def _entropy(steps: "np.ndarray", table: FloatArray, least: float) -> tuple[Series, Series]:
+def _entropy(steps: IntArray, table: FloatArray, least: float) -> tuple[Series, Series]:
     """Pool neighbouring steps until a value rests on `least` calls, and give its entropy over that of equal use."""
     places, rows = [], []
     pooled = np.zeros(len(table))
