@@ -215,6 +215,11 @@ BROKEN: dict[str, dict[str, tuple[Callable[[], Evidence], Severity, int | None]]
             Severity.HIGH,
             30,
         ),
+        "at the turn limit, as logged": (
+            lambda: evidence_from(metrics={"turns/limit_frac": noisy(0.02, 0.3)}),
+            Severity.MEDIUM,
+            51,
+        ),
         "as logged": (
             lambda: evidence_from(metrics={"turns/mean": noisy(4.0, 20.0), "reward/mean": noisy(0.6, 0.1)}),
             Severity.MEDIUM,
@@ -432,6 +437,15 @@ def test_only_training_counts() -> None:
     assert evidence_from(held).environment is None
 
 
+def test_tool_use_is_told_from_episodes_where_nothing_else_is_recorded() -> None:
+    def make(step: int, done: float, chance: np.random.Generator) -> Episode:
+        return Episode(step=step, calls=(Call(),) if done < 0.5 else ())
+
+    (finding,) = findings_of(run("tool-use-vanished", story(make)))
+    assert finding.onset_step == pytest.approx(30, abs=6)
+    assert isinstance(run("tool-use-vanished", story(ordinary)), Healthy)
+
+
 def test_the_worst_tool_is_named_where_all_together_fail() -> None:
     evidence = story(with_calls(lambda done, _: (Call(), Call(name="browse", ok=done < 0.5))))
     (finding,) = findings_of(run("tool-failures", evidence))
@@ -443,8 +457,14 @@ HEALTHY_METRICS = {
     "tools/malformed_frequency": 0.01,
     "tools/latency_mean": 0.4,
     "turns/mean": 4.0,
+    "turns/limit_frac": 0.04,
     "tools/call_frequency": 1.5,
 }
+
+
+def following(fresh: Array, likeness: float) -> Array:
+    """Give noise that follows itself."""
+    return np.array(list(itertools.accumulate(fresh.tolist(), lambda last, new: likeness * last + new)))
 
 
 @functools.cache
@@ -454,12 +474,11 @@ def healthy_runs() -> tuple[Evidence, ...]:
     for seed in range(200):
         generator = np.random.default_rng(seed)
         count, likeness = int(generator.integers(30, 400)), float(generator.choice([0.0, 0.5, 0.8]))
-        metrics, other = {}, {}
+        metrics: dict[str, Series] = {}
+        other: dict[str, Series] = {}
         for name, level in {**HEALTHY_METRICS, "env/calls_a": 0.7, "env/calls_b": 0.5, "reward/mean": 0.5}.items():
             fresh = math.sqrt(1 - likeness**2) * generator.normal(size=count)
-            noise = np.array(
-                list(itertools.accumulate(fresh.tolist(), lambda last, new, likeness=likeness: likeness * last + new))
-            )
+            noise = following(fresh, likeness)
             drift = np.linspace(0, float(generator.choice([0.0, 0.4, -0.4])), count)
             series = named(name, level * np.exp(0.3 * noise + drift))
             (other if name.startswith("env/") else metrics)[name] = series

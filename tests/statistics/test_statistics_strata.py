@@ -18,7 +18,8 @@ def test_by_hand() -> None:
         trials=np.ones(40),
     )
     assert gap is not None
-    assert (gap.strata, gap.low, gap.high) == (2, pytest.approx(0.05), pytest.approx(0.4))
+    assert gap.strata == 2
+    assert (gap.low, gap.high) == pytest.approx((0.05, 0.4))
     assert (gap.load_low, gap.load_high) == (1.0, 5.0)
     assert gap.error == pytest.approx(np.std([0.4, 0.3], ddof=1) / 2**0.5)
 

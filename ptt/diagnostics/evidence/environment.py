@@ -66,6 +66,7 @@ class Environment:
     steps: int
     calls: int
     failures: Counts | None = None  # failed calls of those with a known outcome
+    callers: Counts | None = None  # trajectories that call any tool; None where no call is recorded
     tools: Mapping[str, Tool] = field(default_factory=dict)
     malformed: Counts | None = None
     repeated: Counts | None = None  # calls that repeat an earlier one with its result, of those that did not fail

@@ -14,6 +14,7 @@ ARGS_CHARS: Final = 2000  # where stored arguments are cut, as the parsers do it
 MALFORMED: Final = r"(?i)parse|malformed|json|schema|invalid_?(arg|call|param|tool)|unknown_?tool|tool_?not_?found"
 JSON_TOOL: Final = 0.5  # of a tool's recorded arguments are JSON: then those that are not are malformed
 LONGEST_CIRCLE: Final = 4  # calls
+TOLD: Final = pl.all_horizontal(pl.col("name", "args_json", "result_hash").is_not_null())
 ROUNDS: Final = 3  # the same calls with the same arguments and results, so many times in a row
 
 
@@ -48,11 +49,10 @@ def _is_json(text: str) -> bool:
 def repeats(calls: pl.DataFrame) -> pl.DataFrame | None:
     """Tell of each call that did not fail whether its trajectory made it before: same name, arguments and result.
 
-    Asking again for what may change, and trying again what failed, are no repeats. None where arguments are not
-    recorded.
+    Asking again for what may change, and trying again what failed, are no repeats. None where arguments or results
+    are not recorded.
     """
-    told = pl.col("args_json").is_not_null() & pl.col("name").is_not_null()
-    sure = calls.filter(told & pl.col("ok").fill_null(value=True))
+    sure = calls.filter(TOLD & pl.col("ok").fill_null(value=True))
     if sure.is_empty():
         return None
     key = ["trajectory_id", "name", "args_json", "result_hash"]
@@ -64,7 +64,7 @@ def circles(calls: pl.DataFrame) -> pl.DataFrame | None:
 
     Same means name, arguments and result: the same tool with other arguments is work, not a circle.
     """
-    told = calls.filter(pl.col("args_json").is_not_null() & pl.col("name").is_not_null())
+    told = calls.filter(TOLD)
     if told.is_empty():
         return None
     told = told.sort("trajectory_id", "call_idx", maintain_order=True)

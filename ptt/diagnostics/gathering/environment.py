@@ -33,12 +33,15 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
     mine = _of(calls, placed).sort("step", "trajectory_id", "call_idx")
     said = _of(turns, placed)
     known = mine.filter(pl.col("ok").is_not_null())
+    callers = mine.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
+    who = placed.join(callers, on="trajectory_id", how="left")
     return Environment(
         split=split,
         trajectories=placed.height,
         steps=placed["step"].n_unique(),
         calls=mine.height,
         failures=_counts("tool calls that fail", known, ~pl.col("ok")),
+        callers=_counts("trajectories that call a tool", who, pl.col("called").is_not_null()) if mine.height else None,
         tools=_tools(placed, mine),
         malformed=_shares("tool calls that are malformed", malformed(mine)),
         repeated=_shares("tool calls that repeat an earlier one", repeats(mine)),
@@ -48,7 +51,7 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
         load=calls_in_flight(mine, said),
         episodes=_episodes(placed, said),
         answers=alike_answers(placed, said),
-        **_paid(placed, known, mine),
+        **_paid(who, known),
     )
 
 
@@ -172,24 +175,22 @@ def _recovery(known: pl.DataFrame) -> pl.DataFrame:
     return known.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
 
 
-def _paid(placed: pl.DataFrame, known: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Counts | None]:
+def _paid(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
     """Look at the trajectories that count as a success: did the last call fail, was there any call at all?"""
     none: dict[str, Counts | None] = {"paid_after_failure": None, "paid_without_call": None}
-    rewards = placed["reward"].fill_nan(None).drop_nulls()
+    rewards = who["reward"].fill_nan(None).drop_nulls()
     low, high = rewards.quantile(0.01), rewards.quantile(0.99)
     well = pl.lit(None, pl.Boolean)
     if low is not None and high is not None and high > low:
         well = pl.col("reward").fill_nan(None) >= low + WELL * (high - low)
-    paid = placed.with_columns(pl.coalesce("success", well).alias("paid")).filter(pl.col("paid"))
-    if paid.is_empty() or calls.is_empty():
+    paid = who.with_columns(pl.coalesce("success", well).alias("paid")).filter(pl.col("paid"))
+    if paid.is_empty() or not who["called"].any():
         return none
     last = known.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
     acted = paid.join(last, on="trajectory_id")
-    callers = calls.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
-    who = placed.join(callers, on="trajectory_id", how="left")
     others = who.group_by("step").agg((pl.col("called").count() / pl.len()).alias("calling"))
     usual = others.filter(pl.col("calling") >= USUAL).select("step")  # elsewhere nobody calls, which is another matter
-    asked = paid.join(callers, on="trajectory_id", how="left").join(usual, on="step", how="semi")
+    asked = paid.join(usual, on="step", how="semi")
     return {
         "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
         "paid_without_call": _counts("trajectories paid well without a call", asked, pl.col("called").is_null()),

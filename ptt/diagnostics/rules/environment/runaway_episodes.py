@@ -2,8 +2,8 @@
 
 What: the share of trajectories with more than three times the turns (or tokens) that 95 % of the early ones stay
 below, and at least eight turns (1000 tokens); and the share that makes the same one to four calls, arguments and
-results included, three times in a row. Either rises for good above a tenth. Without trajectories, the mean number of
-turns that the framework logs triples.
+results included, three times in a row. Either rises for good above a tenth, or the logged share that reaches the
+turn limit does; without trajectories, the mean number of turns that the framework logs triples.
 Why it matters: such episodes hold up the step, fill the batch with tokens that teach little, and end at the limit.
 What it is not: longer work that pays. Where the long ones earn as much as the others, it is a note. Calling one tool
 often with other arguments is no circle.
@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.departures import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, early_level, rise
 from ptt.diagnostics.evidence.environment import Episodes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.evidence.shares import counted, logged_share
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.environment.common import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -57,6 +57,7 @@ QUESTION = Question(
         "set the turn limit near what 95 % of the good trajectories need",
     ),
 )
+AT_LIMIT = replace(QUESTION, what="trajectories that reach the turn limit")
 CIRCLES = replace(QUESTION, what="trajectories that go round in circles of calls")
 
 
@@ -70,6 +71,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             verdicts += _by_length(episodes, what, least, limits)
     if environment is not None and environment.loops is not None:
         verdicts.append(judge_shares(CIRCLES, counted(environment.loops, "tool_calls.args_json"), limits))
+    if at_limit := logged_share(evidence.metrics, "turns/limit_frac"):
+        verdicts.append(judge_shares(AT_LIMIT, at_limit, limits))
     if not any(isinstance(verdict, Healthy | Broken) for verdict in verdicts):
         verdicts.append(_by_metric(evidence, limits))
     found = tuple(one for verdict in verdicts if isinstance(verdict, Broken) for one in verdict.findings)
