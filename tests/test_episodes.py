@@ -151,6 +151,19 @@ def test_arguments_that_were_cut_are_not_malformed() -> None:
     assert (found.hits.sum(), found.total) == (1, 5)
 
 
+@pytest.mark.parametrize(
+    ("args", "sound"),
+    [
+        ('{"a": 1}', True), ("null", True), ('{"a": NaN}', True), ("[]", True), ('"x"', True), ('{"a": null}', True),
+        ("", False), ("{", False), ("{} x", False), ('{"a": 1,}', False), ("print(1)", False), ("{'a': 1}", False),
+    ],
+)  # fmt: skip
+def test_what_counts_as_json(args: str, *, sound: bool) -> None:
+    found = gathered([Episode(step=1, calls=(Call(), Call(), Call(args=args)))]).malformed
+    assert found is not None
+    assert found.hits.sum() == (not sound)
+
+
 def test_calls_in_flight_are_those_begun_and_not_over() -> None:
     episodes = [Episode(step=1, at=at, calls=(Call(latency=10.0),)) for at in (100.0, 105.0, 109.0, 130.0)]
     load = gathered(episodes).load
