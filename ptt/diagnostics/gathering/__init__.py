@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.audit import audit_table
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
-from ptt.diagnostics.gathering.environment import gather_environment
+from ptt.diagnostics.gathering.environment import gather_environment, tool_table
 from ptt.diagnostics.gathering.evaluation import gather_evaluation
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.freshness import gather_freshness
@@ -68,6 +68,7 @@ def gather(
         "trajectories": trajectories,
         "tool_calls": calls,
         "audit": audit_table(trajectories, read_table(folder, "turns")),
+        "tools": tool_table(trajectories, calls),
         "files": files_by_step(tokens, trajectories),
     }
     found = None
