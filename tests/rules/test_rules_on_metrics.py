@@ -14,7 +14,6 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules import RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
-ELSEWHERE = {Link.DATA_VALIDITY, Link.EVALUATION, Link.REWARD}  # their cases stand in files of their own
 NAN = math.nan
 Metrics = Mapping[str, Series | Array]
 
