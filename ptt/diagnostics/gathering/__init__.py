@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +24,7 @@ from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series
+from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
@@ -74,11 +74,19 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
+    algorithm = algorithm_of(
+        manifest.facts,
+        series,
+        logged=logged_names(metrics),
+        sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+    )
+    run = run_facts(name, manifest.facts, series, tokens)
     evidence = Evidence(
-        run=run_facts(name, manifest.facts, series, tokens),
-        algorithm=algorithm_of(manifest.facts, series),
+        run=replace(run, algorithm=algorithm.name or run.algorithm),
+        algorithm=algorithm,
         metrics=series,
         other=read_other(metrics),
+        eval_loss=read_series(metrics, split="eval").get("eval/loss") if "priority" in metrics.columns else None,
         environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards")),

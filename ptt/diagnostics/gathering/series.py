@@ -15,13 +15,18 @@ SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
-def read_series(metrics: pl.DataFrame) -> dict[str, Series]:
-    """Give the training series of each canonical metric.
+def logged_names(metrics: pl.DataFrame) -> list[str]:
+    """Give the names of the training metrics as their writers spelt them."""
+    return metrics.filter(pl.col("split") == "train")["name_raw"].drop_nulls().unique().sort().to_list()
+
+
+def read_series(metrics: pl.DataFrame, *, split: str = "train") -> dict[str, Series]:
+    """Give the series of each canonical metric of one split.
 
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
     """
-    rows = metrics.filter((pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null())
+    rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
     if rows.is_empty():
         return {}
     spelling = (
