@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.aliases import canonical
 from ptt.diagnostics.pipeline import Place, ingest
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.store.scan import read_table
+from ptt.diagnostics.store.wide import read_wide
 
 REWARDS = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"]
 PAIRS = [*REWARDS, "rewards/accuracies"]
@@ -108,10 +109,9 @@ def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     samples: dict[str, Path], tmp_path: Path, sample: str
 ) -> None:
     manifest = ingest(Place(run=samples[sample], store=tmp_path / "store", name="made"), copy=False)
-    metrics = read_table(tmp_path / "store", "metrics")
-    named = "priority" in metrics.columns
-    series = read_series(metrics) if named else {}
-    family = algorithm_of(manifest.facts, series, logged=logged_names(metrics) if named else ()).family
+    metrics, wide = read_table(tmp_path / "store", "metrics"), read_wide(tmp_path / "store", manifest)
+    series = read_series(metrics, wide) if "priority" in metrics.columns else {}
+    family = algorithm_of(manifest.facts, series, logged=logged_names(metrics, wide)).family
     assert family in (None, Family.ONLINE)
 
 
