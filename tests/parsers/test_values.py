@@ -428,7 +428,7 @@ def test_what_microsoft_calls_reward_in_a_preference_run_is_not_named_so(tmp_pat
     }
 
 
-MICROSOFTS_NAMES = {
+MICROSOFTS_NAMES: dict[str, dict[str, str | None]] = {
     "dpo": {
         "dpo_loss": "loss/total",
         "win_rate": "dpo/accuracy",

@@ -74,6 +74,7 @@ def with_leaps(*places: int, height: float = 2.0) -> Array:
     return values
 
 
+JITTER: Array = np.abs(np.random.default_rng(3).normal(size=200))
 EVALS = list(range(50, 650, 50))
 TRAIN = series_of("loss/total", course(2.0, 0.3, count=600))
 GOES_ON = series_of(
@@ -137,7 +138,7 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any], Severity, 
     },
     "odds-ratio-unstable": {
         "growing swings": (
-            {"orpo/log_odds_ratio": -0.7 - np.repeat([0.05, 1.5], 100) * np.abs(np.random.default_rng(3).normal(size=200))},
+            {"orpo/log_odds_ratio": -0.7 - np.repeat([0.05, 1.5], 100) * JITTER},
             ORPO, {}, Severity.MEDIUM, None,
         )
     },
@@ -153,7 +154,9 @@ HEALTHY: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any]]]] = {
     "at-chance": {
         "learnt": ({"dpo/accuracy": drawn(0.75)}, DPO, {}),
         "a little": ({"dpo/accuracy": drawn(0.56, pairs=64)}, DPO, {}),
-        "noisy, but the loss fell": ({"dpo/accuracy": drawn(0.51), "loss/total": course(LN2, 0.6, noise=0.01)}, DPO, {}),
+        "noisy, but the loss fell": (
+            {"dpo/accuracy": drawn(0.51), "loss/total": course(LN2, 0.6, noise=0.01)}, DPO, {},
+        ),
         "by its loss alone": ({"loss/total": course(LN2, 0.5)}, DPO, {}),
         "a reward model": ({}, MODEL, {"other": {"accuracy": series_of("accuracy", drawn(0.7))}}),
     },
@@ -189,7 +192,7 @@ HEALTHY: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any]]]] = {
         "one bad evaluation": ({"loss/total": TRAIN}, SFT, {"eval_loss": evals(1.5, 1.2, 1.0, 1.4, 1.0, 1.0, 0.99)}),
         "a bad last one": ({"loss/total": TRAIN}, SFT, {"eval_loss": evals(1.5, 1.2, 1.0, 1.0, 1.0, 1.0, 1.4)}),
         "divergence is no overfitting": (
-            {"loss/total": series_of("loss/total", np.concatenate([course(2, 0.5, count=200), course(0.5, 3, count=400)]))},
+            {"loss/total": np.concatenate([course(2, 0.5, count=200), course(0.5, 3, count=400)])},
             SFT, {"eval_loss": RISING},
         ),
         "both nearly nothing": (

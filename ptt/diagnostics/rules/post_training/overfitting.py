@@ -12,6 +12,7 @@ limits are our own: a few per cent are common in the last epoch of a run that an
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -60,31 +61,30 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             if series is None
             else f"{len(series.finite()[0])} evaluation losses are logged; {LEAST_EVALS} are needed"
         )
-        return NotJudged(id=ID, link=Link.EVALUATION, reason=reason, missing=("eval/loss",), enable=ENABLE)
+        return _unjudged(reason, "eval/loss", ENABLE)
     found = course(series, limits["noted"])
-    train = evidence.metrics.get("loss/total")
-    then, now = _train(train, found.best_step)
-    told = f"the evaluation loss is lowest at step {found.best_step} ({found.best:.3g}) and {found.last:.3g} at the end"
-    if found.onset is not None and found.rise >= limits["noted"]:
-        if then is None or now is None:
-            return NotJudged(
-                id=ID,
-                link=Link.EVALUATION,
-                reason=f"{told}; without the training loss overfitting cannot be told from divergence",
-                missing=("loss/total",),
-                enable="log the training loss: logging_steps=1",
-            )
-        if now < then:
-            return _verdict(series, found, told, then, now, limits)
-    memorised = now is not None and now < MEMORISED * found.last and found.last - now > limits["apart"]
-    if memorised and now is not None:
-        return Broken(
-            findings=(_finding(series, found, Severity.MEDIUM, _memorised(found, now), then, now, limits["apart"]),)
+    then, now = _train(evidence.metrics.get("loss/total"), found.best_step)
+    lowest = f"the evaluation loss is lowest at step {found.best_step} ({found.best:.3g})"
+    told = f"{lowest}, {found.last:.3g} over the last three"
+    rose = found.onset is not None and found.rise >= limits["noted"]
+    if then is None or now is None:
+        reason = f"{told}; without the training loss overfitting cannot be told from divergence"
+        return (
+            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1")
+            if rose
+            else Healthy(id=ID, link=Link.EVALUATION, reason=told)
         )
-    also = ""
-    if found.onset is not None and then is not None and now is not None:
-        also = f"; the training loss rose as well ({then:.3g} to {now:.3g})"
+    if rose and now < then:
+        return _rising(series, found, told, then, now, limits)
+    if now < MEMORISED * found.last and found.last - now > limits["apart"]:
+        claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {found.last:.3g}"
+        return Broken(findings=(_finding(series, found, Severity.MEDIUM, claim, then, now, limits["apart"]),))
+    also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
     return Healthy(id=ID, link=Link.EVALUATION, reason=told + also)
+
+
+def _unjudged(reason: str, missing: str, enable: str) -> NotJudged:
+    return NotJudged(id=ID, link=Link.EVALUATION, reason=reason, missing=(missing,), enable=enable)
 
 
 def course(series: Series, rise: float) -> Course:
@@ -104,7 +104,7 @@ def course(series: Series, rise: float) -> Course:
 def scatter(values: FloatArray) -> float:
     """Give the standard deviation of one value about the line through its neighbours, robustly."""
     bend = values[1:-1] - (values[:-2] + values[2:]) / 2  # its variance is 1.5 times that of one value
-    return MAD_TO_SD * float(np.median(np.abs(bend))) / 1.5**0.5
+    return MAD_TO_SD * float(np.median(np.abs(bend))) / math.sqrt(1.5)
 
 
 def _train(series: Series | None, step: int) -> tuple[float | None, float | None]:
@@ -117,7 +117,7 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
     return float(np.median(near)), float(np.median(values[-2 * LAST :]))
 
 
-def _verdict(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> RuleVerdict:
+def _rising(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> RuleVerdict:
     claim = (
         f"The evaluation loss rises while the training loss falls: {told}, the training loss {then:.3g} to {now:.3g}"
     )
@@ -129,12 +129,8 @@ def _verdict(series: Series, found: Course, told: str, then: float, now: float, 
     return Broken(findings=(finding,))
 
 
-def _memorised(found: Course, now: float) -> str:
-    return f"The training data is memorised: training loss {now:.3g}, evaluation loss {found.last:.3g}"
-
-
 def _finding(
-    series: Series, found: Course, severity: Severity, claim: str, then: float | None, now: float, limit: float
+    series: Series, found: Course, severity: Severity, claim: str, then: float, now: float, limit: float
 ) -> Finding:
     return Finding(
         id=ID,
