@@ -199,6 +199,10 @@ HEALTHY: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any]]]] = {
             {"loss/total": series_of("loss/total", course(0.7, 0.0001, count=600, by=0.05))}, DPO,
             {"eval_loss": evals(0.2, 0.1, 0.01, 0.005, 0.005, 0.005)},
         ),
+        "a part of next to nothing": (
+            {"loss/total": series_of("loss/total", course(0.7, 0.0001, count=600, by=0.05))}, DPO,
+            {"eval_loss": evals(0.2, 0.1, 0.005, 0.007, 0.009, 0.012, 0.013)},
+        ),
     },
     "perplexity-spikes": {
         "none": ({"loss/total": with_leaps()}, SFT, {}),
@@ -300,7 +304,10 @@ def test_no_rule_here_asks_training_that_samples_its_own_data(rule: str) -> None
     assert not verdict.applies
 
 
-@pytest.mark.parametrize(("rule", "algorithm"), [("odds-ratio-unstable", DPO), ("kto-imbalance", ORPO)])
+@pytest.mark.parametrize(
+    ("rule", "algorithm"),
+    [("odds-ratio-unstable", DPO), ("kto-imbalance", ORPO), ("at-chance", KTO), ("preference-plateau", KTO)],
+)
 def test_a_question_to_one_algorithm_is_not_put_to_its_kin(rule: str, algorithm: Algorithm) -> None:
     verdict = run(rule, {}, algorithm)
     assert isinstance(verdict, NotJudged)

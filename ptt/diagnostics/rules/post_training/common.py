@@ -13,12 +13,15 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, NotJudged
+from ptt.diagnostics.rules.interface import does_not_apply
 
 FloatArray = npt.NDArray[np.float64]
 
 PAIRS: Final = frozenset({Family.PREFERENCE, Family.REWARD_MODEL})
 PREFERENCE: Final = frozenset({Family.PREFERENCE})
 SUPERVISED: Final = frozenset({Family.SUPERVISED})
+
+UNPAIRED: Final = ("kto", "bco")
 
 LEAST: Final = 30  # logged values: the second half then still makes ten blocks
 BLOCKS: Final = 10
@@ -131,6 +134,8 @@ def of_pairs(
 
     `what` completes "no ... is logged".
     """
+    if name == "dpo/accuracy" and evidence.algorithm.name in UNPAIRED:
+        return does_not_apply(rule, link, f"{evidence.algorithm.title} training, which has no pairs to rank")
     series = evidence.metrics.get(name)
     paired = evidence.algorithm.family in PAIRS or "dpo/reward_rejected" in evidence.metrics
     if series is None and paired:

@@ -1,7 +1,8 @@
 """This run shows an evaluation loss that rises while the training loss goes on falling.
 
-What: behind its lowest value the evaluation loss lies at least 10 % higher (5 % is noted) over its last three
-evaluations, beyond its own scatter from one evaluation to the next, while the training loss is lower than it was then.
+What: behind its lowest value the evaluation loss lies at least 10 % higher (5 % is noted), by 0.02 nats, over its last
+three evaluations and beyond its own scatter from one evaluation to the next, while the training loss is lower than it
+was then.
 Or the training loss is nearly 0 with the evaluation loss half a nat above: the training data is memorised.
 Why it matters: every step since the lowest value made the model worse on what it has not seen.
 What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
@@ -29,6 +30,7 @@ NOTED = 0.05
 GRAVE = 0.3
 LEAST_EVALS: Final = 5  # fewer have no lowest one with a course on both sides
 LAST: Final = 3  # evaluations that must agree
+LEAST_RISE: Final = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
 NOISE: Final = 4.0  # times the scatter of one evaluation about its neighbours
 MEMORISED = 0.1  # training loss over evaluation loss: an order of magnitude
 APART = 0.5  # nats: with less the two differ by little more than rounding near 0
@@ -93,7 +95,7 @@ def course(series: Series, rise: float) -> Course:
     low = int(values.argmin())
     noise = scatter(values)
     best, last = float(values[low]), float(np.median(values[-LAST:]))
-    bound = best + max(rise * abs(best), NOISE * noise)
+    bound = best + max(rise * abs(best), NOISE * noise, LEAST_RISE)
     below = np.flatnonzero(values <= bound)
     first = int(below[-1]) + 1
     if first > len(values) - LAST:
