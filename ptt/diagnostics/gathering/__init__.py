@@ -28,6 +28,7 @@ from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
+from ptt.diagnostics.gathering.where import files_by_step
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
@@ -65,6 +66,7 @@ def gather(
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
+        "files": files_by_step(tokens, trajectories),
     }
     found = None
     if tokens is not None:
