@@ -23,7 +23,7 @@ ALLOWED = {
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
     "judging": {"model"},
     "gate": {"model"},
-    "answerable": {"parsers", "schema", "store"},
+    "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers",
         "rules", "store",

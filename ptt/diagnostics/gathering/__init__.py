@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -25,7 +25,7 @@ from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series
+from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
@@ -33,7 +33,7 @@ from ptt.diagnostics.gathering.where import files_by_step
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
-from ptt.diagnostics.store.wide import read_wide
+from ptt.diagnostics.store.wide import WideMetrics, read_wide
 
 __all__ = ["Gathered", "gather"]
 
@@ -80,11 +80,19 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
+    algorithm = algorithm_of(
+        manifest.facts,
+        series,
+        logged=logged_names(metrics, wide),
+        sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+    )
+    run = run_facts(name, manifest.facts, series, tokens, wide.steps())
     evidence = Evidence(
-        run=run_facts(name, manifest.facts, series, tokens, wide.steps()),
-        algorithm=algorithm_of(manifest.facts, series),
+        run=replace(run, algorithm=algorithm.name or run.algorithm),
+        algorithm=algorithm,
         metrics=series,
         other=read_other(metrics, wide),
+        eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
         environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),

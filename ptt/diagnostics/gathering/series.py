@@ -17,13 +17,19 @@ MOST: Final = 20_000  # points of a series: a longer one is kept as means of blo
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
-def read_series(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
-    """Give the training series of each canonical metric.
+def logged_names(metrics: pl.DataFrame, wide: WideMetrics) -> list[str]:
+    """Give the names of the training metrics as their writers spelt them."""
+    rows = metrics.filter(pl.col("split") == "train")["name_raw"].drop_nulls().unique()
+    return sorted({*rows, *wide.spellings()["name_raw"]})
+
+
+def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
+    """Give the series of each canonical metric of one split; `wide` holds metrics of training alone.
 
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
     """
-    rows = metrics.filter((pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null())
+    rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
     counts = pl.concat(
         [
             rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64)),

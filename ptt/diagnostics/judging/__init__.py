@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 SIGNATURE: Final = "tool-tail-growth"
 MAX_NEXT: Final = 4
+UNHARMED: Final = "Nothing of medium severity or above was found."
+KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
+BY_ITS_ANSWERS: Final = (
+    "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples nothing "
+    "logs no curve of what the model says"
+)
 
 
 def verdict_of(
@@ -100,11 +106,12 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
             first_broken_link=None,
             next=tuple(dict.fromkeys(item.enable for item in asked if item.enable))[:MAX_NEXT],
         )
+    offline = of_signature is not None and not of_signature.applies
     return RunVerdict(
         status=Status.HEALTHY,
-        headline="Nothing of medium severity or above was found.",
+        headline=UNHARMED,
         first_broken_link=None,
-        next=("keep recording: the same figures of the next run show whether it stays so",),
+        next=(BY_ITS_ANSWERS if offline else KEEP_RECORDING,),
     )
 
 

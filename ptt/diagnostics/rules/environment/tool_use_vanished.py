@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 ID = "tool-use-vanished"
@@ -98,4 +98,4 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, limits={"gone": GONE, "was_used": WAS_USED})
+RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, families=ONLINE, limits={"gone": GONE, "was_used": WAS_USED})
