@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -67,6 +67,7 @@ def diagnose(
     out: str | Path | None = None,
     settings: Settings | None = None,
     keep_text: bool | None = None,
+    rules: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
@@ -74,12 +75,15 @@ def diagnose(
     `keep_text` (by default as the settings say) keeps texts of samples in the store, and shows a window of them
     beside the sequences with most tail tokens where they can be tied to them.
 
+    `rules` are files and folders of custom rules, in addition to those that the settings name.
+
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
     chosen = settings or Settings()
     if keep_text is not None:
         chosen = replace(chosen, keep_text=keep_text)
+    chosen = replace(chosen, rules=(*chosen.rules, *map(Path, rules)))
     with (
         TemporaryDirectory(prefix="ptt-") as scratch,
         _placed(Path(run), Path(scratch if out is None else out)) as place,

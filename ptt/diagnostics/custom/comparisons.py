@@ -96,8 +96,10 @@ def comparison_of(text: str, *, theirs: bool = False) -> Comparison:
 
 
 SAID: Final = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
-AGGREGATES: Final = {"mean": "mean", "median": "median", "min": "smallest", "max": "largest", "last": "latest value",
-                     "std": "standard deviation", "slope": "slope a step", "nan_count": "count of NaN and infinities"}  # fmt: skip
+AGGREGATES: Final = {
+    "mean": "mean", "median": "median", "min": "smallest", "max": "largest", "last": "latest value",
+    "std": "standard deviation", "slope": "slope a step", "nan_count": "count of NaN and infinities",
+}  # fmt: skip
 
 
 def in_words(test: Test) -> str:

@@ -99,7 +99,7 @@ READERS: Final[dict[str, Callable[[str, str], Read]]] = {
 
 
 def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
-    """Give every rule an id of its own; two of one id are a mistake, unless they are alerts, which have no say in it."""
+    """Give every rule an id of its own; two of one id are a mistake, unless alerts, which do not name themselves."""
     held: dict[str, tuple[CustomRule, Path]] = {}
     problems = []
     for rule, file in rules:

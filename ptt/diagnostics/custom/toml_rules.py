@@ -160,7 +160,8 @@ def _test(table: Table) -> Test:
     aggregate = _aggregate(table)
     if aggregate in NEED_TWO and isinstance(window, Moving | Last) and window.width < 2:
         raise RuleError(f"window: {aggregate} needs two values or more")
-    return Test(metric=checked_metric(_text(table, "metric")), comparison=comparison, aggregate=aggregate, window=window)
+    metric = checked_metric(_text(table, "metric"))
+    return Test(metric=metric, comparison=comparison, aggregate=aggregate, window=window)
 
 
 def _window(table: Table) -> Window:

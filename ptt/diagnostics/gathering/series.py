@@ -46,6 +46,20 @@ def read_other(metrics: pl.DataFrame, *, split: str = "train") -> dict[str, Seri
     return _series(rows) if rows.height else {}
 
 
+def read_spelling(metrics: pl.DataFrame, name: str, *, split: str) -> Series | None:
+    """Give the series that a writer gave this name, or of an evaluation this canonical one; None where there is none.
+
+    Of several spellings of a canonical name the one with most rows counts.
+    """
+    rows = metrics.filter((pl.col("split") == split) & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    mine = rows.filter(pl.col("name_raw") == name)
+    if mine.is_empty() and split != "train":
+        mine = rows.filter(pl.col("name") == name)
+        spelt = mine.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
+        mine = mine.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else mine
+    return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
+
+
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
     """Give one series a name; of several rows of one step the best source's last one."""
     best = rows.with_columns(

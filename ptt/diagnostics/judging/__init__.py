@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SIGNATURE: Final = "tool-tail-growth"
 MAX_NEXT: Final = 4
+CUSTOM: Final = "custom:"  # begins the id of a user's own rule
 
 
 def verdict_of(
@@ -90,7 +91,8 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
     not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
     asked = [verdict for verdict in not_judged if verdict.applies]
     of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
-    answered = any(isinstance(verdict, Healthy) for verdict in verdicts)
+    # a rule of the user's own that found nothing says nothing of the rest of the run
+    answered = any(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
     if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,

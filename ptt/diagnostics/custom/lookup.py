@@ -1,0 +1,84 @@
+"""Find the series a rule names: canonical, as the writer spelt it, of an evaluation, or of recorded tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.custom.subjects import STATISTICS, TOKENS, closest
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.gathering.series import read_spelling
+from ptt.diagnostics.parsers.aliases import canonical
+from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.growth import MIN_BLOCK_TOKENS
+
+FEWEST_TOKENS: Final = {"p50": 3, "n": 0}
+"""Of a step, for a statistic of it to count; else as many as a block of a tail needs."""
+
+
+class Lookup:
+    """The series of one run by any of their names; each is read once."""
+
+    def __init__(self, evidence: Evidence, tables: Mapping[str, pl.DataFrame]) -> None:
+        self._evidence = evidence
+        self._metrics = tables.get("metrics", pl.DataFrame())
+        self._tokens = tables.get("step_stats", pl.DataFrame())
+        self._found: dict[str, Series | str] = {}
+
+    def series(self, name: str) -> Series | str:
+        """Give the series of this name, or why there is none."""
+        if name not in self._found:
+            self._found[name] = self._series(name)
+        return self._found[name]
+
+    def _series(self, name: str) -> Series | str:
+        if name.startswith(TOKENS):
+            return self._of_tokens(name) or self._missing(name)
+        evidence = self._evidence
+        if (
+            name in MISLEADING
+            and evidence.run.framework == "microsoft-ptt"
+            and evidence.algorithm.family is Family.PREFERENCE
+        ):
+            return f"what the log calls {name} is the chosen reward, or the margin, in preference training"
+        found = evidence.metrics.get(name) or evidence.other.get(name)
+        if found is None and "priority" in self._metrics.columns:
+            found = read_spelling(self._metrics, name, split="train")
+            found = found or evidence.metrics.get(canonical(name) or "")
+            found = found or read_spelling(self._metrics, name, split="eval")
+        return found or evidence.metrics.get(canonical(name) or "") or self._missing(name)
+
+    def _of_tokens(self, name: str) -> Series | None:
+        pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
+        if self._tokens.is_empty() or statistic not in self._tokens.columns:
+            return None
+        rows = self._tokens.filter((pl.col("pair") == pair) & (pl.col("slice") == slice_)).sort("step")
+        values = rows[statistic].cast(pl.Float64).to_numpy()
+        enough = rows["n"].to_numpy() >= FEWEST_TOKENS.get(statistic, MIN_BLOCK_TOKENS)
+        steps, values = rows["step"].to_numpy()[enough], values[enough]
+        if not np.isfinite(values).any():
+            return None
+        flags = np.where(np.isfinite(values), Flag.FINITE, Flag.NULL_IN_SOURCE).astype(np.uint8)
+        values = np.where(np.isfinite(values), values, np.nan)
+        return Series(name=name, raw_name=name, steps=steps, values=values, flags=flags)
+
+    def _missing(self, name: str) -> str:
+        """Say that nothing is logged under a name, and what the names most like it are."""
+        what = "recorded tokens give no" if name.startswith(TOKENS) else "nothing is logged as"
+        near = closest(name, self._names(tokens=name.startswith(TOKENS)))
+        return f"{what} {name}" + (f"; closest here: {', '.join(near)}" if near else "")
+
+    def _names(self, *, tokens: bool) -> set[str]:
+        if tokens:
+            held = self._tokens.select("pair", "slice").unique().iter_rows() if not self._tokens.is_empty() else ()
+            return {f"{TOKENS}{pair}:{slice_}:{one}" for pair, slice_ in held for one in STATISTICS}
+        names = set(self._evidence.metrics) | set(self._evidence.other)
+        if "name_raw" in self._metrics.columns:
+            names |= set(self._metrics["name_raw"].drop_nulls().unique())
+        return names
