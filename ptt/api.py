@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from ptt import __version__
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.answerable import Answerable
+from ptt.diagnostics.catalogue import Page, page_of, pages
 from ptt.diagnostics.config import Settings, load_settings
+from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
@@ -106,6 +108,21 @@ def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
     """Say what the files of the run hold, which questions they answer, and what would record the rest."""
     with TemporaryDirectory(prefix="ptt-") as scratch, _placed(Path(run), Path(scratch)) as place:
         return pipeline.look(place, progress=progress)
+
+
+def rule_pages() -> tuple[Page, ...]:
+    """Give the catalogue: every built-in rule with its page, limits and defaults."""
+    return pages()
+
+
+def rule_page(name: str) -> Page:
+    """Give the page of one built-in rule; SettingsError where there is none of this name."""
+    return page_of(name)
+
+
+def check_rules(paths: Sequence[str | Path]) -> Report:
+    """Read files and folders of custom rules without a run: what was understood, and every problem."""
+    return report_on(map(Path, paths))
 
 
 @contextmanager

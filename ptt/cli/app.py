@@ -130,6 +130,23 @@ def sources(
         command.run(run, as_json=json)
 
 
+@app.command()
+def rules(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A rule, to print its page.")] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option("--check", help="Check a file or folder of rules of your own, without a run."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """List the rules, explain one, or check rules of your own."""
+    with plain_errors():
+        from ptt.cli import rules as command
+
+        code = command.run(name, check=check or [], as_json=json)
+    raise typer.Exit(code)
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -29,7 +29,7 @@ _REFUSED: Final = "&*!%@`{}[],|>?"
 
 def flat_yaml(text: str) -> dict[str, Value]:
     """Read a document of one level; RuleError names the line that is wrong or beyond it."""
-    lines = text.removeprefix("\ufeff").split("\n")
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
     lines = [line.removesuffix("\r") for line in lines]
     found: dict[str, Value] = {}
     place, begun = 0, False
@@ -141,7 +141,7 @@ def _scalar(text: str, place: int) -> Scalar:
     text = _uncommented(text)
     if text[:1] in {'"', "'"}:
         raise _at(place, "a quoted text ends on its own line; for longer ones use `|`")
-    if text and (text[0] in _REFUSED or text.startswith(("- ", "? ", ": "))):
+    if text and (text[0] in _REFUSED or text.startswith(("- ", ": ")) or text == "-"):
         raise _at(place, f"{text!r} goes beyond flat YAML (or begins with a sign that needs quotes)")
     if ": " in text or text.endswith(":"):
         raise _at(place, f"{text!r} holds a colon: put it in quotes")

@@ -47,12 +47,14 @@ class Lookup:
             and evidence.algorithm.family is Family.PREFERENCE
         ):
             return f"what the log calls {name} is the chosen reward, or the margin, in preference training"
+        named = evidence.metrics.get(canonical(name) or "")
         found = evidence.metrics.get(name) or evidence.other.get(name)
+        if found is None and named is not None and named.raw_name == name:
+            return named
         if found is None and "priority" in self._metrics.columns:
             found = read_spelling(self._metrics, name, split="train")
-            found = found or evidence.metrics.get(canonical(name) or "")
-            found = found or read_spelling(self._metrics, name, split="eval")
-        return found or evidence.metrics.get(canonical(name) or "") or self._missing(name)
+            found = found or named or read_spelling(self._metrics, name, split="eval")
+        return found or named or self._missing(name)
 
     def _of_tokens(self, name: str) -> Series | None:
         pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
