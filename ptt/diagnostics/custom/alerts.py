@@ -8,7 +8,7 @@ from typing import Final
 from ptt.diagnostics.custom import claims
 from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.subjects import checked_algorithms, checked_metric, link_of
-from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Test
+from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Statement
 from ptt.diagnostics.model import Link, Severity
 
 FORM: Final = "trainer: metric condition [for N steps] -> severity: message"
@@ -36,7 +36,7 @@ def alert_of(text: str, *, file: str) -> CustomRule:
         raise RuleError(f"for {width} steps: give 1 to {MOST_WIDTH}")
     claims.check(found["message"])
     metric = checked_metric(found["metric"])
-    test = Test(metric=metric, comparison=comparison_of(found["condition"], theirs=True), window=Last(width))
+    test = Statement(metric=metric, comparison=comparison_of(found["condition"], theirs=True), window=Last(width))
     return CustomRule(
         id=_id(found),
         file=file,

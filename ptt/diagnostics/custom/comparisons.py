@@ -18,7 +18,7 @@ from ptt.diagnostics.custom.terms import (
     Part,
     RuleError,
     Spike,
-    Test,
+    Statement,
     TimesEarly,
     Window,
 )
@@ -102,7 +102,7 @@ AGGREGATES: Final = {
 }  # fmt: skip
 
 
-def in_words(test: Test) -> str:
+def in_words(test: Statement) -> str:
     """Say what a test states: "mean of kl/ref over 20 values is above 0.3"."""
     if isinstance(test.comparison, Spike):
         subject = f"one of 5 values of {test.metric}"

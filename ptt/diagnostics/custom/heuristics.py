@@ -10,7 +10,7 @@ from ptt.diagnostics.custom import claims
 from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.flat_yaml import Value, flat_yaml
 from ptt.diagnostics.custom.subjects import TRAINERS, checked_algorithms, checked_id, checked_metric, link_of, unknown
-from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Test
+from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Statement
 from ptt.diagnostics.model import Link, Severity
 
 REQUIRED: Final = ("name", "description", "trainers", "metric", "condition", "severity", "message")
@@ -45,7 +45,7 @@ def heuristic_of(text: str, *, file: str) -> CustomRule:
         file=file,
         severity=Severity(severity),
         link=link_of(metric) or Link.TRAINING_SIGNAL,
-        condition=Test(metric=metric, comparison=comparison, window=Last(window)),
+        condition=Statement(metric=metric, comparison=comparison, window=Last(window)),
         claim=message,
         why=_text(found, "description").strip(),
         reference=_text(found, "reference").strip() if found.get("reference") is not None else "",

@@ -17,7 +17,7 @@ from ptt.diagnostics.custom.intervals import (
     stretches,
     union,
 )
-from ptt.diagnostics.custom.terms import AllOf, AnyOf, Condition, Last, Moving, Part, Test
+from ptt.diagnostics.custom.terms import AllOf, AnyOf, Condition, Last, Moving, Part, Statement
 from ptt.diagnostics.custom.windows import NOT_A_NUMBER, Seen, look
 from ptt.diagnostics.evidence.series import Series
 
@@ -26,7 +26,7 @@ from ptt.diagnostics.evidence.series import Series
 class Looked:
     """One test on its series; `seen` is None where it could not be worked out, and `reason` says why."""
 
-    test: Test
+    test: Statement
     series: Series | None
     seen: Seen | None
     reason: str = ""
@@ -60,7 +60,7 @@ class Outcome:
 def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, least: int, end: int) -> Outcome:
     """Work a condition out; `find` gives a series or why there is none, `end` is the last step of the run."""
     match condition:
-        case Test():
+        case Statement():
             return _of_test(condition, find(condition.metric), least=least, end=end)
         case AllOf(parts=parts):
             found = [outcome_of(part, find, least=least, end=end) for part in parts]
@@ -82,7 +82,7 @@ def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, lea
             )
 
 
-def _of_test(test: Test, series: Series | str, *, least: int, end: int) -> Outcome:
+def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> Outcome:
     seen = series if isinstance(series, str) else look(series, test, least=least)
     if isinstance(series, str) or isinstance(seen, str):
         known = None if isinstance(series, str) else series

@@ -75,8 +75,8 @@ def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
 
 def unknown(name: str, known: Collection[str]) -> str:
     """Say that a name is not known, and which are close to it."""
-    near = closest(name, known)
-    return f"{name!r} is not known; " + (f"is {near[0]!r} meant?" if near else f"there are {', '.join(known)}")
+    near = " or ".join(repr(str(one)) for one in closest(name, known)[:2])
+    return f"{name!r} is not known; " + (f"is {near} meant?" if near else f"there are {', '.join(known)}")
 
 
 def closest(name: str, known: Iterable[str]) -> Sequence[str]:

@@ -21,7 +21,7 @@ from ptt.diagnostics.custom.terms import (
     Moving,
     Outside,
     Spike,
-    Test,
+    Statement,
     TimesEarly,
 )
 from ptt.diagnostics.custom.windows import Seen
@@ -73,26 +73,26 @@ def nearest(rule: CustomRule, outcome: Outcome) -> str:
 
 def words(condition: Condition) -> str:
     """Say a condition in words."""
-    if isinstance(condition, Test):
+    if isinstance(condition, Statement):
         return in_words(condition)
     joint = " or " if isinstance(condition, AnyOf) else " and "
-    return joint.join(words(part) if isinstance(part, Test) else f"({words(part)})" for part in condition.parts)
+    return joint.join(words(part) if isinstance(part, Statement) else f"({words(part)})" for part in condition.parts)
 
 
-def _told(outcome: Outcome, onset: int) -> tuple[Test, Series, Seen]:
+def _told(outcome: Outcome, onset: int) -> tuple[Statement, Series, Seen]:
     known = [(one.test, one.series, one.seen) for one in outcome.tests if one.series and one.seen]
     holding = [(test, series, seen) for test, series, seen in known if seen.holds[_place(test, seen, onset)]]
     return holding[0]
 
 
-def _place(test: Test, seen: Seen, onset: int) -> int:
+def _place(test: Statement, seen: Seen, onset: int) -> int:
     """Give the place of a moving window whose value counts at a step; of a fixed window its last."""
     if not isinstance(test.window, Moving):
         return len(seen.steps) - 1
     return max(0, int(np.searchsorted(seen.steps, onset, side="right")) - 1)
 
 
-def _worst(test: Test, seen: Seen, onset: int) -> int:
+def _worst(test: Statement, seen: Seen, onset: int) -> int:
     """Give the place furthest beyond the bound among those that hold from the onset on."""
     first = _place(test, seen, onset)
     if not isinstance(test.window, Moving):
@@ -113,22 +113,22 @@ def _worst(test: Test, seen: Seen, onset: int) -> int:
     return int(places[np.argmax(beyond)])
 
 
-def _interval(condition: Condition, test: Test, seen: Seen, onset: int) -> Steps | None:
+def _interval(condition: Condition, test: Statement, seen: Seen, onset: int) -> Steps | None:
     """Give the steps of the window in which it was first seen; several tests have no one window."""
-    if not isinstance(condition, Test) or not isinstance(test.window, Moving | Last):
+    if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
         return None
     place = int(np.searchsorted(seen.steps, onset, side="right")) - 1
     return int(seen.since[place]), onset
 
 
-def _unit(test: Test) -> str:
+def _unit(test: Statement) -> str:
     if test.aggregate == "nan_count":
         return "values"
     in_nats = test.metric.startswith(TOKENS) and test.metric.rsplit(":", 1)[-1] in NATS
     return "nats" if in_nats and test.aggregate != "slope" else ""
 
 
-def _evidence(rule: CustomRule, test: Test, series: Series, seen: Seen, onset: int) -> dict[str, JsonScalar]:
+def _evidence(rule: CustomRule, test: Statement, series: Series, seen: Seen, onset: int) -> dict[str, JsonScalar]:
     lost = int(np.count_nonzero(~np.isfinite(series.values)))
     found: dict[str, JsonScalar] = {
         "metric": series.name,

@@ -103,7 +103,7 @@ RELATIVE: Final = (TimesEarly, Change)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class Statement:
     """One statement on one metric."""
 
     metric: str
@@ -126,7 +126,7 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
 
-Condition = Test | AllOf | AnyOf
+Condition = Statement | AllOf | AnyOf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,9 @@ class CustomRule:
         return PREFIX + self.id
 
 
-def tests_of(condition: Condition) -> Iterator[Test]:
+def tests_of(condition: Condition) -> Iterator[Statement]:
     """Give the tests of a condition, in the order they are written."""
-    if isinstance(condition, Test):
+    if isinstance(condition, Statement):
         yield condition
     else:
         for part in condition.parts:

@@ -27,7 +27,7 @@ from ptt.diagnostics.custom.terms import (
     Part,
     RuleError,
     Spike,
-    Test,
+    Statement,
     Window,
     tests_of,
 )
@@ -142,7 +142,7 @@ def _condition(table: Table, *, deep: int) -> Condition:
     return AllOf(tuple(made)) if key == "all" else AnyOf(tuple(made))
 
 
-def _test(table: Table) -> Test:
+def _test(table: Table) -> Statement:
     for key in ("metric", "is"):
         if key not in table:
             raise RuleError(f"`{key}` is missing")
@@ -161,7 +161,7 @@ def _test(table: Table) -> Test:
     if aggregate in NEED_TWO and isinstance(window, Moving | Last) and window.width < 2:
         raise RuleError(f"window: {aggregate} needs two values or more")
     metric = checked_metric(_text(table, "metric"))
-    return Test(metric=metric, comparison=comparison, aggregate=aggregate, window=window)
+    return Statement(metric=metric, comparison=comparison, aggregate=aggregate, window=window)
 
 
 def _window(table: Table) -> Window:

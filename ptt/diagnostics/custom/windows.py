@@ -22,7 +22,7 @@ from ptt.diagnostics.custom.terms import (
     Moving,
     Outside,
     Spike,
-    Test,
+    Statement,
     TimesEarly,
 )
 from ptt.diagnostics.evidence.series import Series
@@ -55,7 +55,7 @@ class Seen:
     early: float | None = None
 
 
-def look(series: Series, test: Test, *, least: int) -> Seen | str:
+def look(series: Series, test: Statement, *, least: int) -> Seen | str:
     """Work a test out over a series, or say why it cannot be."""
     steps, values = counted(series, test.aggregate)
     if len(values) < least:
@@ -79,7 +79,7 @@ def counted(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
     return series.finite()
 
 
-def _moving(steps: IntArray, values: FloatArray, test: Test, width: int) -> Seen | str:
+def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) -> Seen | str:
     comparison = test.comparison
     if isinstance(comparison, Spike):
         return _spikes(steps, values, comparison, width)
@@ -93,7 +93,7 @@ def _moving(steps: IntArray, values: FloatArray, test: Test, width: int) -> Seen
     return compared(comparison, early, steps=steps[places], since=steps[places - width + 1], values=found[skip:])
 
 
-def _part(steps: IntArray, values: FloatArray, test: Test, name: str) -> Seen | str:
+def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Seen | str:
     thirds = np.array_split(np.arange(len(values)), 3)
     chosen = {"early": thirds[0], "mid": thirds[1], "late": thirds[2], "whole": np.arange(len(values))}
     fewest = min(len(chosen[name]), len(thirds[0]))
