@@ -11,6 +11,7 @@ from ptt.diagnostics.custom.terms import CustomRule, tests_of
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Healthy, NotJudged, RuleVerdict
+from ptt.diagnostics.parsers.aliases import canonical
 from ptt.diagnostics.rules.interface import does_not_apply
 
 Find = Callable[[str], Series | str]
@@ -45,7 +46,7 @@ def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
         return NotJudged(
             id=rule.name,
             link=rule.link,
-            reason=f"the rule is for {wanted}, and which training this is is not recorded",
+            reason=f"the rule is for {wanted}, and the files do not tell which training this is",
             missing=("algorithm",),
             enable=f"keep the run's configuration beside its logs, or lift the restriction in {rule.file}",
         )
@@ -54,13 +55,14 @@ def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
 
 def _unknown(rule: CustomRule, outcome: Outcome) -> NotJudged:
     lacking = [looked for looked in outcome.tests if looked.reason]
-    names = tuple(dict.fromkeys(looked.test.metric for looked in lacking if looked.series is None))
+    absent = [looked.test.metric for looked in lacking if looked.series is None]
+    names = tuple(dict.fromkeys(canonical(name) or name for name in absent))  # how frameworks record those is known
     return NotJudged(
         id=rule.name,
         link=rule.link,
         reason="; ".join(dict.fromkeys(looked.reason for looked in lacking)),
         missing=names or tuple(dict.fromkeys(looked.test.metric for looked in lacking)),
-        enable=f"log {', '.join(names)}, or correct the name in {rule.file}"
+        enable=f"log {', '.join(dict.fromkeys(absent))}, or correct the name in {rule.file}"
         if names
         else f"log it more often or for longer, or ask for less in {rule.file}",
     )

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.custom.subjects import STATISTICS, TOKENS, closest
+from ptt.diagnostics.custom.subjects import TOKENS, closest
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
@@ -41,12 +41,8 @@ class Lookup:
         if name.startswith(TOKENS):
             return self._of_tokens(name) or self._missing(name)
         evidence = self._evidence
-        if (
-            name in MISLEADING
-            and evidence.run.framework == "microsoft-ptt"
-            and evidence.algorithm.family is Family.PREFERENCE
-        ):
-            return f"what the log calls {name} is the chosen reward, or the margin, in preference training"
+        if name in MISLEADING and evidence.algorithm.family is Family.PREFERENCE:
+            return f"{name} is what Microsoft's toolkit calls the chosen reward, or the margin, in preference training"
         named = evidence.metrics.get(canonical(name) or "")
         found = evidence.metrics.get(name) or evidence.other.get(name)
         if found is None and named is not None and named.raw_name == name:
@@ -72,14 +68,23 @@ class Lookup:
 
     def _missing(self, name: str) -> str:
         """Say that nothing is logged under a name, and what the names most like it are."""
-        what = "recorded tokens give no" if name.startswith(TOKENS) else "nothing is logged as"
-        near = closest(name, self._names(tokens=name.startswith(TOKENS)))
-        return f"{what} {name}" + (f"; closest here: {', '.join(near)}" if near else "")
+        if name.startswith(TOKENS):
+            said, known = f"recorded tokens give no {name}", self._token_names(name.rsplit(":", 1)[-1])
+        else:
+            ours = canonical(name)
+            other = f", nor under any other name of {ours}" if ours not in (None, name) else ""
+            said, known = f"nothing is logged as {name}{other}", self._names()
+        near = closest(name, known)
+        return said + (f"; closest here: {', '.join(near)}" if near else "")
 
-    def _names(self, *, tokens: bool) -> set[str]:
-        if tokens:
-            held = self._tokens.select("pair", "slice").unique().iter_rows() if not self._tokens.is_empty() else ()
-            return {f"{TOKENS}{pair}:{slice_}:{one}" for pair, slice_ in held for one in STATISTICS}
+    def _token_names(self, statistic: str) -> set[str]:
+        """Give the names under which this statistic of recorded tokens is there."""
+        if self._tokens.is_empty():
+            return set()
+        held = self._tokens.select("pair", "slice").unique().iter_rows()
+        return {f"{TOKENS}{pair}:{slice_}:{statistic}" for pair, slice_ in held}
+
+    def _names(self) -> set[str]:
         names = set(self._evidence.metrics) | set(self._evidence.other)
         if "name_raw" in self._metrics.columns:
             names |= set(self._metrics["name_raw"].drop_nulls().unique())
