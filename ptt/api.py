@@ -26,6 +26,7 @@ __all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "
 
 STORE = "store"
 Progress = Callable[[str, int, int], None]
+Places = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def diagnose(
     out: str | Path | None = None,
     settings: Settings | None = None,
     keep_text: bool | None = None,
-    rules: Sequence[str | Path] = (),
+    rules: Places = (),
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
@@ -85,7 +86,7 @@ def diagnose(
     chosen = settings or Settings()
     if keep_text is not None:
         chosen = replace(chosen, keep_text=keep_text)
-    chosen = replace(chosen, rules=(*chosen.rules, *map(Path, rules)))
+    chosen = replace(chosen, rules=(*chosen.rules, *_paths(rules)))
     with (
         TemporaryDirectory(prefix="ptt-") as scratch,
         _placed(Path(run), Path(scratch if out is None else out)) as place,
@@ -120,9 +121,14 @@ def rule_page(name: str) -> Page:
     return page_of(name)
 
 
-def check_rules(paths: Sequence[str | Path]) -> Report:
+def check_rules(paths: Places) -> Report:
     """Read files and folders of custom rules without a run: what was understood, and every problem."""
-    return report_on(map(Path, paths))
+    return report_on(_paths(paths))
+
+
+def _paths(places: Places) -> tuple[Path, ...]:
+    """Give one place, or several, as paths."""
+    return (Path(places),) if isinstance(places, str | Path) else tuple(map(Path, places))
 
 
 @contextmanager

@@ -315,10 +315,10 @@ def test_a_wrong_alert_is_an_error_with_its_line(line: str, says: str, tmp_path:
 
 def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "b.toml").write_text(WHOLE)
-    (tmp_path / "c.toml").write_text(WHOLE)
+    (tmp_path / "deep" / "b.toml").write_text(WHOLE.replace("> 1", "> 2"))
+    (tmp_path / "c.toml").write_text(WHOLE + WHOLE.replace("> 1", "> 3"))
     (tmp_path / "notes.txt").write_text("not a rule")
-    (tmp_path / "a.alerts").write_text("all: x > 1 -> low: a\nall: x > 1 -> low: a\n")
+    (tmp_path / "a.alerts").write_text("all: x > 1 -> low: a\nall: x > 1 -> low: a\nall: x > 1 -> low: b\n")
     (tmp_path / "bad.yml").write_bytes(b"\xff\xfe")
     checked = check_rules([tmp_path, tmp_path / "c.toml", tmp_path / "nowhere", tmp_path / "notes.txt"])
     assert len(checked.files) == 5
@@ -326,12 +326,19 @@ def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: 
     assert "nowhere: there is no such file" in said
     assert "notes.txt: is no rule file" in said
     assert "bad.yml: cannot be read" in said
-    assert "rule 'a' stands in" in said
-    assert "stands twice" in said
-    assert len(checked.rules) == 2
+    assert f"deep/b.toml: rule 'a' stands in {tmp_path / 'c.toml'} as well" in said
+    assert "c.toml: rule 'a' stands twice" in said
+    assert [one.id for one in checked.rules] == ["alert-all-x-above-1", "alert-all-x-above-1-2", "a"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ptt.SettingsError, match="holds no rule file"):
         load_rules([tmp_path / "empty"])
+
+
+def test_the_same_rule_in_two_files_is_one(tmp_path: Path) -> None:
+    text = their_file(THEIRS[7])
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.yml").write_text(text.replace("Looks at", "Looks hard at"))
+    assert len(load_rules([tmp_path])) == 1
 
 
 def test_a_rule_that_is_off_is_checked_and_not_asked(tmp_path: Path) -> None:

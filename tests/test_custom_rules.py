@@ -171,6 +171,7 @@ def test_custom_findings_stand_beside_the_others_and_out_of_the_signature(tmp_pa
     written = json.loads(own.to_json())
     assert "custom:odd" in {one["id"] for one in written["findings"]}
     assert str(tmp_path) not in own.to_json()
+    assert ptt.diagnose(run, rules=str(mine)).findings == own.findings  # one place need not be a list
 
 
 def test_a_rule_that_found_nothing_makes_no_blind_run_healthy(tmp_path: Path) -> None:

@@ -99,18 +99,26 @@ READERS: Final[dict[str, Callable[[str, str], Read]]] = {
 
 
 def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
-    """Give every rule an id of its own; two of one id are a mistake, unless alerts, which do not name themselves."""
+    """Give every rule an id of its own.
+
+    The same rule twice is one; two that differ under one id are a mistake, unless alerts, which do not name themselves.
+    """
     held: dict[str, tuple[CustomRule, Path]] = {}
     problems = []
     for rule, file in rules:
         name, number = rule.id, 1
-        while name in held and rule.id.startswith("alert-") and replace(held[name][0], id=rule.id) != rule:
+        while name in held and rule.id.startswith("alert-") and not _same(held[name][0], rule):
             number += 1
             name = f"{rule.id}-{number}"
-        if name in held:
+        if name not in held:
+            held[name] = (replace(rule, id=name), file)
+        elif not _same(held[name][0], rule):
             first = held[name][1]
             where = "twice" if first == file else f"in {first} as well"
-            problems.append(f"{file}: rule {rule.id!r} stands {where}; give it another id")
-            continue
-        held[name] = (replace(rule, id=name), file)
+            problems.append(f"{file}: rule {rule.id!r} stands {where}, and is another there; give it an id of its own")
     return tuple(rule for rule, _ in held.values()), problems
+
+
+def _same(one: CustomRule, other: CustomRule) -> bool:
+    """Tell whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
+    return replace(one, id="", file="", why="", reference="") == replace(other, id="", file="", why="", reference="")

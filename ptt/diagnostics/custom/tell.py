@@ -43,7 +43,7 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
         id=rule.name,
         severity=rule.severity,
         link=rule.link,
-        claim=" ".join(claim.split()).rstrip(".") if rule.claim else claim[:1].upper() + claim[1:],
+        claim=" ".join(claim.split()).rstrip(".!?") if rule.claim else claim[:1].upper() + claim[1:],
         observed=observed,
         limit=limit,
         unit=_unit(test),

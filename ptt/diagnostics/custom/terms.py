@@ -8,10 +8,8 @@ from typing import Final, Literal
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import CUSTOM, Link, Severity
 
-PREFIX: Final = "custom:"
-"""Begins the id of every custom finding, so that none can be taken for a built-in one."""
 DEFAULT_WIDTH: Final = 20
 MOST_WIDTH: Final = 10_000  # a window is redone at every value: wider ones cost minutes in a long run
 LEAST_VALUES: Final = 10
@@ -153,7 +151,7 @@ class CustomRule:
     @property
     def name(self) -> str:
         """The id that findings carry."""
-        return PREFIX + self.id
+        return CUSTOM + self.id
 
 
 def tests_of(condition: Condition) -> Iterator[Statement]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ptt.diagnostics.judging.timeline import Explains, began, linked
 from ptt.diagnostics.model import (
+    CUSTOM,
     Answer,
     Broken,
     Diagnosis,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 SIGNATURE: Final = "tool-tail-growth"
 MAX_NEXT: Final = 4
-CUSTOM: Final = "custom:"  # begins the id of a user's own rule
 
 
 def verdict_of(
