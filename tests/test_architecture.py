@@ -24,7 +24,7 @@ ALLOWED = {
     "evidence": {"model", "statistics"},
     "rules": {"model", "evidence", "statistics"},
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
-    "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics"},
+    "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
     "catalogue": {"errors", "model", "rules"},
     "judging": {"model"},
     "gate": {"model"},

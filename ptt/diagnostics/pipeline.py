@@ -153,7 +153,7 @@ def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
 def _judge_custom(rules: Sequence[CustomRule], gathered: Gathered) -> tuple[list[RuleVerdict], list[RuleCrash]]:
     verdicts: list[RuleVerdict] = []
     crashes: list[RuleCrash] = []
-    lookup = Lookup(gathered.evidence, gathered.tables)
+    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
     for rule in rules:
         try:
             verdicts.append(judge_custom(rule, gathered.evidence, lookup.series))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -12,11 +13,12 @@ from ptt.diagnostics.custom.subjects import TOKENS, closest
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.series import read_spelling
+from ptt.diagnostics.gathering.series import read_evaluation, spellings_of_training, training_by_name
 from ptt.diagnostics.parsers.aliases import canonical
 from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.growth import MIN_BLOCK_TOKENS
+from ptt.diagnostics.store.wide import WideMetrics
 
 FEWEST_TOKENS: Final = {"p50": 3, "n": 0}
 """Of a step, for a statistic of it to count; else as many as a block of a tail needs."""
@@ -25,8 +27,9 @@ FEWEST_TOKENS: Final = {"p50": 3, "n": 0}
 class Lookup:
     """The series of one run by any of their names; each is read once."""
 
-    def __init__(self, evidence: Evidence, tables: Mapping[str, pl.DataFrame]) -> None:
+    def __init__(self, evidence: Evidence, tables: Mapping[str, pl.DataFrame], wide: WideMetrics | None = None) -> None:
         self._evidence = evidence
+        self._wide = wide or WideMetrics(Path())
         self._metrics = tables.get("metrics", pl.DataFrame())
         self._tokens = tables.get("step_stats", pl.DataFrame())
         self._found: dict[str, Series | str] = {}
@@ -48,8 +51,8 @@ class Lookup:
         if found is None and named is not None and named.raw_name == name:
             return named
         if found is None and "priority" in self._metrics.columns:
-            found = read_spelling(self._metrics, name, split="train")
-            found = found or named or read_spelling(self._metrics, name, split="eval")
+            found = training_by_name(self._metrics, self._wide, {name: name}).get(name)
+            found = found or named or read_evaluation(self._metrics, name)
         return found or named or self._missing(name)
 
     def _of_tokens(self, name: str) -> Series | None:
@@ -88,4 +91,5 @@ class Lookup:
         names = set(self._evidence.metrics) | set(self._evidence.other)
         if "name_raw" in self._metrics.columns:
             names |= set(self._metrics["name_raw"].drop_nulls().unique())
+            names |= set(spellings_of_training(self._metrics, self._wide))
         return names

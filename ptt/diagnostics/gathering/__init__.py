@@ -33,7 +33,7 @@ from ptt.diagnostics.gathering.where import files_by_step
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
-from ptt.diagnostics.store.wide import read_wide
+from ptt.diagnostics.store.wide import WideMetrics, read_wide
 
 __all__ = ["Gathered", "gather"]
 
@@ -44,6 +44,7 @@ class Gathered:
 
     evidence: Evidence
     tables: dict[str, pl.DataFrame]
+    wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
 
 
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
@@ -98,7 +99,7 @@ def gather(
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables)
+    return Gathered(evidence=evidence, tables=tables, wide=wide)
 
 
 def _metrics(folder: Path) -> pl.DataFrame:
