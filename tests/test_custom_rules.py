@@ -257,3 +257,14 @@ def test_evidence_without_anything_is_not_judged() -> None:
     nothing = Evidence(run=evidence_of(metrics={}).run, algorithm=GRPO)
     for one in page_rules():
         assert isinstance(judge(one, nothing, Lookup(nothing, {}).series), NotJudged)
+
+
+def test_metrics_that_are_kept_as_columns_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, mine = run_dir(tmp_path / "run"), files(tmp_path / "rules", MINE)
+    plain = ptt.diagnose(run, rules=[mine])
+    monkeypatch.setattr("ptt.diagnostics.parsers.metrics_fast.WIDE_BYTES", 0)
+    wide = ptt.diagnose(run, rules=[mine], out=tmp_path / "out")
+    assert (tmp_path / "out" / "store" / "wide").exists()
+    for kind in ("findings", "healthy", "not_judged"):
+        own = [one for one in getattr(wide, kind) if one.id.startswith("custom:")]
+        assert own == [one for one in getattr(plain, kind) if one.id.startswith("custom:")]
