@@ -44,6 +44,7 @@ class Gathered:
 
     evidence: Evidence
     tables: dict[str, pl.DataFrame]
+    wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
 
 
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
@@ -107,7 +108,7 @@ def gather(
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables)
+    return Gathered(evidence=evidence, tables=tables, wide=wide)
 
 
 def _metrics(folder: Path) -> pl.DataFrame:

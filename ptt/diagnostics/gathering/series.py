@@ -111,6 +111,20 @@ def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[st
     return found
 
 
+def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
+    """Give the series of an evaluation that a writer gave this name, or else the one of this canonical name.
+
+    Of several spellings of a canonical name the one with most rows counts.
+    """
+    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    mine = rows.filter(pl.col("name_raw") == name)
+    if mine.is_empty():
+        mine = rows.filter(pl.col("name") == name)
+        spelt = mine.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
+        mine = mine.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else mine
+    return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
+
+
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
     """Give one series a name; of several rows of one step the best source's last one."""
     best = rows.with_columns(

@@ -9,6 +9,7 @@ from ptt.diagnostics.judging.causes import Explains
 from ptt.diagnostics.judging.timeline import began, linked
 from ptt.diagnostics.judging.where import placed
 from ptt.diagnostics.model import (
+    CUSTOM,
     Answer,
     Broken,
     Diagnosis,
@@ -98,7 +99,8 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
     not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
     asked = [verdict for verdict in not_judged if verdict.applies]
     of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
-    answered = any(isinstance(verdict, Healthy) for verdict in verdicts)
+    # a rule of the user's own that found nothing says nothing of the rest of the run
+    answered = any(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
     if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,
