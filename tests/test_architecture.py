@@ -22,10 +22,11 @@ ALLOWED = {
     "rules": {"model", "evidence", "statistics"},
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
     "judging": {"model"},
+    "deliverables": {"evidence", "model", "parsers"},
     "gate": {"model"},
     "answerable": {"parsers", "schema", "store"},
     "pipeline": {
-        "ptt", "answerable", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers",
+        "ptt", "answerable", "config", "deliverables", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers",
         "rules", "store",
     },
     "reports": {"ptt", "answerable", "model", "parsers"},

@@ -13,12 +13,14 @@ import polars as pl
 from ptt import __version__
 from ptt.diagnostics.answerable import Answerable, answerable
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
+from ptt.diagnostics.gathering.series import read_other
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
@@ -102,7 +104,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
     if isinstance(judgement, RuleCrash):
         crashes.append(judgement)
         judgement = _unjudged(gathered.evidence, verdicts)
-    return verdict_of(
+    judged = verdict_of(
         run=gathered.evidence.run,
         signature=judgement.signature,
         verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in (judgement.verdict, *verdicts)],
@@ -111,6 +113,12 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         tables=gathered.tables,
         explains=EXPLAINS,
     )
+    held = Held(
+        files=run_files(place.run)[0],
+        evaluated=read_other(gathered.tables["metrics"], split="eval"),
+        evals=read_table(place.store, "evals"),
+    )
+    return with_deliverables(judged, gathered.evidence, held)
 
 
 def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
