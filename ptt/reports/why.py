@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
-from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
+from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Link, Severity, Signature, Steps
 from ptt.reports.foreign import safe
 from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
@@ -12,6 +14,7 @@ from ptt.reports.numbers import bounds, count, number, p_value, percent, times, 
 
 LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
+UNKNOWN = 1 << 60  # later than any step
 
 
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
@@ -35,10 +38,50 @@ def why_it_grew(diagnosis: Diagnosis) -> str:
 
 
 def roots(diagnosis: Diagnosis) -> list[Finding]:
-    """Give the findings that are nobody's consequence, worst first, then in the order of their onset."""
+    """Give the findings that are nobody's consequence, in order of time: first the weighty ones, then notes."""
     known = {finding.id for finding in diagnosis.findings}
     free = [f for f in diagnosis.findings if f.consequence_of not in known or f.consequence_of == f.id]
-    return sorted(free, key=lambda f: (f.severity.rank, f.onset_step is None, f.onset_step or 0))
+    return sorted(free, key=lambda f: (f.severity.rank > Severity.MEDIUM.rank, *_in_time(f)))
+
+
+def chains(diagnosis: Diagnosis) -> list[tuple[Finding, int]]:
+    """Give every finding once: each cause, then what follows from it, with how many links stand above it."""
+    followers: dict[str, list[Finding]] = {}
+    for finding in sorted(diagnosis.findings, key=_in_time):
+        if finding.consequence_of is not None:
+            followers.setdefault(finding.consequence_of, []).append(finding)
+    found: list[tuple[Finding, int]] = []
+    told: set[int] = set()
+
+    def tell(findings: Iterable[Finding], depth: int) -> None:
+        for finding in findings:
+            if id(finding) not in told:
+                told.add(id(finding))
+                found.append((finding, depth))
+                tell(followers.get(finding.id, ()), depth + 1)
+
+    tell(roots(diagnosis), 0)
+    tell(diagnosis.findings, 0)  # findings that name each other as cause: none may be lost
+    return found
+
+
+def followers(diagnosis: Diagnosis) -> dict[int, int]:
+    """Give how many findings stand below each root, by the root's identity."""
+    counts: dict[int, int] = {}
+    root = 0
+    for finding, depth in chains(diagnosis):
+        if depth == 0:
+            root = id(finding)
+        counts[root] = counts.get(root, -1) + 1
+    return counts
+
+
+def _in_time(finding: Finding) -> tuple[int, int, str]:
+    """Order as the verdict does: untrusted logprobs are so from the start, and what has no onset comes last."""
+    links = list(Link)
+    if finding.onset_step is not None:
+        return finding.onset_step, links.index(finding.link), finding.id
+    return -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN, links.index(finding.link), finding.id
 
 
 def after_slice(diagnosis: Diagnosis) -> str:
@@ -209,10 +252,10 @@ def no_signature(diagnosis: Diagnosis) -> str:
 def coverage(diagnosis: Diagnosis) -> str:
     """Say how many checks looked, and how many could not."""
     judged = len(diagnosis.healthy)
-    if not judged and not diagnosis.not_judged:
+    if not judged and not any(item.applies for item in diagnosis.not_judged):
         return ""
     healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
-    blind = len(diagnosis.not_judged)
+    blind = sum(item.applies for item in diagnosis.not_judged)
     return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 
 

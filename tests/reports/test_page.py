@@ -18,7 +18,7 @@ from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.files import write_text, write_with
 from ptt.reports.render import render_html
 
-NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
 
 
@@ -86,7 +86,7 @@ def test_foreign_text_is_escaped(pages: dict[str, str]) -> None:
 
 def test_each_panel_has_a_name_and_a_description_with_numbers(pages: dict[str, str]) -> None:
     drawn = re.findall(r'<svg[^>]*role="img" aria-labelledby="(\S+) (\S+)">', pages["baseline"])
-    assert len(drawn) == 16
+    assert len(drawn) == 18  # the timeline is drawn for wide and for narrow screens
     for title, description in drawn:
         assert re.search(rf'<title id="{title}">[^<]+</title>', pages["baseline"])
         assert re.search(rf'<desc id="{description}">[^<]*\d[^<]*</desc>', pages["baseline"])
@@ -98,14 +98,20 @@ def test_colours_of_the_page_drawings_are_properties(pages: dict[str, str]) -> N
 
 
 def test_absent_figures_say_why(pages: dict[str, str]) -> None:
-    assert pages["cannot_say"].count("Not drawn: No sequence holds an observation between model tokens.") == 3
+    titles = "Tail emergence over training; Distributions by window; Effective sample size"
+    reason = "No sequence holds an observation between model tokens."
+    assert pages["cannot_say"].count(f"Not drawn: {titles}. {reason}") == 1
+    assert pages["cannot_say"].count('<figure id="') == 1
     assert pages["crashed"].count("ZeroDivisionError: division by zero") == 1
 
 
 @pytest.mark.parametrize("frames", [{}, {name: pl.DataFrame() for name in ("tail_emergence", "ecdf", "ess")}])
 def test_no_tables_at_all(frames: dict[str, pl.DataFrame], samples: dict[str, Diagnosis]) -> None:
     bare = replace(samples["baseline"], tables=frames)
-    assert render_html(bare).count("Not drawn") == len(FIGURES)
+    page = render_html(bare)
+    undrawn = "".join(re.findall(r'class="none undrawn">([^<]*)', page))
+    assert [kind.title for kind in FIGURES if kind.title not in undrawn] == ["What broke when"]
+    assert page.count('<figure id="') == 1
 
 
 def test_unusable_values_are_left_out(samples: dict[str, Diagnosis]) -> None:
@@ -134,6 +140,39 @@ def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path:
             ]
             short[name] = frame.filter(pl.col("step_first") == 1).with_columns(ends)
     assert write_figures(replace(base, tables=short), tmp_path)
+
+
+def test_a_foreign_identifier_in_the_timeline_is_cut_and_cleaned(pages: dict[str, str]) -> None:
+    (drawing,) = re.findall(r"<svg[^>]*timeline-wide-title.*?</svg>", pages["hostile"], flags=re.DOTALL)
+    assert "<script" not in drawing
+    assert len(drawing) < 60_000
+
+
+def test_the_timeline_holds_every_finding_from_low_on(pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
+    (drawing,) = re.findall(r"<svg[^>]*timeline-narrow-title.*?</svg>", pages["cascade"], flags=re.DOTALL)
+    texts = re.findall(r"<text[^>]*>([^<]*)", drawing)
+    for finding in samples["cascade"].findings:
+        assert [text for text in texts if text.startswith(finding.id)], finding.id
+    assert "Data freshness (first)" in texts
+
+
+def test_a_run_without_steps_has_no_timeline_but_says_so(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cascade"]
+    undated = tuple(replace(finding, onset_step=None, onset_interval=None) for finding in base.findings)
+    page = render_html(replace(base, run=replace(base.run, first_step=None, last_step=None), findings=undated))
+    assert '<figure id="timeline"' not in page
+    assert "Not drawn: What broke when. The run records no steps to place the findings by." in page
+
+
+def test_a_run_of_many_findings_draws_the_worst_and_lists_the_rest(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cascade"]
+    more = tuple(
+        replace(base.findings[-1], id=f"note-{index}", onset_step=10 * index, onset_interval=None)
+        for index in range(30)
+    )
+    page = render_html(replace(base, findings=(*base.findings, *more)))
+    assert "The 24 worst of 43 findings are drawn." in page
+    assert "findings in order of time (43 rows)" in page
 
 
 def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.deliverables.checkpoints import Checkpoint
 from ptt.diagnostics.deliverables.roles import Kept, Role
 from ptt.diagnostics.deliverables.scores import Score
 from ptt.diagnostics.evidence import Evidence

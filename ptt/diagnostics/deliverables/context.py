@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence.records import Overlap
 
 SCHEMA: Final = {
     "item": pl.String,
-    "present": pl.Boolean,
+    "present": pl.Boolean,  # null: a fact to know, which is neither present nor missing
     "value": pl.String,
     "source": pl.String,  # which file tells it
     "enable": pl.String,  # how to record it, where it is missing
@@ -31,8 +31,8 @@ SEEDS: Final = ("seed", "data_seed", "random_seed")
 ANYWHERE: Final = {
     "settings": "copy the resolved settings into the run dir at the start",
     "seed": "write the seed into the settings that are logged, one run dir a seed",
-    "code": "write `git rev-parse HEAD` and `git diff` into the run dir at the start",
-    "packages": "write `pip freeze` to requirements.txt in the run dir at the start",
+    "code": "write the output of git rev-parse HEAD and of git diff into the run dir at the start",
+    "packages": "write the output of pip freeze to requirements.txt in the run dir at the start",
     "model": "log the model's name and revision with the settings",
     "dataset": "log the data set's name, revision and split with the settings",
     "evaluation": "write the evaluation command, with temperature, max_tokens and tool set, beside its results",
@@ -60,7 +60,7 @@ def context_table(evidence: Evidence, papers: Papers, evals: pl.DataFrame, evalu
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-Row = tuple[str, bool, str, str, str]
+Row = tuple[str, bool | None, str, str, str]
 
 
 def _row(evidence: Evidence, item: str, value: str, source: str) -> Row:
@@ -118,13 +118,13 @@ def _record(evidence: Evidence) -> list[Row]:
         twice = [*segments.metrics, *([segments.sequences] if segments.sequences is not None else [])]
         told = "; ".join(_overlap(one) for one in twice)
         rows.append(
-            ("resumed", True, told or "no step is recorded twice", _sources(twice) if twice else "all logs", "")
+            ("resumed", None if twice else True, told or "no step is recorded twice", _sources(twice) if twice else "all logs", "")
         )
     if validity is not None:
         gaps = validity.coverage.step_gaps
         told = "; ".join(f"nothing between steps {low} and {high}" for low, high in gaps[:5])
         more = f"; {len(gaps) - 5} more gaps" if len(gaps) > 5 else ""
-        rows.append(("gaps", True, (told + more) or "no gap in the recorded steps", "the recorded sequences", ""))
+        rows.append(("gaps", None if gaps else True, (told + more) or "no gap in the recorded steps", "the recorded sequences", ""))
     return rows
 
 

@@ -25,6 +25,8 @@ WINDOW = 20  # steps of the mean that the alarm looks at
 PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
 ROWS = 12  # of the data table, evenly spaced
 OUTLIERS = (0.005, 0.995)  # single steps beyond these shares may leave the axes
+SPIKE_FROM = 40  # values of the mean: in fewer a spike is no small part of the run
+SPIKE_SHARE, SPIKE_TIMES = 0.95, 3.0  # few steps reach what is cut off, and it lies this many usual ranges above them
 CROWDING = 4.0  # a limit further off than this many ranges of the data is written, not drawn
 MOST = 8  # panels; a trainer may log hundreds of curves
 
@@ -62,6 +64,9 @@ def caption(diagnosis: Diagnosis) -> str:
         f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
         aggregates_sentence(diagnosis.signature),
         "A metric without a limit is judged by its movement alone.",
+        "Where a spike would flatten the rest of a curve the axis ends below it: an orange edge and its height mark it."
+        if any(_cut(rows) for _, rows in _metrics(frame))
+        else "",
         "The last panel is the tail, for comparison." if table(diagnosis, "tail_emergence") is not None else "",
     ]
     return " ".join(filter(None, told))
@@ -110,6 +115,11 @@ def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     return [(name, frame.filter(pl.col("name") == name)) for name in names[:MOST]]
 
 
+def _cut(rows: pl.DataFrame) -> bool:
+    mean = rows.filter(pl.col("mean").is_finite())["mean"].to_numpy()
+    return len(mean) > 0 and bool((mean > ceiling(mean)).any())
+
+
 def _limit(rows: pl.DataFrame) -> float | None:
     limits = rows["limit"].drop_nulls().drop_nans()
     return float(limits[-1]) if len(limits) else None
@@ -120,13 +130,15 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     smooth = rows.filter(pl.col("mean").is_finite())
     limit = _limit(rows)
     ax.set_xlim(float(steps[0]), float(max(steps[-1], steps[0] + 1)))
-    shown = _set_height(ax, raw, smooth["mean"].to_list(), limit)
+    top = ceiling(smooth["mean"].to_numpy())
+    shown = _set_height(ax, raw, [value for value in smooth["mean"].to_list() if value <= top], limit, top)
     dress(ax, x_name="trainer step", top=NO_LINE)
     linear(ax, "x", ticks=4)
     linear(ax, "y", ticks=4)
     shade_windows(ax, diagnosis, named=False)
     ax.plot(*_extremes(steps, raw), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3)
     ax.plot(smooth["step"].to_numpy(), smooth["mean"].to_numpy(), color=INK, linewidth=2.0, zorder=4)
+    _mark_above(ax, smooth["step"].to_numpy(), smooth["mean"].to_numpy(), top, lower=limit is not None and not shown)
     mark_onset(ax, diagnosis, labelled=False)
     if limit is not None:
         _draw_limit(ax, limit, shown=shown)
@@ -136,8 +148,9 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
         place_beside(ax, [f"alarm {count(alarm)}"], float(alarm), color=POST)
 
 
-def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None) -> bool:
+def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None, top: float) -> bool:
     """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
+    raw = raw[raw <= top] if bool((raw <= top).any()) else raw
     low, high = np.quantile(raw, OUTLIERS) if len(raw) > WINDOW else (raw.min(), raw.max())
     low, high = min([float(low), *mean]), max([float(high), *mean])  # a short run has no mean yet
     span = (high - low) or max(abs(high), 1.0) * 0.1
@@ -147,6 +160,47 @@ def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: f
         span = high - low
     ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
     return shown
+
+
+def ceiling(mean: np.ndarray[Any, Any]) -> float:
+    """Give the height above which a spike of the mean would crush the rest of its curve; infinite where none does.
+
+    A rise that lasts is no spike: only what few of the steps reach, and far above the others, is cut off.
+    """
+    if len(mean) < SPIKE_FROM:
+        return float("inf")
+    low, usual = np.quantile(mean, [1 - SPIKE_SHARE, SPIKE_SHARE])
+    cut = float(usual + SPIKE_TIMES * (usual - low))
+    return cut if mean.max() > cut and usual > low else float("inf")
+
+
+def _mark_above(ax: Axes, steps: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], top: float, *, lower: bool) -> None:
+    """Mark at the upper edge the stretch of the mean that lies above the axis, and say how high it went."""
+    above = mean > top
+    if not above.any():
+        return
+    peak = int(steps[mean.argmax()])
+    ax.plot(
+        steps[above],
+        np.full(int(above.sum()), 1.0),
+        transform=ax.get_xaxis_transform(),
+        color=POST,
+        linewidth=3.0,
+        clip_on=False,
+        zorder=6,
+    )
+    late = peak > sum(ax.get_xlim()) / 2
+    ax.annotate(
+        f"{number(float(mean.max()))} at {count(peak)}",
+        (0.03 if late else 0.99, 0.82 if lower else 0.97),
+        xycoords="axes fraction",
+        ha="left" if late else "right",
+        va="top",
+        fontsize=SMALL,
+        color=POST,
+        bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0},
+        zorder=7,
+    )
 
 
 def _draw_limit(ax: Axes, limit: float, *, shown: bool) -> None:
