@@ -122,11 +122,15 @@ def item_views(diagnosis: Diagnosis) -> tuple[ItemView, ...]:
         ItemView(
             name=ITEMS.get(row["item"], safe(row["item"])),
             state={True: "yes", False: "no"}.get(row["present"], "absent"),
-            value=sentence(row["value"]) if row["present"] is not False else f"Missing. {sentence(row['enable'])}",
+            value=safe(row["value"]) if row["present"] is not False else f"Missing. {sentence(row['enable'])}",
             source=safe(row["source"]),
         )
         for row in rows
     )
+
+
+def _plural(answer: str, number: int) -> str:
+    return "do not apply" if answer == "does not apply" and number > 1 else answer
 
 
 def list_views(diagnosis: Diagnosis) -> tuple[ListView, ...]:
@@ -147,6 +151,6 @@ def list_views(diagnosis: Diagnosis) -> tuple[ListView, ...]:
             for row in rows
         )
         counts = {answer: sum(row["answer"] == answer for row in rows) for answer in STATES}
-        tally = ", ".join(f"{number} {answer}" for answer, number in counts.items() if number)
+        tally = ", ".join(f"{number} {_plural(answer, number)}" for answer, number in counts.items() if number)
         lists.append(ListView(title=title, tally=tally, rows=shown))
     return tuple(lists)

@@ -18,7 +18,7 @@ SCHEMA: Final = {
     "enable": pl.String,  # how to record it, where it is missing
 }
 TRACKER: Final = {
-    "trl": 'GRPOConfig(report_to="wandb") with WANDB_MODE=offline',
+    "trl": 'report_to="wandb" in the trainer\'s config, with WANDB_MODE=offline',
     "verl": 'trainer.logger=["console","wandb"] with WANDB_MODE=offline',
     "slime": "--use-wandb --wandb-mode offline",
     "nemo-rl": "logger.wandb_enabled=true with WANDB_MODE=offline",
@@ -118,13 +118,27 @@ def _record(evidence: Evidence) -> list[Row]:
         twice = [*segments.metrics, *([segments.sequences] if segments.sequences is not None else [])]
         told = "; ".join(_overlap(one) for one in twice)
         rows.append(
-            ("resumed", None if twice else True, told or "no step is recorded twice", _sources(twice) if twice else "all logs", "")
+            (
+                "resumed",
+                None if twice else True,
+                told or "no step is recorded twice",
+                _sources(twice) if twice else "all logs",
+                "",
+            )
         )
     if validity is not None:
         gaps = validity.coverage.step_gaps
         told = "; ".join(f"nothing between steps {low} and {high}" for low, high in gaps[:5])
         more = f"; {len(gaps) - 5} more gaps" if len(gaps) > 5 else ""
-        rows.append(("gaps", None if gaps else True, (told + more) or "no gap in the recorded steps", "the recorded sequences", ""))
+        rows.append(
+            (
+                "gaps",
+                None if gaps else True,
+                (told + more) or "no gap in the recorded steps",
+                "the recorded sequences",
+                "",
+            )
+        )
     return rows
 
 

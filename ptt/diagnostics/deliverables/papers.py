@@ -151,7 +151,7 @@ def _packages(versions: Mapping[str, str]) -> dict[str, str]:
 def _model_config(text: str) -> dict[str, str]:
     held = _json(text)
     version = held.get("transformers_version")
-    told = _told(model=held.get("_name_or_path") or held.get("model_type"))
+    told = _told(model=held.get("_name_or_path"))
     return told | (_packages({"transformers": version}) if isinstance(version, str) else {})
 
 

@@ -128,6 +128,10 @@ def _best(held: Sequence[Checkpoint], best: Score | None) -> Role:
     exact = [one for one in held if one.step == best.step]
     if exact:
         return Role(name="best", step=best.step, held=_of_step(exact, best.step), note=note)
+    alike = [one for one in held if one.step in best.ties]
+    if alike:
+        one = _of_step(alike, alike[0].step)
+        return Role(name="best", step=one.step, held=one, note=f"{note}; {one.path} is the first of these on disk")
     if not held:
         return Role(name="best", step=best.step, held=None, note=note + "; none is on disk here")
     near = min(held, key=lambda one: (abs(one.step - best.step), one.step))

@@ -9,7 +9,7 @@ import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
-from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear
+from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear, logarithmic
 from ptt.reports.figures.tail_emergence import small_tail
 from ptt.reports.names import METRICS, metric_name, sentence
 from ptt.reports.numbers import count, number
@@ -25,6 +25,7 @@ WINDOW = 20  # steps of the mean that the alarm looks at
 PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
 ROWS = 12  # of the data table, evenly spaced
 OUTLIERS = (0.005, 0.995)  # single steps beyond these shares may leave the axes
+POWERS_FROM = 300.0  # times the median of the mean: from here on a curve is drawn on a log axis
 SPIKE_FROM = 40  # values of the mean: in fewer a spike is no small part of the run
 SPIKE_SHARE, SPIKE_TIMES = 0.95, 3.0  # few steps reach what is cut off, and it lies this many usual ranges above them
 CROWDING = 4.0  # a limit further off than this many ranges of the data is written, not drawn
@@ -66,6 +67,9 @@ def caption(diagnosis: Diagnosis) -> str:
         "A metric without a limit is judged by its movement alone.",
         "Where a spike would flatten the rest of a curve the axis ends below it: an orange edge and its height mark it."
         if any(_cut(rows) for _, rows in _metrics(frame))
+        else "",
+        "A curve that spans many powers of ten stands on a log axis."
+        if any(many_powers(_means(rows)) for _, rows in _metrics(frame))
         else "",
         "The last panel is the tail, for comparison." if table(diagnosis, "tail_emergence") is not None else "",
     ]
@@ -116,8 +120,12 @@ def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _cut(rows: pl.DataFrame) -> bool:
-    mean = rows.filter(pl.col("mean").is_finite())["mean"].to_numpy()
-    return len(mean) > 0 and bool((mean > ceiling(mean)).any())
+    mean = _means(rows)
+    return len(mean) > 0 and not many_powers(mean) and bool((mean > ceiling(mean)).any())
+
+
+def _means(rows: pl.DataFrame) -> np.ndarray[Any, Any]:
+    return rows.filter(pl.col("mean").is_finite())["mean"].to_numpy()
 
 
 def _limit(rows: pl.DataFrame) -> float | None:
@@ -130,15 +138,24 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     smooth = rows.filter(pl.col("mean").is_finite())
     limit = _limit(rows)
     ax.set_xlim(float(steps[0]), float(max(steps[-1], steps[0] + 1)))
-    top = ceiling(smooth["mean"].to_numpy())
-    shown = _set_height(ax, raw, [value for value in smooth["mean"].to_list() if value <= top], limit, top)
+    mean = smooth["mean"].to_numpy()
+    powers = many_powers(mean)
+    top = float("inf") if powers else ceiling(mean)
+    if powers:
+        raw = np.where(raw > 0, raw, np.nan)
+        shown = _set_powers(ax, raw, mean, limit)
+    else:
+        shown = _set_height(ax, raw, [value for value in mean.tolist() if value <= top], limit, top)
     dress(ax, x_name="trainer step", top=NO_LINE)
     linear(ax, "x", ticks=4)
-    linear(ax, "y", ticks=4)
+    if not powers:
+        linear(ax, "y", ticks=4)
     shade_windows(ax, diagnosis, named=False)
-    ax.plot(*_extremes(steps, raw), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3)
+    ax.plot(
+        *_extremes(steps[np.isfinite(raw)], raw[np.isfinite(raw)]), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3
+    )
     ax.plot(smooth["step"].to_numpy(), smooth["mean"].to_numpy(), color=INK, linewidth=2.0, zorder=4)
-    _mark_above(ax, smooth["step"].to_numpy(), smooth["mean"].to_numpy(), top, lower=limit is not None and not shown)
+    _mark_above(ax, smooth["step"].to_numpy(), mean, top, lower=limit is not None and not shown)
     mark_onset(ax, diagnosis, labelled=False)
     if limit is not None:
         _draw_limit(ax, limit, shown=shown)
@@ -159,6 +176,21 @@ def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: f
         low, high = min(low, limit), max(high, limit)
         span = high - low
     ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
+    return shown
+
+
+def many_powers(mean: np.ndarray[Any, Any]) -> bool:
+    """Tell whether a curve spans so many powers of ten that a linear axis would show its peaks alone."""
+    return len(mean) > 0 and bool(mean.min() > 0) and float(mean.max()) > POWERS_FROM * float(np.median(mean))
+
+
+def _set_powers(ax: Axes, raw: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], limit: float | None) -> bool:
+    """Use a log axis from the least of the mean to the greatest value."""
+    low, high = float(mean.min()), max(float(np.nanmax(raw)), float(mean.max()))
+    shown = limit is not None and limit > 0
+    if limit is not None and shown:
+        low, high = min(low, limit), max(high, limit)
+    logarithmic(ax, "y", low / 2, high * 2, powers=True, ticks=5)
     return shown
 
 

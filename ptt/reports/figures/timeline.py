@@ -299,6 +299,7 @@ def _label(ax: Axes, entry: Entry, low: int, high: int, width: float) -> None:
         fontweight="normal",
         annotation_clip=False,
         zorder=7,
+        bbox=None if on_right else {"facecolor": PAPER, "alpha": 0.85, "linewidth": 0, "pad": 0.5},
     )
 
 
