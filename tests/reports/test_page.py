@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.drawing import write_figures
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
+from ptt.reports.figures.heights import ceiling, many_powers
 from ptt.reports.files import write_text, write_with
 from ptt.reports.render import render_html
 
@@ -175,6 +178,36 @@ def test_a_run_of_many_findings_draws_the_worst_and_lists_the_rest(samples: dict
     assert "findings in order of time (43 rows)" in page
 
 
+def test_the_axis_ends_below_a_spike_and_not_below_a_rise_that_lasts() -> None:
+    steps = np.arange(400)
+    flat = 0.02 + 0.004 * np.sin(steps / 9)
+    spike = np.where((steps > 300) & (steps < 312), 3.0, flat)
+    assert 0.02 < ceiling(spike) < 0.1
+    assert ceiling(flat) == math.inf
+    assert ceiling(np.where(steps > 350, 3.0, flat)) == math.inf
+    assert ceiling(np.linspace(0.05, 0.65, 400) ** 2) == math.inf
+    assert ceiling(np.full(400, 0.3)) == math.inf
+    assert ceiling(spike[295:325]) == math.inf  # of so few values it is no small part
+    assert many_powers(np.where(steps > 300, 1e4, flat))
+    assert not many_powers(spike)
+    assert not many_powers(np.append(flat, 0.0) * 1e3)
+
+
+def test_a_spike_of_the_mean_is_marked_with_its_height(samples: dict[str, Diagnosis]) -> None:
+    base = samples["healthy"]
+    odd = (pl.col("name") == "kl/ref") & pl.col("step").is_between(300, 310)
+    frame = base.tables["aggregates"].with_columns(
+        mean=pl.when(odd)
+        .then(4.5)
+        .when(pl.col("name") == "kl/ref")
+        .then(0.02 + 1e-5 * pl.col("step"))
+        .otherwise("mean")
+    )
+    page = render_html(replace(base, tables={**base.tables, "aggregates": frame}))
+    assert ">4.5 at 300</text>" in page
+    assert "Where a spike would flatten the rest of a curve" in page
+
+
 def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     first = write_figures(samples["baseline"], tmp_path / "a")
     second = write_figures(samples["baseline"], tmp_path / "b")
@@ -202,7 +235,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 def test_every_figure_file_is_in_the_table_of_contents() -> None:
     import ptt.reports.figures as package
 
-    shared = {"__init__", "labels", "marks", "style"}
+    shared = {"__init__", "heights", "labels", "marks", "style"}
     there = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - shared
     assert there == {kind.name for kind in (*FIGURES, *BEHIND_THE_TAIL)}
 

@@ -198,12 +198,10 @@ def _audit(diagnosis: Diagnosis) -> Answer:
     held = frame.filter(pl.col("reward").is_finite())
     if held.height < AUDITED:
         return Answer(NO, f"{held.height} of {frame.height} recorded samples have a reward")
-    last = held["step"].drop_nulls().max()
-    until = f", up to step {last}" if last is not None else ""
-    rewards = held["reward"].to_numpy()
-    return Answer(
-        YES, f"{held.height} samples with rewards of {float(rewards.min()):.3g} to {float(rewards.max()):.3g}{until}"
-    )
+    steps, rewards = held["step"].drop_nulls().to_numpy(), held["reward"].to_numpy()
+    until = f", up to step {int(steps.max())}" if len(steps) else ""
+    low, high = float(rewards.min()), float(rewards.max())
+    return Answer(YES, f"{held.height} samples with rewards of {low:.3g} to {high:.3g}{until}")
 
 
 def _private(evals: pl.DataFrame) -> Answer:

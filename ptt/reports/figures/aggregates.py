@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
-from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear, logarithmic
+from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear
 from ptt.reports.figures.tail_emergence import small_tail
 from ptt.reports.names import METRICS, metric_name, sentence
 from ptt.reports.numbers import count, number
@@ -24,11 +25,6 @@ WIDTH, HEIGHT = SMALL_PANEL = (340, 194)
 WINDOW = 20  # steps of the mean that the alarm looks at
 PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
 ROWS = 12  # of the data table, evenly spaced
-OUTLIERS = (0.005, 0.995)  # single steps beyond these shares may leave the axes
-POWERS_FROM = 300.0  # times the median of the mean: from here on a curve is drawn on a log axis
-SPIKE_FROM = 40  # values of the mean: in fewer a spike is no small part of the run
-SPIKE_SHARE, SPIKE_TIMES = 0.95, 3.0  # few steps reach what is cut off, and it lies this many usual ranges above them
-CROWDING = 4.0  # a limit further off than this many ranges of the data is written, not drawn
 MOST = 8  # panels; a trainer may log hundreds of curves
 
 
@@ -143,9 +139,9 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     top = float("inf") if powers else ceiling(mean)
     if powers:
         raw = np.where(raw > 0, raw, np.nan)
-        shown = _set_powers(ax, raw, mean, limit)
+        shown = set_powers(ax, raw, mean, limit)
     else:
-        shown = _set_height(ax, raw, [value for value in mean.tolist() if value <= top], limit, top)
+        shown = set_height(ax, raw, [value for value in mean.tolist() if value <= top], limit, top)
     dress(ax, x_name="trainer step", top=NO_LINE)
     linear(ax, "x", ticks=4)
     if not powers:
@@ -163,47 +159,6 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     if alarm is not None and steps[0] <= alarm <= steps[-1]:
         ax.axvline(alarm, color=POST, linewidth=1.2, zorder=5)
         place_beside(ax, [f"alarm {count(alarm)}"], float(alarm), color=POST)
-
-
-def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None, top: float) -> bool:
-    """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
-    raw = raw[raw <= top] if bool((raw <= top).any()) else raw
-    low, high = np.quantile(raw, OUTLIERS) if len(raw) > WINDOW else (raw.min(), raw.max())
-    low, high = min([float(low), *mean]), max([float(high), *mean])  # a short run has no mean yet
-    span = (high - low) or max(abs(high), 1.0) * 0.1
-    shown = limit is not None and low - CROWDING * span < limit < high + CROWDING * span
-    if limit is not None and shown:
-        low, high = min(low, limit), max(high, limit)
-        span = high - low
-    ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
-    return shown
-
-
-def many_powers(mean: np.ndarray[Any, Any]) -> bool:
-    """Tell whether a curve spans so many powers of ten that a linear axis would show its peaks alone."""
-    return len(mean) > 0 and bool(mean.min() > 0) and float(mean.max()) > POWERS_FROM * float(np.median(mean))
-
-
-def _set_powers(ax: Axes, raw: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], limit: float | None) -> bool:
-    """Use a log axis from the least of the mean to the greatest value."""
-    low, high = float(mean.min()), max(float(np.nanmax(raw)), float(mean.max()))
-    shown = limit is not None and limit > 0
-    if limit is not None and shown:
-        low, high = min(low, limit), max(high, limit)
-    logarithmic(ax, "y", low / 2, high * 2, powers=True, ticks=5)
-    return shown
-
-
-def ceiling(mean: np.ndarray[Any, Any]) -> float:
-    """Give the height above which a spike of the mean would crush the rest of its curve; infinite where none does.
-
-    A rise that lasts is no spike: only what few of the steps reach, and far above the others, is cut off.
-    """
-    if len(mean) < SPIKE_FROM:
-        return float("inf")
-    low, usual = np.quantile(mean, [1 - SPIKE_SHARE, SPIKE_SHARE])
-    cut = float(usual + SPIKE_TIMES * (usual - low))
-    return cut if mean.max() > cut and usual > low else float("inf")
 
 
 def _mark_above(ax: Axes, steps: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], top: float, *, lower: bool) -> None:

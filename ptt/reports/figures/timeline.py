@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
+from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.reports.chains import chains
 from ptt.reports.figures.style import (
     CRITICAL,
     HIGH,
@@ -24,16 +24,14 @@ from ptt.reports.figures.style import (
 from ptt.reports.names import LINKS, SEVERITIES
 from ptt.reports.numbers import count
 from ptt.reports.panels import DataTable, FigureKind, Panel
-from ptt.reports.why import chains, onset_words
+from ptt.reports.placing import ROW, Entry, Lane, drawn, end_of, lanes_of, placed, span
+from ptt.reports.why import onset_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST: Final = 24  # findings drawn; the rest is in the table below
-ROW, EMPTY, PAD = 21, 15, 7  # pixels: a finding, a lane without one, and around each lane
 WIDE, NARROW = 1000, 400
 NAMES_WIDTH: Final = 168  # pixels left of the axes where lanes are named beside them
-NAME_ROW: Final = 17  # pixels above a lane where they are named there
 SIDE: Final = 12
 TOP: Final = 14
 LOOKS: Final = {
@@ -43,33 +41,12 @@ LOOKS: Final = {
     Severity.LOW: (LOW, "o", 7.0),
 }
 FAINT, PLAIN = 0.13, 0.34  # of a bar: of what follows from another finding, and of what does not
-ENDS: Final = ("ended_step", "end_step", "last_step_above")  # evidence by which a rule says that it ended
 BAR: Final = 13.0  # pixels: height of a bar
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One finding's place: its row of pixels from the top of the axes."""
-
-    finding: Finding
-    y: float
-    follows: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lane:
-    """One link's band of pixels, from its top to its bottom, and its findings."""
-
-    link: Link
-    top: float
-    bottom: float
-    entries: tuple[Entry, ...]
-    first: bool
 
 
 def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
     """Give the same drawing for wide and for narrow screens; none without a finding to place."""
-    if not _placed(diagnosis) or _span(diagnosis) is None:
+    if not placed(diagnosis) or span(diagnosis) is None:
         return ()
     return _panel(diagnosis, "wide"), _panel(diagnosis, "narrow")
 
@@ -77,19 +54,19 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
 def caption(diagnosis: Diagnosis) -> str:
     """Tell how to read the figure."""
     first = diagnosis.verdict.first_broken_link
-    placed, drawn = _placed(diagnosis), _drawn(diagnosis)
+    every, shown = placed(diagnosis), drawn(diagnosis)
     told = [
         "Each mark is the step a finding was seen from, the line through it the interval of that step, the bar how "
         "long it lasted: to the end of the run unless it is known to have ended."
     ]
-    if any(entry.consequence_of for entry in drawn):
+    if any(entry.consequence_of for entry in shown):
         told.append("Pale ones follow from another; the thin line leads to it.")
-    if any(entry.onset_step is None for entry in drawn):
+    if any(entry.onset_step is None for entry in shown):
         told.append("A dotted outline is a finding whose beginning is not known.")
     if first is not None:
         told.append(f"The shaded lane broke first: {LINKS[first].lower()}.")
-    if len(drawn) < len(placed):
-        told.append(f"The {len(drawn)} worst of {len(placed)} findings are drawn.")
+    if len(shown) < len(every):
+        told.append(f"The {len(shown)} worst of {len(every)} findings are drawn.")
     return " ".join(told)
 
 
@@ -114,53 +91,11 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
 
 def absence(diagnosis: Diagnosis) -> str:
     """Say why findings are not placed; nothing where there is none."""
-    return "the run records no steps to place the findings by" if _placed(diagnosis) else ""
-
-
-def _placed(diagnosis: Diagnosis) -> list[Finding]:
-    """Give the findings worth a mark: causes in order of time, each followed by its consequences."""
-    return [finding for finding, _ in chains(diagnosis) if finding.severity.at_least(Severity.LOW)]
-
-
-def _drawn(diagnosis: Diagnosis) -> list[Finding]:
-    placed = _placed(diagnosis)
-    if len(placed) <= MOST:
-        return placed
-    worst = sorted(range(len(placed)), key=lambda i: (placed[i].severity.rank, i))[:MOST]
-    return [placed[i] for i in sorted(worst)]
-
-
-def _span(diagnosis: Diagnosis) -> tuple[int, int] | None:
-    """Give the first and last step of the run, and of what is placed in it."""
-    ends = [diagnosis.run.first_step, diagnosis.run.last_step]
-    ends += [finding.onset_step for finding in _placed(diagnosis)]
-    steps = [step for step in ends if step is not None]
-    return (min(steps), max(*steps, min(steps) + 1)) if steps else None
-
-
-def _lanes(diagnosis: Diagnosis, shown: str) -> tuple[list[Lane], float]:
-    """Give every link its lane, and the height of all."""
-    found, y = [], 0.0
-    known = {finding.id for finding in diagnosis.findings}
-    for link in Link:
-        held = [finding for finding in _drawn(diagnosis) if finding.link is link]
-        top = y
-        y += PAD / 2 + (NAME_ROW if shown == "narrow" else 0)
-        entries = []
-        for finding in held:
-            follows = finding.consequence_of in known and finding.consequence_of != finding.id
-            entries.append(Entry(finding=finding, y=y + ROW / 2, follows=follows))
-            y += ROW
-        if not held and shown == "wide":
-            y += EMPTY
-        y += PAD / 2
-        first = link is diagnosis.verdict.first_broken_link
-        found.append(Lane(link=link, top=top, bottom=y, entries=tuple(entries), first=first))
-    return found, y
+    return "the run records no steps to place the findings by" if placed(diagnosis) else ""
 
 
 def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
-    lanes, height = _lanes(diagnosis, shown)
+    lanes, height = lanes_of(diagnosis, shown)
     wide = shown == "wide"
     return Panel(
         key=f"timeline-{shown}",
@@ -177,7 +112,7 @@ def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
 
 
 def _draw(ax: Axes, diagnosis: Diagnosis, lanes: list[Lane], height: float, shown: str) -> None:
-    low, high = _span(diagnosis) or (0, 1)
+    low, high = span(diagnosis) or (0, 1)
     width = ax.get_window_extent().width
     ax.set_xlim(low, high)
     ax.set_ylim(height, 0)
@@ -239,7 +174,7 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int, width: float) -> No
     finding = entry.finding
     colour, marker, size = LOOKS[finding.severity]
     start = float(finding.onset_step if finding.onset_step is not None else low)
-    end = float(_end(finding, high))
+    end = float(end_of(finding, high))
     half = BAR / 2
     known = finding.onset_step is not None
     ax.broken_barh(
@@ -303,18 +238,9 @@ def _label(ax: Axes, entry: Entry, low: int, high: int, width: float) -> None:
     )
 
 
-def _end(finding: Finding, last: int) -> int:
-    """Give the step to which a finding lasted, as far as its evidence says that it ended."""
-    for name in ENDS:
-        value = finding.evidence.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= (finding.onset_step or 0):
-            return min(value, last)
-    return last
-
-
 def _alt(diagnosis: Diagnosis) -> str:
     told = []
-    for finding in _drawn(diagnosis):
+    for finding in drawn(diagnosis):
         since = f"from step {count(finding.onset_step)}" if finding.onset_step is not None else "since when is unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
         told.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
