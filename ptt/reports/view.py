@@ -16,6 +16,7 @@ from ptt.reports.listings import (
 )
 from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, number
+from ptt.reports.why import signature_applies
 
 NO_LINK = {
     Status.UNSTABLE: "Which link broke first cannot be said",
@@ -91,6 +92,7 @@ def view(diagnosis: Diagnosis) -> ReportView:
     verdict, signature = diagnosis.verdict, diagnosis.signature
     broken = verdict.first_broken_link
     answered = replies(diagnosis)
+    asked = signature_applies(diagnosis)
     return ReportView(
         run_name=safe(diagnosis.run.name),
         status=verdict.status.value,
@@ -100,10 +102,11 @@ def view(diagnosis: Diagnosis) -> ReportView:
         next=answered[-1].sentences,
         replies=answered,
         facts=_facts(diagnosis),
-        signature=ANSWERS[signature.status],
+        signature=ANSWERS[signature.status] if asked else "does not apply",
         conditions=tuple(
             Condition(name=name, meaning=meaning, answer=_yes_no(signature.conditions.get(key)))
             for key, (name, meaning) in CONDITIONS.items()
+            if asked
         ),
         findings=finding_views(diagnosis),
         lanes=lanes(diagnosis),

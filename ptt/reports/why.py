@@ -13,6 +13,7 @@ from ptt.reports.numbers import bounds, count, number, p_value, percent, times, 
 
 LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
+SIGNATURE = "tool-tail-growth"
 
 
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
@@ -193,11 +194,18 @@ def no_signature(diagnosis: Diagnosis) -> str:
     """Say that the signature was not found, or could not be judged, and why."""
     signature = diagnosis.signature
     reason = sentence(signature.reason) if signature.reason else ""
+    if not signature_applies(diagnosis):
+        return f"Tail growth after tool calls is not asked of it. {reason}".strip()
     if signature.status is Answer.CANNOT_SAY:
         return f"Tail growth after tool calls could not be judged. {reason}".strip()
     failed = [name for name, held in signature.conditions.items() if held is False]
     which = f" (not met: {joined(failed)})" if failed else ""
     return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
+
+
+def signature_applies(diagnosis: Diagnosis) -> bool:
+    """Tell whether this kind of training can show the signature at all."""
+    return not any(item.id == SIGNATURE and not item.applies for item in diagnosis.not_judged)
 
 
 def coverage(diagnosis: Diagnosis) -> str:

@@ -177,6 +177,16 @@ def test_what_does_not_apply_is_one_line_a_link(samples: dict[str, Diagnosis]) -
     assert critic.detail == "1 not judged, 2 do not apply"
 
 
+def test_the_signature_is_not_asked_of_training_that_samples_nothing(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cannot_say"]
+    absent = dataclasses.replace(base.not_judged[0], applies=False, reason="DPO training samples nothing")
+    made = dataclasses.replace(base, not_judged=(absent, *base.not_judged[1:]))
+    shown = view(made)
+    assert shown.signature == "does not apply"
+    assert shown.conditions == ()
+    assert "is not asked of it" in why(made)[0]
+
+
 def test_findings_that_cause_each_other_are_not_lost(samples: dict[str, Diagnosis]) -> None:
     base = samples["collapse"]
     first, second, _ = base.findings
