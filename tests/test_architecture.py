@@ -27,11 +27,12 @@ ALLOWED = {
     "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
     "catalogue": {"errors", "model", "rules"},
     "judging": {"model"},
+    "deliverables": {"evidence", "model", "parsers"},
     "gate": {"model"},
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
-        "ptt", "answerable", "config", "custom", "engines", "errors", "evidence", "gathering", "judging", "model",
-        "parsers", "rules", "store",
+        "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
+        "judging", "model", "parsers", "rules", "store",
     },
     "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars

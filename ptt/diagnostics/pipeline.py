@@ -17,12 +17,14 @@ from ptt.diagnostics.custom.files import load_rules
 from ptt.diagnostics.custom.judge import judge as judge_custom
 from ptt.diagnostics.custom.lookup import Lookup
 from ptt.diagnostics.custom.terms import CustomRule
+from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.gathering import Gathered, gather
 from ptt.diagnostics.gathering.losses import sources
+from ptt.diagnostics.gathering.series import read_evaluations
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
@@ -109,7 +111,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         judgement = _unjudged(gathered.evidence, verdicts)
     own, faults = _judge_custom(own_rules, gathered)  # after the signature, which they have no part in
     every = (judgement.verdict, *verdicts, *own)
-    return verdict_of(
+    judged = verdict_of(
         run=gathered.evidence.run,
         signature=judgement.signature,
         verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
@@ -118,6 +120,12 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         tables=gathered.tables,
         explains=EXPLAINS,
     )
+    held = Held(
+        files=run_files(place.run)[0],
+        evaluated=read_evaluations(gathered.tables["metrics"]),
+        evals=read_table(place.store, "evals"),
+    )
+    return with_deliverables(judged, gathered.evidence, held)
 
 
 def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:

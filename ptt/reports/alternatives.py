@@ -33,7 +33,7 @@ def _logprobs(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.run.model_tokens:
         return []
     passed = sum(healthy.link is Link.DATA_VALIDITY for healthy in diagnosis.healthy)
-    blind = [item.id for item in diagnosis.not_judged if item.link is Link.DATA_VALIDITY]
+    blind = [item.id for item in diagnosis.not_judged if item.link is Link.DATA_VALIDITY and item.applies]
     open_ = f"; not judged: {joined(blind)}" if blind else ""
     faults = [
         finding.id
@@ -84,6 +84,8 @@ def _unseen(diagnosis: Diagnosis) -> list[str]:
     """Say what this run could hide: the questions that its logs do not answer."""
     links: dict[str, int] = {}
     for item in diagnosis.not_judged:
+        if not item.applies:
+            continue
         name = LINKS[item.link].lower()
         links[name] = links.get(name, 0) + 1
     if not links:

@@ -59,7 +59,7 @@ def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
     """Give every figure that has data, panels side by side, for a notebook."""
     found: dict[str, Figure] = {}
     for kind in FIGURES:
-        panels = kind.panels(diagnosis)
+        panels = _of_files(kind, diagnosis)
         if panels:
             with look(kind.name):
                 found[kind.name] = _composed(diagnosis, kind, panels)
@@ -70,7 +70,7 @@ def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
     """Write every figure that has data as SVG and PNG, in the light colours on white."""
     written: list[Path] = []
     for kind in FIGURES:
-        panels = kind.panels(diagnosis)
+        panels = _of_files(kind, diagnosis)
         if not panels:
             continue
         with look(kind.name):
@@ -84,12 +84,18 @@ def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
     return written
 
 
+def _of_files(kind: FigureKind, diagnosis: Diagnosis) -> tuple[Panel, ...]:
+    return tuple(panel for panel in kind.panels(diagnosis) if panel.shown != "narrow")
+
+
 def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     """Add a panel's axes to a figure; `left` and `top` are pixels from the figure's upper left corner."""
     width, height = figure.get_size_inches() * DOTS
-    inner_width, inner_height = panel.width - LEFT - RIGHT, panel.height - panel.top - BOTTOM
+    before = LEFT if panel.left is None else panel.left
+    after = RIGHT if panel.right is None else panel.right
+    inner_width, inner_height = panel.width - before - after, panel.height - panel.top - BOTTOM
     bottom = height - top - panel.top - inner_height
-    ax = figure.add_axes(((left + LEFT) / width, bottom / height, inner_width / width, inner_height / height))
+    ax = figure.add_axes(((left + before) / width, bottom / height, inner_width / width, inner_height / height))
     ax.patch.set_alpha(0)
     return ax
 

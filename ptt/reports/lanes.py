@@ -30,12 +30,15 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
     findings = [finding for finding in diagnosis.findings if finding.link is link]
     broken = [finding for finding in findings if finding.severity.at_least(BROKEN_FROM)]
     healthy = sum(check.link is link for check in diagnosis.healthy)
-    blind = sum(item.link is link for item in diagnosis.not_judged)
+    unanswered = [item for item in diagnosis.not_judged if item.link is link]
+    blind = sum(item.applies for item in unanswered)
+    absent = len(unanswered) - blind
     counts = (
         (len(broken), "broken"),
         (len(findings) - len(broken), "noted"),
         (healthy, "healthy"),
         (blind, "not judged"),
+        (absent, "does not apply" if absent == 1 else "do not apply"),
     )
     if broken:
         state, word = "broken", "Broken"
@@ -47,6 +50,8 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         state, word = "healthy", "Healthy"
     elif blind:
         state, word = "blind", "Not judged"
+    elif absent:
+        state, word = "silent", "Does not apply"
     else:
         state, word = "silent", "No check"
     return Lane(

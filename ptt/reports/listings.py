@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Source
+from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Severity, Source
+from ptt.reports.chains import chains
 from ptt.reports.foreign import safe
 from ptt.reports.names import LINKS, SEVERITIES, sentence, slice_name
 from ptt.reports.numbers import count, number, with_unit
-from ptt.reports.why import onset_words, roots
+from ptt.reports.whereabouts import places
+from ptt.reports.why import onset_words
 
 FOLDED_ABOVE = 30  # files of one kind: a run of a thousand steps writes a thousand of them
 SHOWN_AT_MOST = 500  # of one kind, so that the page stays under its size; findings.json lists all
@@ -25,11 +27,15 @@ class FindingView:
     severity_word: str
     link: str
     claim: str
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]  # observed, limit, slice
+    onset: str  # since when, and how closely that is known
     evidence: tuple[tuple[str, str], ...]
     causes: tuple[str, ...]
+    confirm: tuple[str, ...]
     next: tuple[str, ...]
+    where: tuple[str, ...]  # to look in this run
     consequences: tuple[FindingView, ...]
+    below: int  # how many stand below it, by whatever number of links
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +60,19 @@ class SourceGroup:
 
 
 def finding_views(diagnosis: Diagnosis) -> tuple[FindingView, ...]:
-    """Put the findings into words: worst first, each consequence under its cause."""
-    followers: dict[str, list[Finding]] = {}
-    for finding in diagnosis.findings:
-        if finding.consequence_of is not None:
-            followers.setdefault(finding.consequence_of, []).append(finding)
+    """Put the findings into words: causes in order of time, each consequence under its cause."""
     order = {id(finding): index for index, finding in enumerate(diagnosis.findings, start=1)}
-    told: set[int] = set()
+    told = chains(diagnosis)
 
-    def told_once(findings: Iterable[Finding]) -> tuple[FindingView, ...]:
-        views = []
-        for finding in findings:
-            if id(finding) not in told:
-                told.add(id(finding))
-                below = told_once(followers.get(finding.id, ()))
-                views.append(_finding(finding, f"finding-{order[id(finding)]}", below))
-        return tuple(views)
+    def views(place: int, depth: int) -> tuple[tuple[FindingView, ...], int]:
+        found: list[FindingView] = []
+        while place < len(told) and told[place][1] == depth:
+            finding = told[place][0]
+            below, place = views(place + 1, depth + 1)
+            found.append(_finding(finding, f"finding-{order[id(finding)]}", below, diagnosis))
+        return tuple(found), place
 
-    # the second call takes up findings that name each other as cause: none may be lost
-    return told_once(roots(diagnosis)) + told_once(diagnosis.findings)
+    return views(0, 0)[0]
 
 
 def source_groups(sources: Iterable[Source]) -> tuple[SourceGroup, ...]:
@@ -83,10 +83,8 @@ def source_groups(sources: Iterable[Source]) -> tuple[SourceGroup, ...]:
     return tuple(_group(kind, kinds[kind]) for kind in sorted(kinds, key=lambda k: (k == "unrecognised", k)))
 
 
-def _finding(finding: Finding, anchor: str, consequences: tuple[FindingView, ...]) -> FindingView:
+def _finding(finding: Finding, anchor: str, consequences: tuple[FindingView, ...], diagnosis: Diagnosis) -> FindingView:
     facts = []
-    if finding.onset_step is not None:
-        facts.append(("Since", onset_words(finding.onset_step, finding.onset_interval)))
     if finding.observed is not None:
         facts.append(("Observed", with_unit(finding.observed, safe(finding.unit))))
     if finding.limit is not None:
@@ -101,10 +99,24 @@ def _finding(finding: Finding, anchor: str, consequences: tuple[FindingView, ...
         link=LINKS[finding.link],
         claim=sentence(finding.claim),
         facts=tuple(facts),
+        onset=_onset(finding),
         evidence=tuple(_evidence(finding.evidence)),
         causes=tuple(sentence(cause) for cause in finding.causes),
+        confirm=tuple(sentence(step) for step in finding.confirm),
         next=tuple(sentence(step) for step in finding.next),
+        where=tuple(safe(place) for place in places(finding, diagnosis)),
         consequences=consequences,
+        below=sum(1 + view.below for view in consequences),
+    )
+
+
+def _onset(finding: Finding) -> str:
+    if finding.onset_step is None:
+        return "not known" if finding.severity.rank <= Severity.MEDIUM.rank else ""
+    return sentence(onset_words(finding.onset_step, None))[:-1] + (
+        f"; it may lie anywhere from {count(finding.onset_interval[0])} to {count(finding.onset_interval[1])}"
+        if finding.onset_interval is not None and finding.onset_interval[0] < finding.onset_interval[1]
+        else ""
     )
 
 

@@ -37,6 +37,9 @@ class Panel:
     width: int = 420  # in CSS pixels; at 340 on a phone the 12.5 px labels are still 10 px
     height: int = 300
     top: int = TWO_LINES
+    left: int | None = None  # pixels left and right of the axes, where a figure needs others than the rest
+    right: int | None = None
+    shown: str = ""  # wide or narrow: on screens of that width alone; files and notebooks hold no narrow one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class FigureKind:
     panels: Callable[[Diagnosis], tuple[Panel, ...]]
     caption: Callable[[Diagnosis], str]
     data: Callable[[Diagnosis], tuple[DataTable, ...]]
-    absence: Callable[[Diagnosis], str]
+    absence: Callable[[Diagnosis], str]  # empty: nothing is to be said
 
 
 def table(diagnosis: Diagnosis, name: str) -> pl.DataFrame | None:

@@ -14,6 +14,8 @@ from ptt.reports.drawing import inline_svg
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.foreign import encodable
 from ptt.reports.growth_parts import answer
+from ptt.reports.keeping import checkpoint_rows, item_views, list_views, role_views
+from ptt.reports.names import sentence
 from ptt.reports.panels import DataTable, FigureKind, Panel
 from ptt.reports.view import view
 
@@ -29,6 +31,7 @@ class DrawnPanel:
     alt: str
     width: int
     height: int
+    shown: str
     svg: Markup
 
 
@@ -54,16 +57,31 @@ def render_html(diagnosis: Diagnosis) -> str:
         lstrip_blocks=True,
     )
     figures = tuple(_figure(kind, diagnosis) for kind in FIGURES)
+    drawn = tuple(figure for figure in figures if figure.panels)
     behind = tuple(figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels)
     page = environment.get_template(TEMPLATE).render(
         report=view(diagnosis),
-        figures=figures,
+        figures=drawn,
+        undrawn=_undrawn(figures),
         behind=behind,
         growth_parts=answer(diagnosis),
         details=details(diagnosis),
+        keep=role_views(diagnosis),
+        checkpoints=checkpoint_rows(diagnosis),
+        context=item_views(diagnosis),
+        checklists=list_views(diagnosis),
         version=__version__,
     )
     return encodable(page)
+
+
+def _undrawn(figures: tuple[DrawnFigure, ...]) -> tuple[str, ...]:
+    """Give one line a reason, with the figures that could not be drawn for it."""
+    by_reason: dict[str, list[str]] = {}
+    for figure in figures:
+        if not figure.panels and figure.caption:
+            by_reason.setdefault(figure.caption.removeprefix("Not drawn: "), []).append(figure.title)
+    return tuple(f"Not drawn: {'; '.join(titles)}. {sentence(reason)}" for reason, titles in by_reason.items())
 
 
 def _figure(kind: FigureKind, diagnosis: Diagnosis) -> DrawnFigure:
@@ -85,5 +103,6 @@ def _panel(panel: Panel) -> DrawnPanel:
         alt=panel.alt,
         width=panel.width,
         height=panel.height,
+        shown=panel.shown,
         svg=Markup(inline_svg(panel)),  # noqa: S704  our own SVG: matplotlib escapes the texts in it
     )

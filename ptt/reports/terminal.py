@@ -7,10 +7,11 @@ from rich.text import Text
 
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.reports.answers import NOTHING_TO_DO
+from ptt.reports.chains import followers, roots
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.numbers import count
-from ptt.reports.why import onset_words, roots, why
+from ptt.reports.why import onset_words, why
 
 TOP_FINDINGS = 3
 TOP_STEPS = 2  # the rest stands in the report
@@ -46,7 +47,7 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
     lines = [("Verdict", _verdict(diagnosis))]
     lines += _listed("Why", [_cell(text) for text in why(diagnosis, covered=False)])
     lines += _listed("Found", _found(diagnosis))
-    if diagnosis.not_judged:
+    if any(item.applies for item in diagnosis.not_judged):
         lines.append(("Not judged", _blind(diagnosis)))
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps[:TOP_STEPS], start=1)]
@@ -72,15 +73,20 @@ def _verdict(diagnosis: Diagnosis) -> Text:
 
 
 def _found(diagnosis: Diagnosis) -> list[Text]:
+    """Give the causes in order of time, each with how many follow from it; notes are counted only."""
     told = diagnosis.verdict.headline  # the finding that the headline already tells is not told twice
+    counts = followers(diagnosis)
     leading = [finding for finding in roots(diagnosis) if not told.startswith(finding.claim)]
     cells = []
     for finding in leading[:TOP_FINDINGS]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
         since = f", since {onset_words(finding.onset_step, None)}" if finding.onset_step is not None else ""
         text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")
-        cells.append(text.append_text(_cell(sentence(finding.claim), style="default")))
-    rest = len(diagnosis.findings) - len(cells) - sum(told.startswith(f.claim) for f in diagnosis.findings)
+        text.append_text(_cell(sentence(finding.claim), style="default"))
+        if counts[id(finding)]:
+            text.append(f" And {counts[id(finding)]} that follow from it.", style="dim")
+        cells.append(text)
+    rest = len(leading) - len(cells)
     if rest > 0:
         more = f"and {count(rest)} more, in the report" if cells else f"{count(rest)} more, in the report"
         cells.append(_cell(more, style="dim"))
@@ -88,7 +94,8 @@ def _found(diagnosis: Diagnosis) -> list[Text]:
 
 
 def _blind(diagnosis: Diagnosis) -> Text:
-    links = [LINKS[link].lower() for link in dict.fromkeys(item.link for item in diagnosis.not_judged)]
-    how_many = len(diagnosis.not_judged)
+    asked = [item for item in diagnosis.not_judged if item.applies]
+    links = [LINKS[link].lower() for link in dict.fromkeys(item.link for item in asked)]
+    how_many = len(asked)
     noun = "question" if how_many == 1 else "questions"
     return _cell(f"{count(how_many)} {noun} ({joined(links)}); the report says what to record")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptt.diagnostics.model import Diagnosis, NotJudged, Status
+from ptt.diagnostics.model import Diagnosis, Link, NotJudged, Status
 from ptt.reports.answers import Reply, replies
 from ptt.reports.foreign import safe
 from ptt.reports.lanes import Lane, lanes
@@ -55,6 +55,15 @@ class Blind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Absent:
+    """Questions of one link that make no sense for this kind of training, and why."""
+
+    link: str
+    reason: str
+    ids: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportView:
     """Everything one report says."""
 
@@ -71,6 +80,7 @@ class ReportView:
     findings: tuple[FindingView, ...]
     lanes: tuple[Lane, ...]
     not_judged: tuple[Blind, ...]
+    absent: tuple[Absent, ...]
     healthy: tuple[tuple[str, str, str], ...]  # id, link, reason
     crashes: tuple[tuple[str, str], ...]  # id, error
     sources: tuple[SourceGroup, ...]
@@ -95,7 +105,8 @@ def view(diagnosis: Diagnosis) -> ReportView:
         conditions=_conditions(diagnosis) if samples(diagnosis) else (),
         findings=finding_views(diagnosis),
         lanes=lanes(diagnosis),
-        not_judged=tuple(_blind(item) for item in diagnosis.not_judged),
+        not_judged=tuple(_blind(item) for item in diagnosis.not_judged if item.applies),
+        absent=_absent(diagnosis),
         healthy=tuple((safe(h.id), LINKS[h.link], sentence(h.reason)) for h in diagnosis.healthy),
         crashes=tuple((safe(crash.id), safe(crash.error)) for crash in diagnosis.crashes),
         sources=source_groups(diagnosis.sources),
@@ -137,6 +148,19 @@ def _blind(item: NotJudged) -> Blind:
         reason=sentence(item.reason),
         missing=", ".join(safe(name) for name in item.missing),
         enable=sentence(item.enable),
+    )
+
+
+def _absent(diagnosis: Diagnosis) -> tuple[Absent, ...]:
+    """Give one line a link and reason, outside in."""
+    held: dict[tuple[Link, str], list[str]] = {}
+    for item in diagnosis.not_judged:
+        if not item.applies:
+            held.setdefault((item.link, item.reason), []).append(safe(item.id))
+    ordered = sorted(held.items(), key=lambda entry: (list(Link).index(entry[0][0]), entry[0][1]))
+    return tuple(
+        Absent(link=LINKS[link], reason=sentence(reason).rstrip("."), ids=", ".join(ids))
+        for (link, reason), ids in ordered
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
+from ptt.reports.chains import roots
 from ptt.reports.foreign import safe
 from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
@@ -34,13 +35,6 @@ def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
 def why_it_grew(diagnosis: Diagnosis) -> str:
     """Say what the growth of E[rho^2] came from; empty where it was not split."""
     return explained(diagnosis, post=slice_name(after_slice(diagnosis)))
-
-
-def roots(diagnosis: Diagnosis) -> list[Finding]:
-    """Give the findings that are nobody's consequence, worst first, then in the order of their onset."""
-    known = {finding.id for finding in diagnosis.findings}
-    free = [f for f in diagnosis.findings if f.consequence_of not in known or f.consequence_of == f.id]
-    return sorted(free, key=lambda f: (f.severity.rank, f.onset_step is None, f.onset_step or 0))
 
 
 def after_slice(diagnosis: Diagnosis) -> str:
@@ -202,7 +196,7 @@ def no_signature(diagnosis: Diagnosis) -> str:
     signature = diagnosis.signature
     reason = sentence(signature.reason) if signature.reason else ""
     if not samples(diagnosis):
-        return told_instead(diagnosis)
+        return told_instead(diagnosis) or f"Tail growth after tool calls is not asked of it. {reason}".strip()
     if signature.status is Answer.CANNOT_SAY:
         return f"Tail growth after tool calls could not be judged. {reason}".strip()
     failed = [name for name, held in signature.conditions.items() if held is False]
@@ -224,10 +218,10 @@ def told_instead(diagnosis: Diagnosis) -> str:
 def coverage(diagnosis: Diagnosis) -> str:
     """Say how many checks looked, and how many could not."""
     judged = len(diagnosis.healthy)
-    if not judged and not diagnosis.not_judged:
+    if not judged and not any(item.applies for item in diagnosis.not_judged):
         return ""
     healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
-    blind = len(diagnosis.not_judged)
+    blind = sum(item.applies for item in diagnosis.not_judged)
     return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 
 

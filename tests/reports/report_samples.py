@@ -631,7 +631,114 @@ def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+CASCADE = (
+    # id, severity, link, onset, interval, follows from
+    ("stale-rollouts", "critical", "data_freshness", 18, (14, 22), None),
+    ("ratio-explosion", "critical", "policy_update", 23, (20, 25), "stale-rollouts"),
+    ("kl-over-target", "high", "policy_update", 27, (24, 33), "ratio-explosion"),
+    ("gradient-spikes", "medium", "numerics", 24, (21, 29), "ratio-explosion"),
+    ("reward-fell", "high", "reward", 79, (61, 96), "kl-over-target"),
+    ("tool-use-vanished", "high", "environment", 102, (99, 105), "kl-over-target"),
+    ("no-signal-groups", "high", "training_signal", 120, (112, 141), "reward-fell"),
+    ("entropy-explosion", "medium", "exploration", 88, (80, 101), "stale-rollouts"),
+    ("eval-not-following", "medium", "evaluation", 300, (200, 400), None),
+    ("throughput-drop", "medium", "systems", 355, (350, 361), None),
+    ("run-cut-short", "high", "systems", 698, None, None),
+    ("versions-unknown", "medium", "data_freshness", None, None, None),
+    ("tool-failures", "low", "environment", 40, (30, 52), None),
+)
+CONFIRM = ("rerun 20 steps from the last healthy checkpoint with synchronous rollouts: the lag is then zero",)
+FOLLOWING = ("bound the lag at two versions", "only then look at the learning rate")
+
+
+def cascade() -> Diagnosis:
+    """Make a run in which one failure brings about most others: thirteen findings in eight links."""
+    base = baseline()
+    findings = tuple(
+        Finding(
+            id=name,
+            severity=Severity(severity),
+            link=Link(link),
+            claim=f"what the check named {name} looks for was found",
+            observed=1.5,
+            limit=1.0,
+            unit="x",
+            onset_step=onset,
+            onset_interval=interval,
+            evidence={"metric": "kl/ref", "logged_as": "kl", "ended_step": 420} if name == "tool-failures" else {},
+            causes=("rollouts come from an old copy of the policy",),
+            confirm=CONFIRM,
+            next=FOLLOWING,
+            consequence_of=cause,
+        )
+        for name, severity, link, onset, interval, cause in CASCADE
+    )
+    signature = dataclasses.replace(
+        base.signature,
+        status=Answer.NOT_FOUND,
+        reason="growth everywhere",
+        onset_step=None,
+        onset_interval=None,
+        lead_steps=None,
+        lead_interval=None,
+    )
+    verdict = RunVerdict(
+        status=Status.UNSTABLE,
+        headline=f"{findings[0].claim}, since step 18.",
+        first_broken_link=Link.DATA_FRESHNESS,
+        next=(*CONFIRM, *FOLLOWING),
+    )
+    absent = tuple(
+        NotJudged(id=name, link=link, reason="does not apply to GRPO training", applies=False)
+        for name, link in (
+            ("value-loss-rising", Link.CRITIC),
+            ("explained-variance-low", Link.CRITIC),
+            ("at-chance", Link.TRAINING_SIGNAL),
+        )
+    )
+    return dataclasses.replace(
+        base,
+        run=dataclasses.replace(base.run, name="cascade"),
+        verdict=verdict,
+        signature=signature,
+        findings=findings,
+        not_judged=(*NOT_JUDGED, *absent),
+        tables={**base.tables, **deliverables()},
+    )
+
+
+def deliverables() -> dict[str, pl.DataFrame]:
+    """Make the tables of what a run hands over: checkpoints, context and checklists."""
+    checkpoints = [
+        ("last_healthy", 10, "checkpoint-10", True, 1_200_000, "the last before step 14, from which it may date"),
+        ("best", 50, None, None, None, "eval/accuracy 0.41 at step 50, of 7 evaluations, n = 200"),
+        ("first_broken", 20, "checkpoint-20", False, 9_000, "the first from step 14 on"),
+        ("last", 700, "checkpoint-700", True, 1_200_000, "the end of the run"),
+        *(("", step, f"checkpoint-{step}", step != 20, 1_200_000, "") for step in (10, 20, 700)),
+    ]
+    context = [
+        ("settings", True, "31 settings", "config.yaml", ""),
+        ("seed", True, "7", "the logged settings", ""),
+        ("code", False, "", "", "write the output of git rev-parse HEAD into the run dir at the start"),
+        ("resumed", None, "steps 51 to 85 are recorded twice (35 steps)", "runs/a, runs/b", ""),
+    ]
+    lists = [
+        ("before", "The environment was tested by itself", "cannot tell", "no file of the run tells"),
+        ("before", "The first rewards have a usable spread", "yes", "rewards 0 to 1.1, of 64 samples up to step 2"),
+        ("during", "KL stays within its target", "no", "Mean KL stays above 0.3 nats a token, since step 27"),
+        ("during", "The critic fits its targets", "does not apply", "GRPO training has no critic"),
+        ("after", "The last checkpoint is kept", "yes", "checkpoint-700: the end of the run"),
+    ]
+    names = ("role", "step", "path", "weights", "bytes", "note")
+    return {
+        "checkpoints": pl.DataFrame(checkpoints, schema=list(names), orient="row"),
+        "context": pl.DataFrame(context, schema=["item", "present", "value", "source", "enable"], orient="row"),
+        "checklists": pl.DataFrame(lists, schema=["phase", "item", "answer", "evidence"], orient="row"),
+    }
+
+
 SAMPLES = {
+    "cascade": cascade,
     "baseline": baseline,
     "healthy": healthy,
     "cannot_say": cannot_say,

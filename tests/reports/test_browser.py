@@ -19,9 +19,9 @@ SWITCHES = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
 )  # fmt: skip
-NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 BOXES = """
-return [...document.querySelectorAll('figure svg')].map(svg => {
+return [...document.querySelectorAll('.panel:not(.' + (innerWidth > 760 ? 'narrow' : 'wide') + ') svg')].map(svg => {
   const box = svg.getBoundingClientRect(), id = svg.getAttribute('aria-labelledby').split(' ');
   return {width: box.width, height: box.height, right: box.right,
           role: svg.getAttribute('role'),
@@ -82,7 +82,7 @@ def test_page_is_silent_and_alone(name: str, browser: Any, pages: dict[str, str]
 def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["baseline"], scheme=scheme, media=media)
     boxes = browser.execute_script(BOXES)
-    assert len(boxes) == 16
+    assert len(boxes) == 17
     for box in boxes:
         assert box["visible"]
         assert box["width"] > 200
@@ -93,6 +93,15 @@ def test_every_figure_is_seen(scheme: str, media: str, browser: Any, pages: dict
     dark_page = scheme == "dark" and media == ""
     brightness = [sum(map(int, box["ink"].strip("rgb()").split(","))) for box in boxes]
     assert all((light > 380) == dark_page for light in brightness)
+
+
+@pytest.mark.parametrize(("width", "seen"), [(390, [False, True]), (1280, [True, False])])
+def test_the_timeline_is_drawn_for_the_width_of_the_screen(
+    width: int, seen: list[bool], browser: Any, pages: dict[str, str]
+) -> None:
+    show(browser, pages["cascade"], width=width)
+    script = "return [...document.querySelectorAll('#timeline svg')].map(svg => svg.checkVisibility())"
+    assert browser.execute_script(script) == seen
 
 
 def test_print_opens_what_is_folded(browser: Any, pages: dict[str, str]) -> None:
@@ -109,14 +118,15 @@ def test_nothing_overflows_sideways(name: str, width: int, browser: Any, pages: 
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_figure_text_can_be_read_on_a_phone(browser: Any, pages: dict[str, str]) -> None:
-    show(browser, pages["baseline"], width=390)
+@pytest.mark.parametrize("name", ["baseline", "cascade"])
+def test_figure_text_can_be_read_on_a_phone(name: str, browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages[name], width=390)
     boxes = browser.execute_script(BOXES)
     assert min(box["font"] for box in boxes) >= 9.5
     assert max(box["right"] for box in boxes) <= 390
 
 
-@pytest.mark.parametrize("name", ["baseline", "healthy", "collapse"])
+@pytest.mark.parametrize("name", ["baseline", "healthy", "collapse", "cascade"])
 def test_no_label_lies_over_another(name: str, browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages[name])
     overlaps = browser.execute_script("""

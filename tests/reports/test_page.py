@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -9,16 +10,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.drawing import write_figures
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
+from ptt.reports.figures.heights import ceiling, many_powers
 from ptt.reports.files import write_text, write_with
 from ptt.reports.render import render_html
 
-NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
 
 
@@ -86,7 +89,7 @@ def test_foreign_text_is_escaped(pages: dict[str, str]) -> None:
 
 def test_each_panel_has_a_name_and_a_description_with_numbers(pages: dict[str, str]) -> None:
     drawn = re.findall(r'<svg[^>]*role="img" aria-labelledby="(\S+) (\S+)">', pages["baseline"])
-    assert len(drawn) == 16
+    assert len(drawn) == 18  # the timeline is drawn for wide and for narrow screens
     for title, description in drawn:
         assert re.search(rf'<title id="{title}">[^<]+</title>', pages["baseline"])
         assert re.search(rf'<desc id="{description}">[^<]*\d[^<]*</desc>', pages["baseline"])
@@ -98,14 +101,20 @@ def test_colours_of_the_page_drawings_are_properties(pages: dict[str, str]) -> N
 
 
 def test_absent_figures_say_why(pages: dict[str, str]) -> None:
-    assert pages["cannot_say"].count("Not drawn: No sequence holds an observation between model tokens.") == 3
+    titles = "Tail emergence over training; Distributions by window; Effective sample size"
+    reason = "No sequence holds an observation between model tokens."
+    assert pages["cannot_say"].count(f"Not drawn: {titles}. {reason}") == 1
+    assert pages["cannot_say"].count('<figure id="') == 1
     assert pages["crashed"].count("ZeroDivisionError: division by zero") == 1
 
 
 @pytest.mark.parametrize("frames", [{}, {name: pl.DataFrame() for name in ("tail_emergence", "ecdf", "ess")}])
 def test_no_tables_at_all(frames: dict[str, pl.DataFrame], samples: dict[str, Diagnosis]) -> None:
     bare = replace(samples["baseline"], tables=frames)
-    assert render_html(bare).count("Not drawn") == len(FIGURES)
+    page = render_html(bare)
+    undrawn = "".join(re.findall(r'class="none undrawn">([^<]*)', page))
+    assert [kind.title for kind in FIGURES if kind.title not in undrawn] == ["What broke when"]
+    assert page.count('<figure id="') == 1
 
 
 def test_unusable_values_are_left_out(samples: dict[str, Diagnosis]) -> None:
@@ -136,6 +145,69 @@ def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path:
     assert write_figures(replace(base, tables=short), tmp_path)
 
 
+def test_a_foreign_identifier_in_the_timeline_is_cut_and_cleaned(pages: dict[str, str]) -> None:
+    (drawing,) = re.findall(r"<svg[^>]*timeline-wide-title.*?</svg>", pages["hostile"], flags=re.DOTALL)
+    assert "<script" not in drawing
+    assert len(drawing) < 60_000
+
+
+def test_the_timeline_holds_every_finding_from_low_on(pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
+    (drawing,) = re.findall(r"<svg[^>]*timeline-narrow-title.*?</svg>", pages["cascade"], flags=re.DOTALL)
+    texts = re.findall(r"<text[^>]*>([^<]*)", drawing)
+    for finding in samples["cascade"].findings:
+        assert [text for text in texts if text.startswith(finding.id)], finding.id
+    assert "Data freshness (first)" in texts
+
+
+def test_a_run_without_steps_has_no_timeline_but_says_so(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cascade"]
+    undated = tuple(replace(finding, onset_step=None, onset_interval=None) for finding in base.findings)
+    page = render_html(replace(base, run=replace(base.run, first_step=None, last_step=None), findings=undated))
+    assert '<figure id="timeline"' not in page
+    assert "Not drawn: What broke when. The run records no steps to place the findings by." in page
+
+
+def test_a_run_of_many_findings_draws_the_worst_and_lists_the_rest(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cascade"]
+    more = tuple(
+        replace(base.findings[-1], id=f"note-{index}", onset_step=10 * index, onset_interval=None)
+        for index in range(30)
+    )
+    page = render_html(replace(base, findings=(*base.findings, *more)))
+    assert "The 24 worst of 43 findings are drawn." in page
+    assert "findings in order of time (43 rows)" in page
+
+
+def test_the_axis_ends_below_a_spike_and_not_below_a_rise_that_lasts() -> None:
+    steps = np.arange(400)
+    flat = 0.02 + 0.004 * np.sin(steps / 9)
+    spike = np.where((steps > 300) & (steps < 312), 3.0, flat)
+    assert 0.02 < ceiling(spike) < 0.1
+    assert ceiling(flat) == math.inf
+    assert ceiling(np.where(steps > 350, 3.0, flat)) == math.inf
+    assert ceiling(np.linspace(0.05, 0.65, 400) ** 2) == math.inf
+    assert ceiling(np.full(400, 0.3)) == math.inf
+    assert ceiling(spike[295:325]) == math.inf  # of so few values it is no small part
+    assert many_powers(np.where(steps > 300, 1e4, flat))
+    assert not many_powers(spike)
+    assert not many_powers(np.append(flat, 0.0) * 1e3)
+
+
+def test_a_spike_of_the_mean_is_marked_with_its_height(samples: dict[str, Diagnosis]) -> None:
+    base = samples["healthy"]
+    odd = (pl.col("name") == "kl/ref") & pl.col("step").is_between(300, 310)
+    frame = base.tables["aggregates"].with_columns(
+        mean=pl.when(odd)
+        .then(4.5)
+        .when(pl.col("name") == "kl/ref")
+        .then(0.02 + 1e-5 * pl.col("step"))
+        .otherwise("mean")
+    )
+    page = render_html(replace(base, tables={**base.tables, "aggregates": frame}))
+    assert ">4.5 at 300</text>" in page
+    assert "Where a spike would flatten the rest of a curve" in page
+
+
 def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     first = write_figures(samples["baseline"], tmp_path / "a")
     second = write_figures(samples["baseline"], tmp_path / "b")
@@ -163,7 +235,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 def test_every_figure_file_is_in_the_table_of_contents() -> None:
     import ptt.reports.figures as package
 
-    shared = {"__init__", "labels", "marks", "style"}
+    shared = {"__init__", "heights", "labels", "marks", "style"}
     there = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - shared
     assert there == {kind.name for kind in (*FIGURES, *BEHIND_THE_TAIL)}
 

@@ -13,7 +13,7 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.reports.terminal import print_diagnosis
 
 WIDTH = 100
-NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile")
+NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 
 
 def printed(diagnosis: Diagnosis, *, colour: bool = False) -> str:

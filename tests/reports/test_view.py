@@ -77,7 +77,7 @@ def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> Non
 QUESTIONS = ["What happened", "Since when", "How sure", "What else it could be", "What to do first"]
 
 
-@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile"])
+@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile"])
 def test_every_question_of_the_first_screen_has_an_answer(name: str, samples: dict[str, Diagnosis]) -> None:
     replies = view(samples[name]).replies
     assert [reply.question for reply in replies] == QUESTIONS
@@ -135,7 +135,7 @@ def test_a_crash_is_said_first(samples: dict[str, Diagnosis]) -> None:
     assert why(samples["crashed"])[0].startswith("A fault of ours: reward-hacking crashed")
 
 
-@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "hostile"])
+@pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile"])
 def test_why_has_two_to_four_sentences(name: str, samples: dict[str, Diagnosis]) -> None:
     assert 2 <= len(why(samples[name])) <= 4
 
@@ -145,6 +145,46 @@ def test_consequences_stand_under_their_cause(samples: dict[str, Diagnosis]) -> 
     assert root.id == "update-too-large"
     assert root.consequences[0].id == "tools-vanish"
     assert root.consequences[0].consequences[0].id == "zero-std-groups"
+
+
+def test_causes_stand_in_order_of_time_notes_last(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["cascade"]).findings
+    assert [one.id for one in shown] == [
+        "stale-rollouts", "eval-not-following", "throughput-drop", "run-cut-short", "versions-unknown", "tool-failures"
+    ]  # fmt: skip
+    assert shown[0].below == 7
+    assert [one.id for one in shown[0].consequences] == ["ratio-explosion", "entropy-explosion"]
+
+
+def test_a_finding_keeps_its_parts_apart(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["cascade"]).findings[0]
+    assert shown.onset == "Step 18; it may lie anywhere from 14 to 22"
+    assert shown.confirm[0].startswith("Rerun 20 steps")
+    assert shown.next == ("Bound the lag at two versions.", "Only then look at the learning rate.")
+    assert shown.where == ("Steps 14 to 22", "Checkpoints: checkpoint-10 before it, checkpoint-20 after it")
+    assert view(samples["cascade"]).findings[-1].where[1] == "The curve kl"
+    assert view(samples["cascade"]).findings[4].onset == "not known"
+
+
+def test_what_does_not_apply_is_one_line_a_link(samples: dict[str, Diagnosis]) -> None:
+    shown = view(samples["cascade"])
+    assert len(shown.not_judged) == 4
+    assert [(one.link, one.ids) for one in shown.absent] == [
+        ("Training signal", "at-chance"),
+        ("Critic", "value-loss-rising, explained-variance-low"),
+    ]
+    critic = next(lane for lane in shown.lanes if lane.link == "Critic")
+    assert critic.detail == "1 not judged, 2 do not apply"
+
+
+def test_the_signature_is_not_asked_of_training_that_samples_nothing(samples: dict[str, Diagnosis]) -> None:
+    base = samples["cannot_say"]
+    absent = dataclasses.replace(base.not_judged[0], applies=False, reason="DPO training samples nothing")
+    made = dataclasses.replace(base, not_judged=(absent, *base.not_judged[1:]))
+    shown = view(made)
+    assert shown.signature.startswith("does not apply")
+    assert shown.conditions == ()
+    assert "is not asked of it" in why(made)[0]
 
 
 def test_findings_that_cause_each_other_are_not_lost(samples: dict[str, Diagnosis]) -> None:

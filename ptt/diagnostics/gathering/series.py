@@ -111,6 +111,12 @@ def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[st
     return found
 
 
+def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
+    """Give the series of every evaluation under the name its writer gave it; those of several ranks are none."""
+    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    return _series(rows.with_columns(pl.col("name_raw").alias("name"))) if rows.height else {}
+
+
 def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
     """Give the series of an evaluation that a writer gave this name, or else the one of this canonical name.
 

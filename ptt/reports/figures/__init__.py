@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ptt.reports.figures import aggregates, effective_sample_size, exposure, tail_emergence, windowed_cdf
+from ptt.reports.figures import aggregates, effective_sample_size, exposure, tail_emergence, timeline, windowed_cdf
 from ptt.reports.panels import FigureKind
 
 FIGURES: tuple[FigureKind, ...] = (
+    timeline.FIGURE,
     tail_emergence.FIGURE,
     aggregates.FIGURE,
     windowed_cdf.FIGURE,

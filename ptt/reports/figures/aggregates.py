@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
 from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear
 from ptt.reports.figures.tail_emergence import small_tail
@@ -24,8 +25,6 @@ WIDTH, HEIGHT = SMALL_PANEL = (340, 194)
 WINDOW = 20  # steps of the mean that the alarm looks at
 PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
 ROWS = 12  # of the data table, evenly spaced
-OUTLIERS = (0.005, 0.995)  # single steps beyond these shares may leave the axes
-CROWDING = 4.0  # a limit further off than this many ranges of the data is written, not drawn
 MOST = 8  # panels; a trainer may log hundreds of curves
 
 
@@ -62,6 +61,12 @@ def caption(diagnosis: Diagnosis) -> str:
         f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
         aggregates_sentence(diagnosis.signature),
         "A metric without a limit is judged by its movement alone.",
+        "Where a spike would flatten the rest of a curve the axis ends below it: an orange edge and its height mark it."
+        if any(_cut(rows) for _, rows in _metrics(frame))
+        else "",
+        "A curve that spans many powers of ten stands on a log axis."
+        if any(many_powers(_means(rows)) for _, rows in _metrics(frame))
+        else "",
         "The last panel is the tail, for comparison." if table(diagnosis, "tail_emergence") is not None else "",
     ]
     return " ".join(filter(None, told))
@@ -110,6 +115,15 @@ def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     return [(name, frame.filter(pl.col("name") == name)) for name in names[:MOST]]
 
 
+def _cut(rows: pl.DataFrame) -> bool:
+    mean = _means(rows)
+    return len(mean) > 0 and not many_powers(mean) and bool((mean > ceiling(mean)).any())
+
+
+def _means(rows: pl.DataFrame) -> np.ndarray[Any, Any]:
+    return rows.filter(pl.col("mean").is_finite())["mean"].to_numpy()
+
+
 def _limit(rows: pl.DataFrame) -> float | None:
     limits = rows["limit"].drop_nulls().drop_nans()
     return float(limits[-1]) if len(limits) else None
@@ -120,13 +134,24 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     smooth = rows.filter(pl.col("mean").is_finite())
     limit = _limit(rows)
     ax.set_xlim(float(steps[0]), float(max(steps[-1], steps[0] + 1)))
-    shown = _set_height(ax, raw, smooth["mean"].to_list(), limit)
+    mean = smooth["mean"].to_numpy()
+    powers = many_powers(mean)
+    top = float("inf") if powers else ceiling(mean)
+    if powers:
+        raw = np.where(raw > 0, raw, np.nan)
+        shown = set_powers(ax, raw, mean, limit)
+    else:
+        shown = set_height(ax, raw, [value for value in mean.tolist() if value <= top], limit, top)
     dress(ax, x_name="trainer step", top=NO_LINE)
     linear(ax, "x", ticks=4)
-    linear(ax, "y", ticks=4)
+    if not powers:
+        linear(ax, "y", ticks=4)
     shade_windows(ax, diagnosis, named=False)
-    ax.plot(*_extremes(steps, raw), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3)
+    ax.plot(
+        *_extremes(steps[np.isfinite(raw)], raw[np.isfinite(raw)]), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3
+    )
     ax.plot(smooth["step"].to_numpy(), smooth["mean"].to_numpy(), color=INK, linewidth=2.0, zorder=4)
+    _mark_above(ax, smooth["step"].to_numpy(), mean, top, lower=limit is not None and not shown)
     mark_onset(ax, diagnosis, labelled=False)
     if limit is not None:
         _draw_limit(ax, limit, shown=shown)
@@ -136,17 +161,33 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
         place_beside(ax, [f"alarm {count(alarm)}"], float(alarm), color=POST)
 
 
-def _set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None) -> bool:
-    """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
-    low, high = np.quantile(raw, OUTLIERS) if len(raw) > WINDOW else (raw.min(), raw.max())
-    low, high = min([float(low), *mean]), max([float(high), *mean])  # a short run has no mean yet
-    span = (high - low) or max(abs(high), 1.0) * 0.1
-    shown = limit is not None and low - CROWDING * span < limit < high + CROWDING * span
-    if limit is not None and shown:
-        low, high = min(low, limit), max(high, limit)
-        span = high - low
-    ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
-    return shown
+def _mark_above(ax: Axes, steps: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], top: float, *, lower: bool) -> None:
+    """Mark at the upper edge the stretch of the mean that lies above the axis, and say how high it went."""
+    above = mean > top
+    if not above.any():
+        return
+    peak = int(steps[mean.argmax()])
+    ax.plot(
+        steps[above],
+        np.full(int(above.sum()), 1.0),
+        transform=ax.get_xaxis_transform(),
+        color=POST,
+        linewidth=3.0,
+        clip_on=False,
+        zorder=6,
+    )
+    late = peak > sum(ax.get_xlim()) / 2
+    ax.annotate(
+        f"{number(float(mean.max()))} at {count(peak)}",
+        (0.03 if late else 0.99, 0.82 if lower else 0.97),
+        xycoords="axes fraction",
+        ha="left" if late else "right",
+        va="top",
+        fontsize=SMALL,
+        color=POST,
+        bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0},
+        zorder=7,
+    )
 
 
 def _draw_limit(ax: Axes, limit: float, *, shown: bool) -> None:

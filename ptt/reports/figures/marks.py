@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.style import INK, MUTED, SHADE, SMALL
+from ptt.reports.figures.style import INK, LETTER, MUTED, SHADE, SMALL
 from ptt.reports.numbers import count
 from ptt.reports.panels import windows
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEIGHTS = (0.93, 0.07, 0.8, 0.2, 0.65, 0.35, 0.5)  # of a text in the axes, best first
 ROOM = 13.0  # pixels between the middle of one line of text and the data
-LETTER, LINE = 6.9, 14.0  # pixels: the mean width of a letter, the height of a line
+LINE = 14.0  # pixels: the height of a line
 
 
 def shade_windows(ax: Axes, diagnosis: Diagnosis, *, named: bool = True) -> None:

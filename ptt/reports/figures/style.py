@@ -21,6 +21,7 @@ TEXT, POST, OTHER = "#0072b2", "#d55e00", "#009e73"  # Okabe-Ito blue, vermillio
 TEXT_RAMP = ("#7fb8de", "#3389c4", "#00497a")
 POST_RAMP = ("#f2aa72", "#dd6f1a", "#8f3a00")
 OTHER_RAMP = ("#86cdb6", "#2aa37f", "#005c42")
+CRITICAL, HIGH, MEDIUM, LOW = "#a3150d", "#c8540a", "#8a6100", "#3b6ea8"  # severities; each has a shape as well
 
 # Each colour's custom property: the page redefines them for the dark, and the same drawing serves both.
 PROPERTIES = {
@@ -32,6 +33,10 @@ PROPERTIES = {
     TEXT: "--fig-text",
     POST: "--fig-post",
     OTHER: "--fig-other",
+    CRITICAL: "--fig-critical",
+    HIGH: "--fig-high",
+    MEDIUM: "--fig-medium",
+    LOW: "--fig-low",
     **{colour: f"--fig-text-{i}" for i, colour in enumerate(TEXT_RAMP, 1)},
     **{colour: f"--fig-post-{i}" for i, colour in enumerate(POST_RAMP, 1)},
     **{colour: f"--fig-other-{i}" for i, colour in enumerate(OTHER_RAMP, 1)},
@@ -49,6 +54,7 @@ WINDOW_LINES: tuple[dict[str, Any], ...] = (
     {"linestyle": (0, (5, 1.6)), "linewidth": 1.8},
     {"linestyle": "-", "linewidth": 2.2},
 )
+LETTER = 6.9  # pixels: the mean width of a letter
 MARKERS = 20  # on a line, about
 LOG_FROM = 12.0  # a range wider than this ratio is drawn on a log axis
 
