@@ -26,6 +26,7 @@ from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules.policy_update import kl_over_target
@@ -83,6 +84,8 @@ def gather(
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards")),
         freshness=gather_freshness(tokens),
+        pairs=gather_pairs(tokens),
+        signal=gather_signal(tokens, trajectories),
         machines=gather_machines(metrics, read_table(folder, "ranks")),
         events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,

@@ -1,0 +1,101 @@
+"""This run shows clipping that falls on one side alone.
+
+What: both sides of the clipping are logged, a hundredth of the tokens or more is clipped, and nine in ten of them are
+clipped at one side, over 20 steps and lastingly.
+Why it matters: tokens at the lower side are those that updates push down, at the upper side those they push up. Where
+only one side is cut, only the other goes on being learnt: at the lower side alone the policy flees from what it did
+without learning what to do instead; at the upper side alone, rare good tokens stop being raised and entropy falls.
+What it is not: a failure by itself. Below a tenth of all tokens the finding is low.
+What to do: look at which tokens are clipped. A wider upper bound (clip-higher) lets rare tokens rise; where the lower
+side is cut, look for stale rollouts and for negative advantages that outweigh the positive ones.
+Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our own.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import joined, last_of, lasting_excess, named, peak_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "one-sided-clipping"
+ONE_SIDE = 0.9  # of the clipped tokens
+CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
+MUCH = 0.1  # share of tokens: so much that the side decides what is learnt
+MIN_STEPS = 20  # with so much clipping: fewer are an episode
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the two sides of the clip fraction against each other."""
+    low, high = (evidence.metrics.get(name) for name in ("clip/frac_low", "clip/frac_high"))
+    both = None if low is None or high is None else joined(low, high)
+    if low is None or high is None or both is None or len(both[0]) < MIN_LOGGED:
+        return NotJudged(
+            id=ID,
+            link=Link.POLICY_UPDATE,
+            reason="the two sides of the clipping are not logged apart" if both is None else "too few are logged",
+            missing=("clip/frac_low", "clip/frac_high"),
+            enable="log how many tokens are clipped at each side, as TRL does with clip_ratio/low_mean and high_mean",
+        )
+    steps, below, above = both
+    total = below + above
+    held = total >= limits["clipped"]
+    if held.sum() < MIN_STEPS:
+        return Healthy(
+            id=ID,
+            link=Link.POLICY_UPDATE,
+            reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more",
+        )
+    found = []
+    for side, part, series in (("lower", below, low), ("upper", above, high)):
+        share = Series(
+            name=series.name,
+            raw_name=series.raw_name,
+            steps=steps[held],
+            values=part[held] / total[held],
+            flags=np.zeros(int(held.sum()), np.uint8),
+        )
+        excess = lasting_excess(share, limits["one_side"])
+        if excess is not None and last_of(share) > limits["one_side"]:
+            amount = peak_of(Series(name="", raw_name="", steps=steps[held], values=total[held], flags=share.flags))
+            found.append((side, share, excess, amount))
+    if not found:
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
+    side, share, excess, amount = found[0]
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
+                link=Link.POLICY_UPDATE,
+                claim=f"{excess.last:.0%} of what is clipped is clipped at the {side} side",
+                observed=excess.last,
+                limit=limits["one_side"],
+                unit="share",
+                onset_step=excess.onset,
+                onset_interval=excess.interval,
+                evidence=named(share, side=side, clipped_share=amount),
+                causes=(
+                    ("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
+                    if side == "lower"
+                    else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high")
+                ),
+                confirm=(f"list the clipped tokens of step {excess.onset} with their advantage: one kind, or all?",),
+                next=(
+                    ("look at the share of negative advantages", "halve the learning rate and compare both sides")
+                    if side == "lower"
+                    else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",)
+                ),
+            ),
+        )
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"one_side": ONE_SIDE, "clipped": CLIPPED, "much": MUCH},
+    families=ONLINE,
+)
