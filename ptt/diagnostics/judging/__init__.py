@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SIGNATURE: Final = "tool-tail-growth"
-MAX_NEXT: Final = 4
+MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
 
 
 def verdict_of(

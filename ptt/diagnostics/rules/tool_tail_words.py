@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Tails
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import (
     Broken,
     Finding,
@@ -22,6 +23,7 @@ from ptt.diagnostics.model import (
     Steps,
     TailGrowth,
 )
+from ptt.diagnostics.rules.common import lasting_excess
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.growth import FLOOR, Percentile, SliceTails, interval
 from ptt.diagnostics.statistics.windows import Span
@@ -192,10 +194,17 @@ def _both_since(tails: Tails, name: str) -> tuple[int, Steps] | None:
     for part in (tails.text, tails.post):
         percentile = part.percentiles[name]
         early, late = (max(float(percentile.windows[place]), FLOOR) for place in (0, 2))
-        onset = percentile.onset(math.sqrt(early * late), tails.blocks)
-        if onset is None:
+        blocks = Series(
+            name=name,
+            raw_name=part.name,
+            steps=np.array([span.first for span in tails.blocks]),
+            values=percentile.blocks,
+            flags=np.isnan(percentile.blocks).astype(np.uint8),
+        )
+        excess = lasting_excess(blocks, math.sqrt(early * late))
+        if excess is None:
             return None
-        found.append(onset)
+        found.append((excess.onset, excess.interval))
     return max(found)
 
 

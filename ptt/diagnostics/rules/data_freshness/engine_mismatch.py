@@ -3,7 +3,7 @@
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens. Between a tenth of the KL's limit, or half of the probabilities', and the
-limit the finding is low.
+limit the finding is low; so it is where the tokens that are recorded of both sides do not show what is logged.
 Why it matters: the samples come from the engine's policy and the gradient is taken of the trainer's. What looks like
 on-policy training is off-policy, with a bias that no clipping sees, and it tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths.
@@ -12,6 +12,8 @@ weights really updated, an fp32 head; routing replay for mixtures of experts. Im
 Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout-correction docs (KL 0.1); Tinker's docs
 (KL below 0.01 is usual); NeMo-RL (`token_mult_prob_error` above 1.05).
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,11 +49,24 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             "vllm_importance_sampling_correction=True",
         )
     findings = [found for one in held if (found := _finding(*one)) is not None]
+    seen = _seen(evidence, limits["logp_abs"])
+    if seen:
+        findings = [replace(one, severity=Severity.LOW, claim=one.claim + seen) for one in findings]
     if findings:
         worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
         return Broken(findings=(worst,))
     told = "; ".join(f"{series.raw_name} peaks at {peak_of(series):.3g}, limit {limit:g}" for series, limit, *_ in held)
     return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+
+
+def _seen(evidence: Evidence, limit: float) -> str:
+    """Say that the recorded tokens of both sides do not show what is logged, or nothing."""
+    pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
+    if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
+        return ""
+    if peak_of(pair.mean_abs) > limit:
+        return ""
+    return f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak_of(pair.mean_abs):.2g} nats"
 
 
 def _held(evidence: Evidence, limits: Limits) -> list[tuple[Series, float, float | None, float]]:

@@ -1,8 +1,8 @@
 """This run shows old logprobs that are not those of the policy that sampled.
 
 What: from recorded tokens. Either the current policy lies nearer to the engine's logprobs than the old one does, at
-half of the steps or more, though it has been updated since; or policy and old logprobs differ by more than 0.2 nats at one
-token in a hundred at every recorded step, the first one of the run included.
+half of the steps or more, though it has been updated since; or policy and old logprobs differ by more than 0.2 nats at
+one token in a hundred at every recorded step, the first one of the run included.
 Why it matters: the clipped ratio is policy over old. If old belongs to another policy (other weights, dropout on, other
 prompt, other temperature), the ratio starts away from 1: clipping cuts at random and the gradient is that of noise.
 What it is not: many updates on one batch. Then too the first of them starts at a ratio of 1.
