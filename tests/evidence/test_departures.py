@@ -8,7 +8,8 @@ import pytest
 from builders import series_of
 from scipy.signal import lfilter
 
-from ptt.diagnostics.evidence.departures import LEAST, MOST_POINTS, condensed, fall, rise, step_noise
+from ptt.diagnostics.evidence.departures import LEAST, MOST_POINTS, fall, rise, step_noise
+from ptt.diagnostics.evidence.series import condensed
 
 Array = npt.NDArray[np.float64]
 
@@ -92,7 +93,9 @@ def test_noise_is_measured_whatever_trend_lies_under_it(likeness: float) -> None
 def test_a_long_series_is_judged_by_the_means_of_blocks() -> None:
     values = np.random.default_rng(0).normal(size=3 * MOST_POINTS + 1)
     values[7] = np.nan
-    small = condensed(series_of("made", values))
+    small = condensed(series_of("made", values), MOST_POINTS)
+    assert small.count == len(values)
+    assert small.steps[~np.isfinite(small.values)].tolist() == [8]
     steps, means = small.finite()
     assert len(means) <= MOST_POINTS
     finite = np.delete(values, 7)

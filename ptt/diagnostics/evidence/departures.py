@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.evidence.series import Series, excess_interval
+from ptt.diagnostics.evidence.series import Series, condensed, excess_interval
 from ptt.diagnostics.model import Steps
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,20 +55,6 @@ class Departure:
         return self.extreme / self.early if self.early else math.nan
 
 
-def condensed(series: Series) -> Series:
-    """Give the means of at most MOST_POINTS blocks of equal size, each at its last step; a short series as it is."""
-    steps, values = series.finite()
-    size = -(-len(values) // MOST_POINTS)
-    if size <= 1:
-        return series
-    starts = np.arange(0, len(values), size)
-    counts = np.diff(np.append(starts, len(values)))
-    means = np.add.reduceat(values, starts) / counts
-    return replace(
-        series, steps=steps[starts + counts - 1], values=means, flags=np.zeros(len(means), series.flags.dtype)
-    )
-
-
 def early_level(series: Series) -> Level | None:
     """Give the level of the first fifth, of 20 values at least and 200 at most; None where nothing follows it."""
     steps, values = series.finite()
@@ -110,7 +96,7 @@ def rise(
     levels. The bound is the highest of the three. Means and noise are of logarithms where all values are positive.
     Raises nothing; a series of fewer than LEAST values gives None.
     """
-    small = condensed(series)
+    small = condensed(series, MOST_POINTS)
     if len(small.finite()[0]) < LEAST:
         return None
     if (small.finite()[1] <= 0).any():
@@ -133,7 +119,7 @@ def fall(
 
     The mirror of `rise`; values as they are, no logarithms: what falls to nothing has none.
     """
-    small = condensed(series)
+    small = condensed(series, MOST_POINTS)
     level = early_level(small)
     if level is None:
         return None

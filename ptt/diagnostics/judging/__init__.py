@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ptt.diagnostics.judging.timeline import Explains, began, linked
+from ptt.diagnostics.judging.causes import Explains
+from ptt.diagnostics.judging.timeline import began, linked
+from ptt.diagnostics.judging.where import placed
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -44,7 +46,7 @@ def verdict_of(
     """Put the diagnosis together; `explains` names which failure brings which others about."""
     found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    findings = tuple(linked(sorted(found, key=_order), explains or {}))
+    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}), tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
