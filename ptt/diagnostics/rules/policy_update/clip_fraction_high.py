@@ -61,10 +61,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                     "stale rollouts",
                     "advantages or rewards on too large a scale",
                 ),
-                confirm=(
-                    confirm_by_checkpoint(found.interval),
-                    "halve the epochs over a batch and compare the clip fraction over 50 steps",
-                ),
+                confirm=(confirm_by_checkpoint(found.interval),),
                 next=back_off(found.interval),
             ),
         )

@@ -76,10 +76,7 @@ def _finding(series: Series, limit: float) -> Finding | None:
         onset_interval=found.interval,
         evidence=named(series, last_mean=found.last, last_step_within=found.last_good),
         causes=CAUSES,
-        confirm=(
-            confirm_by_checkpoint(found.interval),
-            f"plot the learning rate against it around step {found.interval[0]}: does it follow the warm-up?",
-        ),
+        confirm=(f"{confirm_by_checkpoint(found.interval)}; does it follow the learning rate's warm-up?",),
         next=back_off(found.interval),
     )
 
