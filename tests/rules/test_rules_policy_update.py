@@ -216,7 +216,7 @@ def test_the_guide_s_aggressive_update_is_told_as_the_guide_tells_it(tmp_path: P
     assert "clipped" in found.verdict.headline or "updates move the policy too far" in found.verdict.headline
     assert "since step 80" in found.verdict.headline
     told = " | ".join(found.verdict.next)
-    order = ["roll back", "learning rate", "fewer PPO epochs", "target", "advantage normalisation"]
+    order = ["roll back", "a lower learning rate", "fewer PPO epochs", "target", "advantage normalisation"]
     places = [told.index(word) for word in order]
     assert places == sorted(places)
     assert "before step 79" in told

@@ -1,7 +1,7 @@
 """This run shows clipping that falls on one side alone.
 
 What: both sides of the clipping are logged, a hundredth of the tokens or more is clipped, and nine in ten of them are
-clipped at one side, over 20 steps and lastingly.
+clipped at one side, over 20 steps and from then on.
 Why it matters: tokens at the lower side are those that updates push down, at the upper side those they push up. Where
 only one side is cut, only the other goes on being learnt: at the lower side alone the policy flees from what it did
 without learning what to do instead; at the upper side alone, rare good tokens stop being raised and entropy falls.
@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import joined, last_of, lasting_excess, named, peak_of
+from ptt.diagnostics.rules.common import joined, lasting_excess, named
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "one-sided-clipping"
@@ -57,9 +57,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             flags=np.zeros(int(held.sum()), np.uint8),
         )
         excess = lasting_excess(share, limits["one_side"])
-        if excess is not None and last_of(share) > limits["one_side"]:
-            amount = peak_of(Series(name="", raw_name="", steps=steps[held], values=total[held], flags=share.flags))
-            found.append((side, share, excess, amount))
+        if excess is None:
+            continue
+        since = share.steps >= excess.onset
+        if since.sum() >= MIN_STEPS and np.median(share.values[since]) > limits["one_side"]:
+            found.append((side, share, excess, float(np.median(total[held][since]))))
     if not found:
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
     side, share, excess, amount = found[0]
