@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from builders import Array, run_of, series_of, tokens_of, write_recorder_run
+from builders import Array, evidence_of, run_of, series_of, tokens_of, write_recorder_run
 from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_freshness.common import response
 
 STEPS = 100
 
@@ -30,7 +31,7 @@ def pair(name: str, *, p99: Array, mean_abs: Array | None = None) -> dict[str, P
 def recorded(versions: Any, *, steps: int = STEPS, spread: Any = None, each: int = 4) -> pl.DataFrame:
     """Sequences whose engine logprobs scatter by `spread(lag)` around the trainer's; `versions(step)` may be None."""
     draw = np.random.default_rng(7)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for step in range(1, steps + 1):
         for _ in range(each):
             version = versions(step)
@@ -122,7 +123,7 @@ def lagging(values: Array) -> dict[str, Any]:
     return {"staleness/mean": values}
 
 
-SAW = np.arange(STEPS) % 32.0
+SAW: Array = (np.arange(STEPS) % 32).astype(np.float64)
 
 
 def test_a_lag_matters_by_what_it_does() -> None:
@@ -139,6 +140,19 @@ def test_a_lag_matters_by_what_it_does() -> None:
     broken(judged("stale-rollouts", lagging(level(12.0))), severity=Severity.LOW)  # as declared
     growing = lagging(np.linspace(1, 60, STEPS) * level(1.0))
     assert broken(judged("stale-rollouts", growing), severity=Severity.MEDIUM).evidence["lag_grows"] is True
+
+
+def test_the_answer_to_the_lag_is_a_plain_count_of_pairs() -> None:
+    """Four in five pairs of a stale and a fresh step, counted one by one."""
+    draw = np.random.default_rng(11)
+    for _ in range(40):
+        ages, far = draw.integers(0, 20, size=30).astype(np.float64), draw.lognormal(size=30) * 0.3
+        far[ages > 8] *= draw.choice([1.0, 2.0, 4.0])
+        stale, fresh = far[ages > 8], far[ages <= 8]
+        ahead = sum(one > other for one in stale for other in fresh) / (len(stale) * len(fresh))
+        wanted = ahead >= 0.8 and np.median(stale) >= 2 * np.median(fresh) and np.median(stale) >= 0.2
+        evidence = replace(evidence_of(), pairs=pair("old/rollout", p99=far))
+        assert (response(evidence, series_of("", ages), 8.0) is not None) == wanted
 
 
 def test_the_lag_of_an_asynchronous_run_is_normal() -> None:
@@ -180,6 +194,13 @@ def test_each_figure_has_its_own_limit(name: str, fine: float, odd: float | None
 def test_a_mismatch_may_have_either_sign_and_must_last() -> None:
     broken(judged("engine-mismatch", {"mismatch/kl": -jump(0.001, 0.3)}), severity=Severity.MEDIUM, near=51)
     healthy(judged("engine-mismatch", {"mismatch/kl": np.r_[level(0.001, 60), 5.0, level(0.001, 39)]}))
+
+
+def test_what_grows_with_the_lag_is_no_mismatch() -> None:
+    by_lag = pair("old/rollout", p99=0.02 + 0.1 * SAW, mean_abs=0.002 + 0.01 * SAW)
+    healthy(judged("engine-mismatch", lagging(SAW), pairs=by_lag))
+    also_fresh = pair("old/rollout", p99=1.0 + 0.1 * SAW, mean_abs=0.2 + 0.01 * SAW)
+    broken(judged("engine-mismatch", lagging(SAW), pairs=also_fresh), severity=Severity.MEDIUM)
 
 
 def test_recorded_tokens_have_a_say() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.rules.common import joined
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
+FRESHEST: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
 RESPONDS: Final = 0.8  # of pairs of a stale and a fresh step, the stale one lies further off
 TIMES: Final = 2.0  # its median, over the fresh ones'
 MIN_EACH: Final = 3  # steps on either side
@@ -47,11 +49,30 @@ def response(evidence: Evidence, lag: Series, limit: float) -> Response | None:
         if len(steps) < 2 * MIN_EACH or min(old.sum(), (~old).sum()) < MIN_EACH:
             continue
         stale, fresh = far[old], far[~old]
-        above = float((stale[:, None] > fresh[None, :]).mean())
+        above = float(np.searchsorted(np.sort(fresh), stale, side="left").mean()) / len(fresh)
         high, low = float(np.median(stale)), float(np.median(fresh))
         if above >= RESPONDS and high >= TIMES * low and high >= MATERIAL[name]:
             return Response(series.raw_name, low, high)
     return None
+
+
+def freshest(evidence: Evidence, series: Series) -> Series:
+    """Keep the steps of the freshest tenth of the lags, where distances grow with the lag; all of them elsewhere.
+
+    What is near nothing where the rollouts are fresh is staleness, and no fault of the engine's.
+    """
+    lag = lag_of(evidence)
+    if lag is None:
+        return series
+    ages = lag.finite()[1]
+    if response(evidence, lag, float(np.median(ages))) is None:
+        return series
+    steps, held, _ = joined(lag, series)
+    if len(steps) < 2 * MIN_STEPS:
+        return series
+    most = np.sort(held)[max(MIN_STEPS, int(FRESHEST * len(held))) - 1]
+    kept = np.isin(series.steps, steps[held <= most])
+    return replace(series, steps=series.steps[kept], values=series.values[kept], flags=series.flags[kept])
 
 
 def _distances(evidence: Evidence) -> list[tuple[str, Series]]:

@@ -6,7 +6,8 @@ What: one of these stays above its limit: the mean difference of probabilities 0
 limit the finding is low; so it is where the tokens that are recorded of both sides do not show what is logged.
 Why it matters: the samples come from the engine's policy and the gradient is taken of the trainer's. What looks like
 on-policy training is off-policy, with a bias that no clipping sees, and it tends to grow until the run collapses.
-What it is not: rounding. Two implementations in bfloat16 differ by thousandths.
+What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
+grow with the lag of the rollouts, only the freshest steps are judged.
 What to do: correctness before corrections: processed logprobs (temperature, penalties), equal defaults of the engine,
 weights really updated, an fp32 head; routing replay for mixtures of experts. Importance weights only after that.
 Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout-correction docs (KL 0.1); Tinker's docs
@@ -21,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import lasting_excess, named, peak_of
-from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS
+from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS, freshest
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "engine-mismatch"
@@ -76,12 +77,12 @@ def _held(evidence: Evidence, limits: Limits) -> list[tuple[Series, float, float
     for name in METRICS:
         series = evidence.metrics.get(name)
         if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
-            series = _unsigned(series) if name == "mismatch/kl" else series
+            series = freshest(evidence, _unsigned(series) if name == "mismatch/kl" else series)
             key = name.removeprefix("mismatch/").removesuffix("_mean")
             found.append((series, limits[key], fine.get(name), 1.0 if name == "mismatch/prob_error" else 0.0))
     pair = evidence.pairs.get("old/rollout")
     if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
-        found.append((pair.mean_abs, limits["logp_abs"], None, 0.0))
+        found.append((freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
     return found
 
 
