@@ -10,12 +10,14 @@ What to do: check that reward scaling and return normalisation reach the critic'
 Source: the common PPO debugging guides ("value prediction scale much smaller than return"); one half is our own.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import joined, last_of, lasting_excess, named
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import Excess, joined, last_of, lasting_excess, named
 from ptt.diagnostics.rules.critic.common import ENABLE, FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
@@ -37,49 +39,46 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     late = paid[len(steps) // 2 :]
     size = float(abs(np.median(late))) if len(late) else 0.0
     scatter = float(1.4826 * np.median(np.abs(late - np.median(late)))) if len(late) else 0.0
-    if len(steps) < LASTING or size <= SIZE * scatter:
+    few = len(steps) < LASTING
+    if few or size <= SIZE * scatter:
         return NotJudged(
             id=ID,
             link=Link.CRITIC,
             reason=f"{len(steps)} steps hold both; {LASTING} are needed"
-            if len(steps) < LASTING
+            if few
             else "the mean return scatters around zero, so it has no size to hold values against",
             missing=("critic/value_mean", "critic/return_mean"),
             enable=ENABLE,
         )
-    off = Series(
-        name=values.name,
-        raw_name=values.raw_name,
-        steps=steps,
-        values=np.abs(value - paid) / size,
-        flags=np.zeros(len(steps), np.uint8),
-    )
+    apart = np.abs(value - paid) / size
+    off = replace(values, steps=steps, values=apart, flags=np.zeros(len(steps), np.uint8))
     found = lasting_excess(off, limits["off"])
     told = f"values end at {last_of(values):.3g}, returns at {last_of(returns):.3g}"
     if found is None or found.last <= limits["off"] or int((steps >= found.onset).sum()) < LASTING:
         return Healthy(id=ID, link=Link.CRITIC, reason=told)
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM,
-                link=Link.CRITIC,
-                claim=f"The critic's values are on another scale than the returns: {told}",
-                observed=found.last,
-                limit=limits["off"],
-                unit="of the return",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence=named(values, returns_logged_as=returns.raw_name, last_value=last_of(values)),
-                causes=(
-                    "reward scaling or return normalisation that does not reach the critic's target",
-                    "the critic's learning rate too small",
-                    "value clipping that holds the values back",
-                ),
-                confirm=(FIT,),
-                next=REPAIRS,
-            ),
-        )
+    shown = named(values, returns_logged_as=returns.raw_name, last_value=last_of(values))
+    return Broken(findings=(_finding(found, told, limits["off"], shown),))
+
+
+def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, JsonScalar]) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.CRITIC,
+        claim=f"The critic's values are on another scale than the returns: {told}",
+        observed=found.last,
+        limit=limit,
+        unit="of the return",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=evidence,
+        causes=(
+            "reward scaling or return normalisation that does not reach the critic's target",
+            "the critic's learning rate too small",
+            "value clipping that holds the values back",
+        ),
+        confirm=(FIT,),
+        next=REPAIRS,
     )
 
 

@@ -14,7 +14,7 @@ Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our ow
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import joined, lasting_excess, named
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -47,7 +47,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.POLICY_UPDATE,
             reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more",
         )
-    found = []
     for side, part, series in (("lower", below, low), ("upper", above, high)):
         share = Series(
             name=series.name,
@@ -56,41 +55,38 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             values=part[held] / total[held],
             flags=np.zeros(int(held.sum()), np.uint8),
         )
-        excess = lasting_excess(share, limits["one_side"])
-        if excess is None:
-            continue
-        since = share.steps >= excess.onset
-        if since.sum() >= MIN_STEPS and np.median(share.values[since]) > limits["one_side"]:
-            found.append((side, share, excess, float(np.median(total[held][since]))))
-    if not found:
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
-    side, share, excess, amount = found[0]
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
-                link=Link.POLICY_UPDATE,
-                claim=f"{excess.last:.0%} of what is clipped is clipped at the {side} side",
-                observed=excess.last,
-                limit=limits["one_side"],
-                unit="share",
-                onset_step=excess.onset,
-                onset_interval=excess.interval,
-                evidence=named(share, side=side, clipped_share=amount),
-                causes=(
-                    ("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
-                    if side == "lower"
-                    else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high")
-                ),
-                confirm=(f"list the clipped tokens of step {excess.onset} with their advantage: one kind, or all?",),
-                next=(
-                    ("look at the share of negative advantages", "halve the learning rate and compare both sides")
-                    if side == "lower"
-                    else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",)
-                ),
-            ),
-        )
+        if (finding := _finding(side, share, total[held], limits)) is not None:
+            return Broken(findings=(finding,))
+    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
+
+
+def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Finding | None:
+    """Give the finding where the share of one side stays above its limit from its onset to the end."""
+    found = lasting_excess(share, limits["one_side"])
+    if found is None:
+        return None
+    since = share.steps >= found.onset
+    if since.sum() < MIN_STEPS or np.median(share.values[since]) <= limits["one_side"]:
+        return None
+    lower, amount = side == "lower", float(np.median(total[since]))
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
+        link=Link.POLICY_UPDATE,
+        claim=f"{found.last:.0%} of what is clipped is clipped at the {side} side",
+        observed=found.last,
+        limit=limits["one_side"],
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(share, side=side, clipped_share=amount),
+        causes=("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
+        if lower
+        else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high"),
+        confirm=(f"list the clipped tokens of step {found.onset} with their advantage: one kind, or all?",),
+        next=("look at the share of negative advantages", "halve the learning rate and compare both sides")
+        if lower
+        else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",),
     )
 
 
