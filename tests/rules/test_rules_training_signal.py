@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, frame_of, run_of, series_of, tokens_of
-from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
+from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
 
 from ptt.diagnostics.evidence.tokens_by_step import Signal
 from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
@@ -65,6 +65,10 @@ def test_tokens_are_masked_and_responses_empty() -> None:
 def test_nan_is_never_healthy(rule: str) -> None:
     names = ("advantage/std", "len/clipped_frac", "len/empty_frac", "mask/share", "reward/zero_std_frac")
     not_judged(judged(rule, {name: np.full(100, np.nan) for name in names}))
+
+
+def test_without_groups_none_can_lack_signal() -> None:
+    not_judged(judged("no-signal-groups", {"reward/zero_std_frac": level(0.9)}, algorithm=PPO), applies=False)
 
 
 # --- from tables to the series
