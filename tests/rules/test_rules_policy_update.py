@@ -223,3 +223,5 @@ def test_the_guide_s_aggressive_update_is_told_as_the_guide_tells_it(tmp_path: P
     mine = {f.id: f for f in found.findings if f.link is Link.POLICY_UPDATE and f.severity.at_least(Severity.MEDIUM)}
     assert {"clip-fraction-high", "kl-over-target", "update-too-large"} <= set(mine)
     assert sum(one.consequence_of is None for one in mine.values()) == 1
+    (fell,) = (finding for finding in found.findings if finding.id == "reward-fell")
+    assert fell.consequence_of in mine

@@ -4,6 +4,8 @@ from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
     entropy_explosion,
     length_collapse,
+    template_collapse,
+    tool_diversity,
 )
 from ptt.diagnostics.rules.interface import Rule
 
@@ -11,4 +13,6 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_collapse.RULE,
     entropy_explosion.RULE,
     length_collapse.RULE,
+    template_collapse.RULE,
+    tool_diversity.RULE,
 )

@@ -18,6 +18,7 @@ FOLLOWS = {
     "ratio-explosion": "log-ratios far off are ratios without bound",
     "tail-growth-everywhere": "log-ratios of all tokens grow with the distance",
     "policy-drift": "what is measured is the same distance",
+    "reward-fell": "a policy far off no longer does what is paid for",
     "tool-use-vanished": "a policy far from the reference forgets to call",
     "no-signal-groups": "a collapsed policy answers alike",
     "advantage-scale": "answers that are all alike have no advantages",
