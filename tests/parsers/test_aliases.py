@@ -42,7 +42,7 @@ EXPECTED = {
 UNKNOWN = (
     "train_loss",  # the mean over the run
     "train/train_loss",
-    "training/rollout_probs_diff_mean",  # probabilities
+    "training/rollout_probs_diff_std",
     "actor/pg_clipfrac_lower",  # the dual clip
     "critic/rewards/mean",  # after the KL penalty
     "rewards/my_function/mean",
@@ -180,6 +180,11 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
     },
     "critic/explained_variance": {"verl": "critic/vf_explained_var"},
     "tools/call_frequency": {"trl": "train/tools/call_frequency", "verl": "tool_call_counts/mean"},
+    "mismatch/prob_diff": {"verl": "training/rollout_probs_diff_mean"},
+    "mismatch/prob_error": {"nemo-rl": "train/token_mult_prob_error"},
+    "len/empty_frac": {"verl": "response/aborted_ratio"},
+    "mask/share": {"verl": "rollout_corr/rollout_rs_masked_fraction"},
+    "policy/cosine_to_ref": {"microsoft": "embedding_cosine_to_sft"},
     "tools/failure_frequency": {"trl": "tools/failure_frequency"},
     "tools/malformed_frequency": {"nemo-rl": "train/invalid_tool_call_rate"},
     "turns/limit_frac": {"trl": "tools/loop_exhausted_frac", "nemo-rl": "train/max_turns_reached_rate"},
@@ -208,7 +213,7 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
 
 OTHERWISE = (  # looks like one of the above, and is not: see the head of aliases.toml
     "training/rollout_probs_diff_max",
-    "train/token_mult_prob_error",
+    "train/batch/masked_token_frac",
     "train/probs_ratio",
     "train/probs_ratio_max",
     "rollout_corr/k3_kl",

@@ -71,7 +71,7 @@ def test_reward_up_benchmark_flat_outputs_longer(tmp_path: Path) -> None:
         "take the reward apart",
         "look at KL and entropy",
     )
-    assert all(said.startswith(wanted) for said, wanted in zip(found.verdict.next, orders, strict=True))
+    assert all(said.startswith(wanted) for said, wanted in zip(found.verdict.next, orders, strict=False))
     assert "helpful_judge" in hacked.confirm[2]
     assert "penalty" in hacked.next[0]
     assert "private set" in hacked.next[1]

@@ -16,6 +16,7 @@ from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.records import Segments, Validity
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.growth import SliceTails
 from ptt.diagnostics.statistics.windows import Span
@@ -63,6 +64,8 @@ class Evidence:
     evaluation: Evaluation | None = None  # None: no figure of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards
     freshness: Freshness | None = None  # None: no policy version is recorded
+    pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, those that have tokens
+    signal: Signal = field(default_factory=Signal)
     machines: Machines | None = None  # None: nothing is recorded by rank
     events: tuple[Event, ...] = ()
     tails: Tails | None = None

@@ -27,6 +27,7 @@ from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.gathering.where import files_by_step
@@ -98,6 +99,8 @@ def gather(
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
+        pairs=gather_pairs(tokens),
+        signal=gather_signal(tokens, trajectories),
         machines=gather_machines(metrics, read_table(folder, "ranks")),
         events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SIGNATURE: Final = "tool-tail-growth"
-MAX_NEXT: Final = 4
+MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
 UNHARMED: Final = "Nothing of medium severity or above was found."
 KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
 BY_ITS_ANSWERS: Final = (

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Tails
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import (
     Broken,
     Finding,
@@ -19,10 +20,12 @@ from ptt.diagnostics.model import (
     RuleVerdict,
     Severity,
     Signature,
+    Steps,
     TailGrowth,
 )
+from ptt.diagnostics.rules.common import lasting_excess
 from ptt.diagnostics.rules.interface import Limits
-from ptt.diagnostics.statistics.growth import Percentile, SliceTails, interval
+from ptt.diagnostics.statistics.growth import FLOOR, Percentile, SliceTails, interval
 from ptt.diagnostics.statistics.windows import Span
 
 ID: Final = "tool-tail-growth"
@@ -161,23 +164,48 @@ def not_found(tails: Tails, led: JudgedTail, signature: Signature) -> RuleVerdic
         note = _note("tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
     if led.grew and conditions["localised"] is False:
-        everywhere = Finding(
-            id="tail-growth-everywhere",
-            severity=Severity.MEDIUM,
-            link=Link.POLICY_UPDATE,
-            claim=f"Tails grew in text-only and post-tool tokens alike: {signature.reason}",
-            observed=late,
-            limit=None,
-            unit="nats",
-            evidence=evidence,
-            causes=("the policy drifts as a whole: learning rate, KL coefficient",),
-            next=("look at mean KL and the learning rate before looking at tools",),
-        )
-        return Broken(findings=(everywhere,))
+        return Broken(findings=(_everywhere(tails, led, signature, base | {"evidence": evidence}),))
     if conditions["lasting"] is False and _humped(led.post, tails.windows):
         note = _note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)
+
+
+def _everywhere(tails: Tails, led: JudgedTail, signature: Signature, base: Mapping[str, object]) -> Finding:
+    """Tell of growth in both slices, from the step on at which the later of the two lies above halfway."""
+    onset, interval = _both_since(tails, led.name) or (None, None)
+    return Finding(
+        id="tail-growth-everywhere",
+        severity=Severity.MEDIUM,
+        claim=f"Tails grew in text-only and post-tool tokens alike: {signature.reason}",
+        limit=None,
+        onset_step=onset,
+        onset_interval=interval,
+        causes=("the policy drifts as a whole: learning rate, KL coefficient",),
+        confirm=("plot the mean KL over the same steps: it rises with the tails, where the policy drifts as a whole",),
+        next=("look at mean KL and the learning rate before looking at tools",),
+        **base,  # type: ignore[arg-type]
+    )
+
+
+def _both_since(tails: Tails, name: str) -> tuple[int, Steps] | None:
+    """Give when both slices' tails had grown: each above halfway from its early window to its late one, in logs."""
+    found = []
+    for part in (tails.text, tails.post):
+        percentile = part.percentiles[name]
+        early, late = (max(float(percentile.windows[place]), FLOOR) for place in (0, 2))
+        blocks = Series(
+            name=name,
+            raw_name=part.name,
+            steps=np.array([span.first for span in tails.blocks]),
+            values=percentile.blocks,
+            flags=np.isnan(percentile.blocks).astype(np.uint8),
+        )
+        excess = lasting_excess(blocks, math.sqrt(early * late))
+        if excess is None:
+            return None
+        found.append((excess.onset, excess.interval))
+    return max(found)
 
 
 def _humped(percentile: Percentile, windows: tuple[Span, ...]) -> bool:

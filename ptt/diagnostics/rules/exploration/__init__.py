@@ -2,6 +2,8 @@
 
 from ptt.diagnostics.rules.exploration import (
     entropy_collapse,
+    entropy_explosion,
+    length_collapse,
     template_collapse,
     tool_diversity,
 )
@@ -9,6 +11,8 @@ from ptt.diagnostics.rules.interface import Rule
 
 EXPLORATION_RULES: tuple[Rule, ...] = (
     entropy_collapse.RULE,
+    entropy_explosion.RULE,
+    length_collapse.RULE,
     template_collapse.RULE,
     tool_diversity.RULE,
 )

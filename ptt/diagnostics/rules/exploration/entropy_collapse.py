@@ -3,37 +3,35 @@
 What: the 20-step mean of the entropy falls below 0.02 nats and below a tenth of its early level, and stays there.
 Why it matters: a policy without entropy samples the same answer again and again; groups stop differing, advantages
 vanish, and it cannot find its way out.
-What it is not: a policy that became sure because it is right. Where the reward did not fall the finding is low: a tool
-call that became deterministic looks just so in healthy runs.
-What to do: look at samples; if the answers are wrong or all alike, lower the learning rate, add an entropy bonus or
-raise the clip's upper bound (clip-higher), raise the sampling temperature.
+What it is not: a policy that became sure because it is right. Where the reward rose the finding is low: a tool call
+that became deterministic looks just so in healthy runs. Where the reward fell it is high; where it neither rose nor
+fell and the entropy was gone within a quarter of the run, medium: the policy settled before it had learnt anything.
+What to do: look at samples; if the answers are wrong or all alike, go back to before the fall, lower the learning
+rate, add an entropy bonus or raise the clip's upper bound (clip-higher), hold the policy closer to the reference.
 Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats).
 """
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import Outcome, named, outcome, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import early_mean, reward_fell
+from ptt.diagnostics.rules.reading import early_mean, logged
 
 ID = "entropy-collapse"
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
+FAST = 0.25  # of the logged steps, from half of the early level to the floor
 LEFT_OF_EARLY = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged entropy."""
-    series = evidence.metrics.get("entropy")
-    if series is None or len(series.finite()[0]) < MIN_LOGGED:
-        return NotJudged(
-            id=ID,
-            link=Link.EXPLORATION,
-            reason="no entropy is logged" if series is None else "too few entropies are logged",
-            missing=("entropy",),
-            enable="log the policy's token entropy",
-        )
+    enable = "log the policy's token entropy"
+    series = logged(evidence, "entropy", rule=ID, link=Link.EXPLORATION, what="entropy", enable=enable)
+    if isinstance(series, NotJudged):
+        return series
     steps, mean = series.rolling()
     early = early_mean(series)
     bound = min(limits["floor"], limits["left_of_early"] * early)
@@ -45,29 +43,40 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.EXPLORATION,
             reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}",
         )
-    fell = reward_fell(evidence)
-    back = np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= bound)[-1]  # the dip that did not recover
-    onset = int(steps[back + 1])
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if fell else Severity.LOW,
-                link=Link.EXPLORATION,
-                claim=f"Entropy fell from {early:.3g} to {last:.3g} nats"
-                + (" while the reward fell" if fell else "; the reward did not fall with it"),
-                observed=last,
-                limit=bound,
-                unit="nats",
-                onset_step=onset,
-                evidence={"metric": "entropy", "logged_as": series.raw_name, "early": early},
-                causes=(
-                    "one answer crowds out the others",
-                    "no force keeps the policy spread: entropy bonus, KL",
-                ),
-                next=("read 20 of the latest samples of one prompt: are they the same, and are they right?",),
-            ),
-        )
+    back = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= bound)[-1])  # the dip that did not recover
+    half = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= early / 2)[-1])
+    fast = back + 1 - half <= FAST * len(steps)
+    interval = (int(steps[half]), int(steps[back + 1]))
+    return Broken(findings=(_finding(series, outcome(evidence), (early, last, bound), interval, fast=fast),))
+
+
+def _finding(
+    series: Series, reward: Outcome, levels: tuple[float, float, float], interval: tuple[int, int], *, fast: bool
+) -> Finding:
+    early, last, bound = levels
+    stuck = reward is Outcome.FLAT and fast
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
+        link=Link.EXPLORATION,
+        claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{told_of(reward)}",
+        observed=last,
+        limit=bound,
+        unit="nats",
+        onset_step=interval[1],
+        onset_interval=interval,
+        evidence=named(series, early=early, fast=fast),
+        causes=(
+            "one answer crowds out the others",
+            "no force keeps the policy spread: entropy bonus, KL",
+            "learning rate too high, or sampling temperature too low",
+        ),
+        confirm=("read 20 of the latest samples of one prompt: are they the same, and are they right?",),
+        next=(
+            f"if they are alike and wrong: roll back to a checkpoint from before step {interval[0]}",
+            "add an entropy bonus or raise the upper clip bound, nothing else changed",
+            "then lower the learning rate, then raise the KL coefficient",
+        ),
     )
 
 
@@ -75,6 +84,10 @@ RULE = Rule(
     id=ID,
     link=Link.EXPLORATION,
     check=check,
-    families=ONLINE,
     limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},
+    families=ONLINE,
+    explains={
+        "no-signal-groups": "answers that are all alike earn the same",
+        "advantage-scale": "answers that are all alike have no advantages",
+    },
 )

@@ -1,62 +1,78 @@
 """This run shows a clip fraction that stays high.
 
-What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there.
+What: the share of tokens whose update ratio is clipped lies above 0.4 over 20 steps, and stays there. The first update
+on a batch clips nothing by construction: such steps are left out where they are a fifth or more.
 Why it matters: PPO's clipping is a brake; a policy that is braked on most tokens learns from the rest alone, and the
 batch is either stale or the steps are too big.
-What to do: fewer epochs over a batch, a smaller learning rate, fresher rollouts; check the advantage scale.
+What it is not: GSPO's clipping. It clips whole sequences at a range of 3e-4 and so a hundred times more tokens than
+GRPO by design (0.15 against 0.0013 in its paper); such a run gets medium here.
+What to do: roll back to the last healthy checkpoint; a smaller learning rate, fewer epochs over a batch, a target KL;
+fresher rollouts; check the scale of advantages and rewards.
 Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_ratio/region_mean`, veRL
-`actor/pg_clipfrac`, OpenRLHF `ppo_clip_ratio`.
+`actor/pg_clipfrac`, OpenRLHF `ppo_clip_ratio`. GSPO: arXiv 2507.18071, section 5.
 """
 
-import numpy as np
-
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.policy_update.common import back_off, confirm_by_checkpoint, followed_by
+from ptt.diagnostics.rules.reading import logged
 
 ID = "clip-fraction-high"
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
+BY_SEQUENCE = frozenset({"gspo"})  # algorithms that clip whole sequences
+ENABLE = "log the clip fraction; with a single update a batch it is 0 by construction"
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged clip fraction."""
-    series = evidence.metrics.get("clip/frac")
-    if series is None or len(series.finite()[0]) < MIN_LOGGED:
-        return NotJudged(
-            id=ID,
-            link=Link.POLICY_UPDATE,
-            reason="no clip fraction is logged" if series is None else "too few clip fractions are logged",
-            missing=("clip/frac",),
-            enable="log the clip fraction; with a single update a batch it is 0 by construction",
-        )
+    series = logged(evidence, "clip/frac", rule=ID, link=Link.POLICY_UPDATE, what="clip fraction", enable=ENABLE)
+    if isinstance(series, NotJudged):
+        return series
+    clipped = without_zeros(series)
     limit = limits["limit"]
-    _, mean = series.rolling()
-    peak = float(np.nanmax(mean)) if np.isfinite(mean).any() else float("nan")
-    onset = series.excess(limit)
-    if onset is None:
+    found = lasting_excess(clipped, limit)
+    if found is None:
         return Healthy(
             id=ID,
             link=Link.POLICY_UPDATE,
-            reason=f"the {series.width}-step mean of the clip fraction peaks at {peak:.3g}, limit {limit:g}",
+            reason=f"the {clipped.width}-step median of the clip fraction peaks at {peak_of(clipped):.3g}, "
+            f"limit {limit:g}",
         )
+    by_sequence = evidence.algorithm.name in BY_SEQUENCE
     return Broken(
         findings=(
             Finding(
                 id=ID,
-                severity=Severity.HIGH,
+                severity=Severity.MEDIUM if by_sequence else Severity.HIGH,
                 link=Link.POLICY_UPDATE,
-                claim=f"More than {limit:.0%} of tokens are clipped",
-                observed=peak,
+                claim=f"More than {limit:.0%} of tokens are clipped"
+                + ("; whole sequences are, which is more by design" if by_sequence else ""),
+                observed=found.peak,
                 limit=limit,
                 unit="share",
-                onset_step=onset,
-                evidence={"metric": "clip/frac", "logged_as": series.raw_name, "window_steps": series.width},
-                causes=("too many epochs over one batch", "learning rate too high", "stale rollouts"),
-                next=("halve the epochs over a batch and compare the clip fraction over 50 steps",),
+                onset_step=found.onset,
+                onset_interval=found.interval,
+                evidence=named(clipped, last_mean=found.last, zeros_left_out=len(series.steps) - len(clipped.steps)),
+                causes=(
+                    "learning rate too high for this batch size",
+                    "too many epochs or minibatches over one batch",
+                    "stale rollouts",
+                    "advantages or rewards on too large a scale",
+                ),
+                confirm=(confirm_by_checkpoint(found.interval),),
+                next=back_off(found.interval),
             ),
         )
     )
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, families=ONLINE, limits={"limit": CLIP_LIMIT})
+RULE = Rule(
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"limit": CLIP_LIMIT},
+    families=ONLINE,
+    explains=followed_by(ID),
+)

@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, does_not_apply
 from ptt.diagnostics.rules.reading import reward_range
 
 ID = "no-signal-groups"
@@ -24,6 +24,8 @@ LOST = 0.5
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged share of groups without spread."""
+    if evidence.algorithm.groups is False:
+        return does_not_apply(ID, Link.TRAINING_SIGNAL, f"{evidence.algorithm.title} training: it compares no groups")
     series = evidence.metrics.get("reward/zero_std_frac")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return NotJudged(
@@ -72,10 +74,16 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                     "prompts all failed",
                     "a collapsed policy that answers always alike",
                 ),
-                next=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
+                confirm=(
+                    "plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",
+                ),
+                next=(
+                    "all right: harder prompts, or stop; all wrong: easier prompts, or more samples a prompt",
+                    "all the same text: look at entropy and the policy update first",
+                ),
             ),
         )
     )
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, families=ONLINE, limits={"limit": ZERO_STD_LIMIT})
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT}, families=ONLINE)

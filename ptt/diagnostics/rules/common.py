@@ -1,0 +1,126 @@
+"""Readings that the rules of several links share: what lies over a limit for good, and what became of the reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import fall, rise
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.model import JsonScalar, Steps
+from ptt.diagnostics.rules.reading import reward_fell, reward_range
+
+BY_CONSTRUCTION: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
+PART: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
+LEVEL: Final = 0.05  # of the best level: means that differ less did not move
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """A lasting excess over a limit that is given beforehand."""
+
+    onset: int
+    interval: Steps
+    last_good: int | None  # the last step logged within the limit before it; None where there is none
+    peak: float  # the highest median over a window: one wild step does not set it
+    last: float
+
+
+def lasting_excess(series: Series, limit: float) -> Excess | None:
+    """Give the lasting excess of a series over `limit`, or None.
+
+    The onset is the step the mean gave the alarm at; where no value since the first one above the limit lay below it
+    again, it is that first one, and the interval ends there. The interval begins with the step logged before that: a
+    figure of a step is taken from weights that the steps before made.
+    """
+    alarm = series.excess(limit)
+    if alarm is None:
+        return None
+    steps, values = series.finite()
+    first = series.first_above(limit, alarm)
+    place = int(np.searchsorted(steps, first))
+    at_once = bool((values[place : int(np.searchsorted(steps, alarm)) + 1] > limit).all())
+    before = int(steps[place - 1]) if place else None
+    return Excess(
+        onset=first if at_once else alarm,
+        interval=(first if before is None else before, first if at_once else alarm),
+        last_good=before,
+        peak=peak_of(series),
+        last=last_of(series),
+    )
+
+
+def peak_of(series: Series) -> float:
+    """Give the highest median over a window."""
+    return float(np.nanmax(series.rolling_median()))
+
+
+def last_of(series: Series) -> float:
+    """Give the mean over the last window."""
+    return float(series.rolling()[1][-1])
+
+
+def negated(series: Series) -> Series:
+    """Give the series turned round, for limits from below."""
+    return replace(series, values=-series.values)
+
+
+def without_zeros(series: Series) -> Series:
+    """Leave out exact zeros where a fifth of the values or more are: the first update on a batch has a ratio of 1."""
+    _, values = series.finite()
+    zero = series.values == 0.0
+    if not len(values) or zero.sum() < BY_CONSTRUCTION * len(values) or zero.sum() == len(values):
+        return series
+    return replace(series, steps=series.steps[~zero], values=series.values[~zero], flags=series.flags[~zero])
+
+
+def joined(one: Series, other: Series) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Give two series at the steps where both are finite."""
+    (first, here), (second, there) = one.finite(), other.finite()
+    steps, places, others = np.intersect1d(first, second, return_indices=True)
+    return steps, here[places], there[others]
+
+
+def named(series: Series, **more: JsonScalar) -> dict[str, JsonScalar]:
+    """Give the evidence every finding on a series has."""
+    return {"metric": series.name, "logged_as": series.raw_name, "window_steps": series.width, **more}
+
+
+class Outcome(StrEnum):
+    """What the reward did over the run."""
+
+    FELL = "fell"
+    FLAT = "flat"
+    ROSE = "rose"
+    UNKNOWN = "unknown"
+
+
+def outcome(evidence: Evidence) -> Outcome:
+    """Tell what the reward did: fell below half of its best or for good, rose, or neither."""
+    found = reward_range(evidence)
+    if found is None:
+        return Outcome.UNKNOWN
+    series = evidence.metrics["reward/mean"]
+    down = fall(series, ceiling=float("inf"))
+    if reward_fell(evidence) or (down is not None and not down.ended):
+        return Outcome.FELL
+    up = rise(series, floor=float("-inf"))
+    if up is not None and not up.ended:
+        return Outcome.ROSE
+    span = found.best - found.worst
+    moved = found.last - found.first
+    return Outcome.ROSE if moved > max(PART * span, LEVEL * abs(found.best)) else Outcome.FLAT
+
+
+def told_of(reward: Outcome) -> str:
+    """Say what the reward did meanwhile, as the end of a clause."""
+    return {
+        Outcome.FELL: " while the reward fell",
+        Outcome.FLAT: "; the reward did not rise meanwhile",
+        Outcome.ROSE: "; the reward rose meanwhile",
+        Outcome.UNKNOWN: "; no reward is logged beside it",
+    }[reward]

@@ -1,0 +1,85 @@
+"""This run shows values on another scale than the returns they stand for.
+
+What: the mean value lies further from the mean return than half the return's usual size, over 20 steps, up to the end
+of the run and for 30 logged steps at least.
+Why it matters: the difference goes into every advantage alike; without normalisation all samples are then raised or
+pushed down together, and with it the critic still has learnt nothing of the level.
+What it is not: a new critic. It starts at zero and comes nearer; only what lasts to the end counts. Where returns
+scatter around zero their mean has no size, and nothing is judged.
+What to do: check that reward scaling and return normalisation reach the critic's target too, then its learning rate.
+Source: the common PPO debugging guides ("value prediction scale much smaller than return"); one half is our own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import Excess, joined, last_of, lasting_excess, named
+from ptt.diagnostics.rules.critic.common import ENABLE, FIT, REPAIRS, of_critic
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "value-scale"
+OFF = 0.5  # of the return's usual size
+LASTING = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
+SIZE = 2.0  # times its scatter that the mean return must be to have a size at all
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge mean values against mean returns."""
+    values = of_critic(evidence, "critic/value_mean", rule=ID, what="mean value")
+    if isinstance(values, NotJudged):
+        return values
+    returns = of_critic(evidence, "critic/return_mean", rule=ID, what="mean return")
+    if isinstance(returns, NotJudged):
+        return returns
+    steps, value, paid = joined(values, returns)
+    late = paid[len(steps) // 2 :]
+    size = float(abs(np.median(late))) if len(late) else 0.0
+    scatter = float(1.4826 * np.median(np.abs(late - np.median(late)))) if len(late) else 0.0
+    few = len(steps) < LASTING
+    if few or size <= SIZE * scatter:
+        return NotJudged(
+            id=ID,
+            link=Link.CRITIC,
+            reason=f"{len(steps)} steps hold both; {LASTING} are needed"
+            if few
+            else "the mean return scatters around zero, so it has no size to hold values against",
+            missing=("critic/value_mean", "critic/return_mean"),
+            enable=ENABLE,
+        )
+    apart = np.abs(value - paid) / size
+    off = replace(values, steps=steps, values=apart, flags=np.zeros(len(steps), np.uint8))
+    found = lasting_excess(off, limits["off"])
+    told = f"values end at {last_of(values):.3g}, returns at {last_of(returns):.3g}"
+    if found is None or found.last <= limits["off"] or int((steps >= found.onset).sum()) < LASTING:
+        return Healthy(id=ID, link=Link.CRITIC, reason=told)
+    shown = named(values, returns_logged_as=returns.raw_name, last_value=last_of(values))
+    return Broken(findings=(_finding(found, told, limits["off"], shown),))
+
+
+def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, JsonScalar]) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.CRITIC,
+        claim=f"The critic's values are on another scale than the returns: {told}",
+        observed=found.last,
+        limit=limit,
+        unit="of the return",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=evidence,
+        causes=(
+            "reward scaling or return normalisation that does not reach the critic's target",
+            "the critic's learning rate too small",
+            "value clipping that holds the values back",
+        ),
+        confirm=(FIT,),
+        next=REPAIRS,
+    )
+
+
+RULE = Rule(id=ID, link=Link.CRITIC, check=check, limits={"off": OFF}, families=ONLINE)

@@ -1,0 +1,159 @@
+"""This run shows an engine whose probabilities are not those of the trainer.
+
+What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
+0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
+0.05 nats, logged or from recorded tokens. Between a tenth of the KL's limit, or half of the probabilities', and the
+limit the finding is low; so it is where the tokens that are recorded of both sides do not show what is logged.
+Why it matters: the samples come from the engine's policy and the gradient is taken of the trainer's. What looks like
+on-policy training is off-policy, with a bias that no clipping sees, and it tends to grow until the run collapses.
+What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
+grow with the lag of the rollouts, only the freshest steps are judged.
+What to do: correctness before corrections: processed logprobs (temperature, penalties), equal defaults of the engine,
+weights really updated, an fp32 head; routing replay for mixtures of experts. Importance weights only after that.
+Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout-correction docs (KL 0.1); Tinker's docs
+(KL below 0.01 is usual); NeMo-RL (`token_mult_prob_error` above 1.05).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import lasting_excess, named, peak_of
+from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS, freshest
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "engine-mismatch"
+PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
+PROB_DIFF_FINE = 0.005  # and this fine
+KL = 0.1  # nats a token, of either sign: veRL's limit
+KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
+PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
+LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
+TIMES_HIGH = 10.0  # times the limit, of the distance from nothing
+
+METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge each figure that is recorded against its own limit; the first broken one is told."""
+    held = _held(evidence, limits)
+    if not held:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_FRESHNESS,
+            reason="no difference between engine and trainer is recorded",
+            missing=("rollout_logp", "old_logp", "mismatch/kl"),
+            enable="record the engine's own logprobs beside the trainer's: veRL rollout.calculate_log_probs=True, TRL "
+            "vllm_importance_sampling_correction=True",
+        )
+    findings = [found for one in held if (found := _finding(*one)) is not None]
+    seen = _seen(evidence, limits["logp_abs"])
+    if seen:
+        findings = [replace(one, severity=Severity.LOW, claim=one.claim + seen) for one in findings]
+    if findings:
+        worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+        return Broken(findings=(worst,))
+    told = "; ".join(f"{series.raw_name} peaks at {peak_of(series):.3g}, limit {limit:g}" for series, limit, *_ in held)
+    return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+
+
+def _seen(evidence: Evidence, limit: float) -> str:
+    """Say that the recorded tokens of both sides do not show what is logged, or nothing."""
+    pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
+    if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
+        return ""
+    if peak_of(pair.mean_abs) > limit:
+        return ""
+    return f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak_of(pair.mean_abs):.2g} nats"
+
+
+def _held(evidence: Evidence, limits: Limits) -> list[tuple[Series, float, float | None, float]]:
+    """Give what is recorded, with its limit, what is still fine, and what no difference at all would be."""
+    fine = {"mismatch/prob_diff": limits["prob_diff_fine"], "mismatch/kl": limits["kl_fine"]}
+    found: list[tuple[Series, float, float | None, float]] = []
+    for name in METRICS:
+        series = evidence.metrics.get(name)
+        if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
+            series = freshest(evidence, _unsigned(series) if name == "mismatch/kl" else series)
+            key = name.removeprefix("mismatch/").removesuffix("_mean")
+            found.append((series, limits[key], fine.get(name), 1.0 if name == "mismatch/prob_error" else 0.0))
+    pair = evidence.pairs.get("old/rollout")
+    if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
+        found.append((freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
+    return found
+
+
+def _unsigned(series: Series) -> Series:
+    """Take the size of a signed estimate: k1 is negative where the engine is the less sure of the two."""
+    return Series(
+        name=series.name,
+        raw_name=series.raw_name,
+        steps=series.steps,
+        values=np.abs(series.values),
+        flags=series.flags,
+    )
+
+
+def _finding(series: Series, limit: float, fine: float | None, nothing: float) -> Finding | None:
+    found = lasting_excess(series, limit)
+    severity = Severity.MEDIUM
+    if found is None and fine is not None:
+        found, limit, severity = lasting_excess(series, fine), fine, Severity.LOW
+    if found is None:
+        return None
+    if severity is Severity.MEDIUM and found.peak - nothing > TIMES_HIGH * (limit - nothing):
+        severity = Severity.HIGH
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.DATA_FRESHNESS,
+        claim=f"Engine and trainer disagree on the sampled tokens: {series.raw_name} stays above {limit:g}",
+        observed=found.peak,
+        limit=limit,
+        unit="probability" if "prob_diff" in series.name else "ratio" if nothing else "nats",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series, last_mean=found.last),
+        causes=(
+            "raw logprobs where processed ones are meant: temperature, penalties, truncation",
+            "weights that were not updated in the engine, or late",
+            "different kernels or precision, most of all in the last layer",
+            "experts routed differently",
+        ),
+        confirm=(
+            "at step 1, before any update, compare both sides' logprobs of one sequence: equal, scaled, or noisy?",
+            "the same with the engine in float32: what goes away was precision",
+        ),
+        next=(
+            "processed logprobs and equal sampling defaults on both sides",
+            "check that a weight update reaches the engine",
+            "an fp32 last layer; replay of expert routing where there are experts",
+            "only then truncated importance weights",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_FRESHNESS,
+    check=check,
+    limits={
+        "prob_diff": PROB_DIFF,
+        "prob_diff_fine": PROB_DIFF_FINE,
+        "kl": KL,
+        "kl_fine": KL_FINE,
+        "prob_error": PROB_ERROR,
+        "logp_abs": LOGP_ABS,
+    },
+    families=ONLINE,
+    explains={
+        "ratio-explosion": "the ratio between trainer and engine is this difference",
+        "masked-share": "samples the two disagree on are rejected",
+        "gradient-spikes": "weights far from 1 make the gradient",
+        "kl-over-target": "the policy is pushed by samples it would not draw",
+        "entropy-explosion": "the policy is pushed by samples it would not draw",
+    },
+)

@@ -1,0 +1,96 @@
+"""This run shows old logprobs that are not those of the policy that sampled.
+
+What: from recorded tokens. Either the current policy lies nearer to the engine's logprobs than the old one does, at
+half of the steps or more, though it has been updated since; or policy and old logprobs differ by more than 0.2 nats at
+one token in a hundred at every recorded step, the first one of the run included.
+Why it matters: the clipped ratio is policy over old. If old belongs to another policy (other weights, dropout on, other
+prompt, other temperature), the ratio starts away from 1: clipping cuts at random and the gradient is that of noise.
+What it is not: many updates on one batch. Then too the first of them starts at a ratio of 1.
+What to do: at the first update on a batch, the ratio must be 1 for all tokens. Find what makes it differ there.
+Source: the definition of PPO's ratio (arXiv 1707.06347); the two tests are our own.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.rules.common import joined, named
+from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.policy_update.common import FOLLOWS
+
+ID = "old-logprobs-off"
+NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
+NEARER = 0.5  # times as far from the engine: the updated policy is clearly the better match
+APART = 0.05  # nats of mean |old - rollout|: below it both match
+OFTEN = 0.5  # of the steps
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the old logprobs by the policy's and by the engine's."""
+    update = evidence.pairs.get("policy/old")
+    if update is None or len(update.p99.finite()[0]) < MIN_STEPS:
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_FRESHNESS,
+            reason="old logprobs are not recorded beside the policy's"
+            if update is None
+            else f"fewer than {MIN_STEPS} steps have both policy and old logprobs",
+            missing=("old_logp", "policy_logp"),
+            enable="record old_logp and policy_logp of every step, and rollout_logp where the engine gives it",
+        )
+    steps, p99 = update.p99.finite()
+    nearest = float(p99.min())
+    if nearest > limits["never_near"]:
+        claim = (
+            f"The policy never matches its own old logprobs: p99 of |policy - old| is {nearest:.2g} nats at the least"
+        )
+        return Broken(findings=(_finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2),))
+    if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
+        new, old = evidence.pairs["policy/rollout"].mean_abs, evidence.pairs["old/rollout"].mean_abs
+        at, near, far = joined(new, old)
+        odd = (far > APART) & (near < limits["nearer"] * far)
+        if len(at) >= MIN_STEPS and odd.mean() >= OFTEN:
+            first = int(np.flatnonzero(odd)[0])
+            interval = (int(at[max(0, first - 1)]), int(at[first]))
+            claim = "The updated policy matches the engine better than the old logprobs do"
+            ratio = float(np.median(near[odd] / far[odd]))
+            return Broken(findings=(_finding(claim, old, ratio, limits["nearer"], interval),))
+    told = f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest"
+    return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+
+
+def _finding(claim: str, series: Series, observed: float, limit: float, interval: Steps) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.DATA_FRESHNESS,
+        claim=claim,
+        observed=observed,
+        limit=limit,
+        unit="nats" if limit == NEVER_NEAR else "x",
+        onset_step=interval[1],
+        onset_interval=interval,
+        evidence=named(series),
+        causes=(
+            "old logprobs taken from other weights: the engine's, or those of a step before",
+            "dropout on, or another temperature, in one of the two passes",
+            "sequences and old logprobs in different order",
+        ),
+        confirm=("at the first update on a batch print the ratio of ten tokens: all must be 1 to three decimals",),
+        next=(
+            "recompute the old logprobs with the trainer's weights just before the first update",
+            "then dropout off and the same temperature in both passes",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_FRESHNESS,
+    check=check,
+    limits={"never_near": NEVER_NEAR, "nearer": NEARER},
+    families=ONLINE,
+    explains=FOLLOWS,
+)

@@ -1,0 +1,124 @@
+"""This run shows rollouts that come from a policy many versions old.
+
+What: at a quarter of the steps or more, from the first such step on, the sequences that were trained on are more than
+8 versions behind on average. Medium or high where distances between sampler and trainer (or the clip fraction) are
+larger at these steps than at fresh ones, or where the lag keeps growing; else low.
+Why it matters: the update is made on what another policy did. Loss and gradients can still be computed; but ratios
+spread, clipping becomes hard to read, and the policy is pushed by samples it would no longer draw.
+What it is not: an asynchronous run as declared. A few versions of lag are its price and do no harm.
+What to do: first find why the sampler is behind: a weight sync that is skipped, rare, or fails; a queue that grows.
+Then bound the lag. Only then correct for it by weights.
+Source: AReaL (arXiv 2505.24298) bounds the lag at 8 and less and loses accuracy beyond; M2PO (arXiv 2510.01161) on what
+stale data does before it shows. Versions are taken to go up by one a step, and lags counted from the freshest sequence.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import rise
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.rules.common import last_of, named
+from ptt.diagnostics.rules.data_freshness.common import Response, lag_of, response
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.policy_update.common import FOLLOWS
+
+ID = "stale-rollouts"
+LAG_LIMIT = 8.0  # versions; see the source above
+STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
+GREW = 2.0  # times its early level: the lag is not held
+FAR = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge how many versions behind the trained sequences were."""
+    lag = lag_of(evidence)
+    if lag is None:
+        fresh = evidence.freshness
+        return NotJudged(
+            id=ID,
+            link=Link.DATA_FRESHNESS,
+            reason="no policy version and no staleness is recorded"
+            if fresh is None
+            else fresh.uneven or "too few steps have a policy version",
+            missing=("policy_version", "staleness/mean"),
+            enable="record policy_version with every sequence, counted up with every step of the trainer, or log the "
+            "staleness of each batch",
+        )
+    limit = limits["lag"]
+    steps, values = lag.finite()
+    stale = np.flatnonzero(values > limit)
+    told = (
+        f"the trained sequences are {float(values.mean()):.2g} versions behind on average, {values.max():.3g} at most"
+    )
+    if not len(stale) or len(stale) < limits["share"] * (len(values) - stale[0]):
+        return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+    first = int(stale[0])
+    interval = (int(steps[first - 1]) if first else int(steps[0]), int(steps[first]))
+    shown = response(evidence, lag, limit)
+    growing = rise(lag, floor=limit, factor=GREW)
+    grows = growing is not None and not growing.ended
+    return Broken(findings=(_finding(lag, limit, interval, shown, grows=grows),))
+
+
+def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None, *, grows: bool) -> Finding:
+    values = lag.finite()[1]
+    observed = float(np.median(values[values > limit]))
+    severity = Severity.MEDIUM if shown or grows else Severity.LOW
+    if shown is not None and shown.stale > FAR:
+        severity = Severity.HIGH
+    effect = "; they show no effect" if severity is Severity.LOW else ""
+    if shown is not None:
+        effect = f", and {shown.measured} is {shown.stale:.2g} there against {shown.fresh:.2g} at fresh steps"
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.DATA_FRESHNESS,
+        claim=f"Rollouts are up to {float(values.max()):.3g} policy versions old{effect}",
+        observed=observed,
+        limit=limit,
+        unit="versions",
+        onset_step=interval[1],
+        onset_interval=interval,
+        evidence=named(
+            lag,
+            share_of_steps=float((values > limit).mean()),
+            last_mean=last_of(lag),
+            most=float(values.max()),
+            lag_grows=grows,
+            measured=shown.measured if shown else None,
+            at_fresh_steps=shown.fresh if shown else None,
+            at_stale_steps=shown.stale if shown else None,
+        ),
+        causes=(
+            "the sampler's weights are synced too rarely, or a sync failed",
+            "a rollout queue longer than the trainer can use up",
+            "long trajectories that outlive many updates",
+        ),
+        confirm=(
+            f"compare the sampler's weights with the trainer's at step {interval[1]} (a checksum of one layer), or "
+            "find the weight syncs in its log",
+            "plot the distance of sampler and trainer by lag: near nothing at lag 0, it is staleness and no mismatch",
+        ),
+        next=(
+            "sync the sampler's weights at every step for 50 steps, nothing else changed: the tails must go",
+            f"restart from a checkpoint from before step {interval[0]}: what stale samples taught stays learnt",
+            "then bound the lag (drop or regenerate what is older), and log it",
+            "only then weigh by policy over sampler, capped, for the lag that is left",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_FRESHNESS,
+    check=check,
+    limits={"lag": LAG_LIMIT, "share": STALE_SHARE},
+    families=ONLINE,
+    explains=FOLLOWS
+    | {
+        "engine-mismatch": "the sampler's policy is an older one",
+        "old-logprobs-off": "the sampler's policy is an older one",
+        "masked-share": "stale samples are rejected",
+    },
+)

@@ -1,0 +1,72 @@
+"""This run shows sequences that do not say which policy version sampled them.
+
+What: the run samples while it trains (an asynchronous algorithm, or logs of a rollout queue), or some of its sequences
+carry a version, and a tenth of the sequences or more carry none. A note, never more.
+Why it matters: whether a batch was stale cannot be asked afterwards; unknown is not fresh.
+What to do: record policy_version with every sequence: the number of updates the sampler's weights had behind them.
+Source: users of the frameworks ask for it (veRL issue 7569, miles issue 3334).
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.data_freshness.common import lag_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "versions-unknown"
+UNKNOWN_SHARE = 0.1  # of the sequences
+ASYNCHRONOUS = frozenset({"async_grpo"})  # algorithms by name
+FRAMEWORKS = frozenset({"areal", "prime-rl"})  # asynchronous by design
+QUEUES = ("sample/rollout_queue_size", "perf/rollout_wait_s", "async/staleness_violation_count")
+ENABLE = "record policy_version with every sequence, counted up with every step of the trainer"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge whether versions are recorded where they matter."""
+    fresh = evidence.freshness
+    if fresh is not None and fresh.known_share < 1 - limits["unknown"]:
+        unknown = 1 - fresh.known_share
+        claim = f"{unknown:.0%} of the sequences do not say which policy version sampled them"
+        return Broken(findings=(_finding(claim, unknown, limits["unknown"]),))
+    if fresh is not None or lag_of(evidence) is not None:
+        told = f"{fresh.versions} versions" if fresh is not None else "the staleness of each batch"
+        return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=f"{told} recorded")
+    sign = _asynchronous(evidence)
+    if sign:
+        return Broken(findings=(_finding(f"No policy version is recorded in an asynchronous run ({sign})", 1.0, 0.0),))
+    return NotJudged(
+        id=ID,
+        link=Link.DATA_FRESHNESS,
+        reason="no policy version is recorded, and nothing tells whether sampling and training overlap",
+        missing=("policy_version",),
+        enable=ENABLE,
+    )
+
+
+def _asynchronous(evidence: Evidence) -> str:
+    """Say what shows that sampling and training overlap, or nothing."""
+    name, framework = evidence.algorithm.name, evidence.run.framework
+    if name in ASYNCHRONOUS:
+        return evidence.algorithm.title
+    if framework in FRAMEWORKS:
+        return str(framework)
+    spelt = {raw.removeprefix("train/") for raw in evidence.other}
+    return next((queue for queue in QUEUES if queue in spelt), "")
+
+
+def _finding(claim: str, observed: float, limit: float) -> Finding:
+    return Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.DATA_FRESHNESS,
+        claim=claim,
+        observed=observed,
+        limit=limit,
+        unit="share",
+        evidence={"metric": "policy_version"},
+        causes=("a recorder that leaves the version out",),
+        confirm=("look whether the sampler knows its own version: most engines count weight updates",),
+        next=(ENABLE,),
+    )
+
+
+RULE = Rule(id=ID, link=Link.DATA_FRESHNESS, check=check, limits={"unknown": UNKNOWN_SHARE}, families=ONLINE)

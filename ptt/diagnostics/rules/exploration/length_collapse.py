@@ -1,0 +1,74 @@
+"""This run shows answers that shrink to a fraction of their length.
+
+What: the mean response length stays below half of its own early level, beyond its noise. Where the reward fell it is
+high, where the reward did not rise medium, else low.
+Why it matters: a policy that hardly says anything explores nothing: no reasoning, no calls, nothing for the reward to
+tell apart.
+What it is not: getting to the point. Where the reward rose, shorter answers are better ones.
+What to do: read samples from before and after. Look for a length penalty, for a loss averaged over the sequence (short
+wrong answers are then pushed down less than long ones), and for calls that no longer happen.
+Source: Dr. GRPO (arXiv 2503.20783) on length and the averaging of the loss; the half is our own.
+"""
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, fall
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, told_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import logged
+
+ID = "length-collapse"
+LEFT_OF_EARLY = 0.5  # of the early length
+SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the mean response length against its own beginning."""
+    series = logged(
+        evidence, "len/response_mean", rule=ID, link=Link.EXPLORATION, what="response length",
+        enable="log the mean response length", least=LEAST,
+    )  # fmt: skip
+    if isinstance(series, NotJudged):
+        return series
+    found = fall(series, ceiling=math.inf, factor=limits["left_of_early"])
+    if found is None or found.ended:
+        return Healthy(id=ID, link=Link.EXPLORATION, reason=f"answers end at {last_of(series):.3g} tokens")
+    reward = outcome(evidence)
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=SEVERITY.get(reward, Severity.LOW),
+                link=Link.EXPLORATION,
+                claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{told_of(reward)}",
+                observed=found.last,
+                limit=found.limit,
+                unit="tokens",
+                onset_step=found.onset,
+                onset_interval=found.interval,
+                evidence=named(series, early=found.early, lowest_mean=found.extreme),
+                causes=(
+                    "the policy collapsed onto a short answer",
+                    "a length penalty that outweighs the reward",
+                    "calls that no longer happen",
+                ),
+                confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last",),
+                next=(
+                    "plot the reward by length over the last 50 steps: do short answers pay?",
+                    "take the length penalty off, nothing else changed, and compare over 50 steps",
+                ),
+            ),
+        )
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.EXPLORATION,
+    check=check,
+    limits={"left_of_early": LEFT_OF_EARLY},
+    families=ONLINE,
+    explains={"no-signal-groups": "answers of few tokens are alike", "tool-use-vanished": "no room for a call"},
+)

@@ -1,0 +1,99 @@
+"""This run shows clipping that falls on one side alone.
+
+What: both sides of the clipping are logged, a hundredth of the tokens or more is clipped, and nine in ten of them are
+clipped at one side, over 20 steps and from then on.
+Why it matters: tokens at the lower side are those that updates push down, at the upper side those they push up. Where
+only one side is cut, only the other goes on being learnt: at the lower side alone the policy flees from what it did
+without learning what to do instead; at the upper side alone, rare good tokens stop being raised and entropy falls.
+What it is not: a failure by itself. Below a tenth of all tokens the finding is low.
+What to do: look at which tokens are clipped. A wider upper bound (clip-higher) lets rare tokens rise; where the lower
+side is cut, look for stale rollouts and for negative advantages that outweigh the positive ones.
+Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our own.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import joined, lasting_excess, named
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "one-sided-clipping"
+ONE_SIDE = 0.9  # of the clipped tokens
+CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
+MUCH = 0.1  # share of tokens: so much that the side decides what is learnt
+MIN_STEPS = 20  # with so much clipping: fewer are an episode
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the two sides of the clip fraction against each other."""
+    low, high = (evidence.metrics.get(name) for name in ("clip/frac_low", "clip/frac_high"))
+    both = None if low is None or high is None else joined(low, high)
+    if low is None or high is None or both is None or len(both[0]) < MIN_LOGGED:
+        return NotJudged(
+            id=ID,
+            link=Link.POLICY_UPDATE,
+            reason="the two sides of the clipping are not logged apart" if both is None else "too few are logged",
+            missing=("clip/frac_low", "clip/frac_high"),
+            enable="log how many tokens are clipped at each side, as TRL does with clip_ratio/low_mean and high_mean",
+        )
+    steps, below, above = both
+    total = below + above
+    held = total >= limits["clipped"]
+    if held.sum() < MIN_STEPS:
+        return Healthy(
+            id=ID,
+            link=Link.POLICY_UPDATE,
+            reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more",
+        )
+    for side, part, series in (("lower", below, low), ("upper", above, high)):
+        share = Series(
+            name=series.name,
+            raw_name=series.raw_name,
+            steps=steps[held],
+            values=part[held] / total[held],
+            flags=np.zeros(int(held.sum()), np.uint8),
+        )
+        if (finding := _finding(side, share, total[held], limits)) is not None:
+            return Broken(findings=(finding,))
+    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
+
+
+def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Finding | None:
+    """Give the finding where the share of one side stays above its limit from its onset to the end."""
+    found = lasting_excess(share, limits["one_side"])
+    if found is None:
+        return None
+    since = share.steps >= found.onset
+    if since.sum() < MIN_STEPS or np.median(share.values[since]) <= limits["one_side"]:
+        return None
+    lower, amount = side == "lower", float(np.median(total[since]))
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
+        link=Link.POLICY_UPDATE,
+        claim=f"{found.last:.0%} of what is clipped is clipped at the {side} side",
+        observed=found.last,
+        limit=limits["one_side"],
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(share, side=side, clipped_share=amount),
+        causes=("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
+        if lower
+        else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high"),
+        confirm=(f"list the clipped tokens of step {found.onset} with their advantage: one kind, or all?",),
+        next=("look at the share of negative advantages", "halve the learning rate and compare both sides")
+        if lower
+        else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"one_side": ONE_SIDE, "clipped": CLIPPED, "much": MUCH},
+    families=ONLINE,
+)

@@ -1,0 +1,58 @@
+"""This run shows outputs that drift away from those of the starting policy.
+
+What: the logged cosine between embeddings of the policy's outputs and the starting policy's stays below 0.92 (low) or
+below 0.88 (medium), over 20 steps.
+Why it matters: it is measured on what the policy says and not on its logprobs, so it sees a change of topic or form
+that the KL to a moving reference does not.
+What it is not: a failure by itself. A policy that learns a new format drifts as well.
+What to do: read outputs of the first and the last checkpoint to the same prompts side by side.
+Source: 0.92 and 0.88 are the limits of Microsoft's post-training toolkit, whose callback logs the cosine; nothing is
+published that supports them, so a drift alone is never more than medium here.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import last_of, lasting_excess, named, negated
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.reading import logged
+
+ID = "policy-drift"
+NEAR = 0.92  # cosine; see the source above
+FAR = 0.88
+ENABLE = "log the cosine between embeddings of the policy's and the starting policy's outputs to fixed prompts"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged cosine."""
+    what = "cosine to the starting policy's outputs"
+    series = logged(evidence, "policy/cosine_to_ref", rule=ID, link=Link.POLICY_UPDATE, what=what, enable=ENABLE)
+    if isinstance(series, NotJudged):
+        return series
+    for severity, limit in ((Severity.MEDIUM, limits["far"]), (Severity.LOW, limits["near"])):
+        found = lasting_excess(negated(series), -limit)
+        if found is None or last_of(series) >= limit:
+            continue
+        finding = Finding(
+            id=ID,
+            severity=severity,
+            link=Link.POLICY_UPDATE,
+            claim=f"Outputs drifted from the starting policy's: their cosine stays below {limit:g}",
+            observed=last_of(series),
+            limit=limit,
+            unit="cosine",
+            onset_step=found.onset,
+            onset_interval=found.interval,
+            evidence=named(series),
+            causes=("the policy learnt another form or topic", "too weak a KL penalty", "learning rate too high"),
+            confirm=(f"read outputs from before step {found.interval[0]} and of the last checkpoint side by side",),
+            next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
+        )
+        return Broken(findings=(finding,))
+    return Healthy(
+        id=ID,
+        link=Link.POLICY_UPDATE,
+        reason=f"the cosine ends at {last_of(series):.3g}, limit {limits['near']:g}",
+    )
+
+
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR})

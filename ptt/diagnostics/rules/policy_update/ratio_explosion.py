@@ -1,0 +1,147 @@
+"""This run shows importance ratios without bound.
+
+What: from recorded tokens, p99.9 of |r| stays above ln 10 for a pair whose ratio multiplies the gradient (policy/old,
+policy/rollout or old/rollout): one token in a thousand weighs ten times or a tenth of what it should. Or, from logs,
+the greatest ratio of a step stays above 10 and five times its own early level, or the least below 1/10 and a fifth of
+it.
+Why it matters: the variance of a weighted gradient goes with the square of the ratio; a handful of tokens then decides
+the step, and without a cap it overflows.
+What it is not: one token. The extreme of a batch is wild in healthy runs too; a lasting change of it is meant.
+What to do: find where the two policies part (stale rollouts, engine against trainer, too large an update) and mend
+that; only then cap or mask the ratio.
+Source: caps in use are 2 to 10 (veRL's rollout correction, TIS); slime vetoes sequences with a ratio below 1e-4. The
+limits on p99.9 and on the change are our own.
+"""
+
+import math
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import Departure, fall, rise
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.policy_update.common import FOLLOWS
+
+ID = "ratio-explosion"
+P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
+RATIO = 10.0  # the same as a ratio
+TIMES_EARLY = 5.0  # of the early level: the extreme of a batch varies twofold by chance
+PAIRS = ("policy/rollout", "policy/old", "old/rollout")  # the loss's own ratios, not the drift from the reference
+MIN_RECORDED = 6  # steps of tokens: fewer tell of no habit
+LOGGED = ("is/ratio_max", "is/ratio_min")
+WIDE = 2.0  # times the limit on |r|: a ratio of a hundred
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge recorded tokens of the loss's own pairs, and the extremes that are logged."""
+    told: list[str] = []
+    findings: list[Finding] = []
+    for pair in PAIRS:
+        if pair not in evidence.pairs:
+            continue
+        series = without_zeros(evidence.pairs[pair].p999)
+        if len(series.finite()[0]) >= MIN_RECORDED:
+            told.append(f"p99.9 of |{pair}| peaks at {peak_of(series):.3g} nats")
+            findings += _of_tokens(series, pair, limits["p999"])
+    for name in LOGGED:
+        held = evidence.metrics.get(name)
+        if held is not None and len(held.finite()[0]) >= MIN_LOGGED:
+            told.append(f"{held.raw_name} ends at {held.finite()[1][-1]:.3g}")
+            findings += _of_extremes(held, limits)
+    if findings:
+        return Broken(findings=(min(findings, key=lambda one: (one.severity.rank, one.onset_step or 0)),))
+    if told:
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="; ".join(told))
+    return NotJudged(
+        id=ID,
+        link=Link.POLICY_UPDATE,
+        reason="neither extremes of the importance ratio nor tokens of a pair that the loss weighs by are recorded",
+        missing=("is/ratio_max", "old_logp", "rollout_logp"),
+        enable="log the greatest and least importance ratio of each step, or record old_logp and rollout_logp",
+    )
+
+
+def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
+    found = lasting_excess(series, limit)
+    if found is None:
+        return []
+    severity = Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM
+    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse"
+    evidence = named(series, pair=pair, last_mean=found.last)
+    return [_finding(claim, severity, found.peak, limit, "nats", found.onset, found.interval, evidence)]
+
+
+def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
+    """Judge how far the logged extreme left its early level, on logarithms: ratios multiply."""
+    steps, values = series.finite()
+    positive = values > 0
+    logs = Series(
+        name=series.name,
+        raw_name=series.raw_name,
+        steps=steps[positive],
+        values=np.log(values[positive]),
+        flags=np.zeros(int(positive.sum()), np.uint8),
+    )
+    bound, margin = math.log(limits["ratio"]), math.log(limits["times_early"])
+    up = series.name == "is/ratio_max"
+    found: Departure | None = (
+        rise(logs, floor=bound, margin=margin) if up else fall(logs, ceiling=-bound, margin=margin)
+    )
+    if found is None or found.ended:
+        return []
+    observed, limit = math.exp(min(found.extreme, 700.0)), math.exp(found.limit)
+    claim = f"The {'greatest' if up else 'least'} importance ratio of a step went from {math.exp(found.early):.3g} " + (
+        f"to {observed:.3g}"
+    )
+    evidence = named(series, early=math.exp(found.early), last=math.exp(min(found.last, 700.0)))
+    return [_finding(claim, Severity.MEDIUM, observed, limit, "ratio", found.onset, found.interval, evidence)]
+
+
+def _finding(
+    claim: str,
+    severity: Severity,
+    observed: float,
+    limit: float,
+    unit: str,
+    onset: int,
+    interval: Steps,
+    evidence: dict[str, str | int | float | bool | None],
+) -> Finding:
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.POLICY_UPDATE,
+        claim=claim,
+        observed=observed,
+        limit=limit,
+        unit=unit,
+        onset_step=onset,
+        onset_interval=interval,
+        evidence=evidence,
+        causes=(
+            "updates too large for the batch they are made on",
+            "stale rollouts",
+            "engine and trainer compute different probabilities",
+        ),
+        confirm=(f"list the ten tokens with the largest |r| of step {onset}: one sequence, one tool, or everywhere?",),
+        next=(
+            "mend what parts the two policies: lag, engine, size of the update",
+            "only then cap the ratio (2 to 10) or mask the tokens beyond it, and say so in the run's settings",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"p999": P999_LIMIT, "ratio": RATIO, "times_early": TIMES_EARLY},
+    families=ONLINE,
+    explains={
+        name: FOLLOWS[name]
+        for name in ("gradient-spikes", "metrics-lost", "kl-over-target", "clip-fraction-high", "update-too-large")
+    },
+)

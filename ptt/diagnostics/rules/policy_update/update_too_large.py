@@ -1,0 +1,100 @@
+"""This run shows updates that move the policy too far from the one that sampled the batch.
+
+What: the logged KL between the policy and itself at the start of the step stays above 0.1 nats a token (or above twice
+the run's own target for it); or, from recorded tokens, p99 of |log policy - log old| stays above 0.5 nats.
+Why it matters: the gradient of a clipped surrogate is only worth something near the policy that sampled. Beyond it most
+of the batch is clipped away and the rest decides alone.
+What it is not: the distance to the reference, which grows over a healthy run. This is the size of single steps.
+What to do: roll back to the last healthy checkpoint, lower the learning rate, run fewer epochs over a batch, stop a
+batch's updates at a target KL, check the scale of advantages and rewards; one at a time, in this order.
+Source: PPO implementations stop a batch at 1.5 times a target of 0.01 to 0.03 (Spinning Up, Stable-Baselines3); 0.1 is
+several times that, so that a noisy estimate passes. 0.5 nats is a ratio of 1.65, well outside a clip range of 0.2:
+healthy runs stay below 0.35. Steps whose ratio is 1 by construction are left out.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint, followed_by
+
+ID = "update-too-large"
+KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
+P99_LIMIT = 0.5  # nats: a hundredth of the tokens change their probability by more than two thirds in one step
+TIMES_TARGET = 2.0  # of the run's own target
+FAR = 5.0  # times the limit: nothing of the batch's policy is left
+MIN_RECORDED = 6  # steps of tokens with an update in them: fewer tell of no habit
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged KL within a step, and the recorded tokens of the same pair."""
+    judged: list[tuple[Series, float]] = []
+    series = evidence.metrics.get("kl/old")
+    if series is not None:
+        moved = without_zeros(series)
+        if len(moved.finite()[0]) >= MIN_LOGGED:
+            judged.append((moved, _kl_limit(evidence, limits)))
+    pair = evidence.pairs.get("policy/old")
+    if pair is not None:
+        moved = without_zeros(pair.p99)
+        if len(moved.finite()[0]) >= MIN_RECORDED and np.nanmax(moved.values) > 0:
+            judged.append((moved, limits["p99"]))
+    if not judged:
+        return NotJudged(
+            id=ID,
+            link=Link.POLICY_UPDATE,
+            reason="neither a KL to the policy before the update nor tokens of both policies are recorded"
+            if series is None and pair is None
+            else "too few updates are recorded",
+            missing=("kl/old", "old_logp"),
+            enable="log the KL to the policy at the start of the step (veRL actor/ppo_kl, OpenRLHF ppo_kl), or record "
+            "policy_logp and old_logp of every step",
+        )
+    findings = [found for one, limit in judged if (found := _finding(one, limit))]
+    if findings:
+        return Broken(findings=(min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0)),))
+    told = "; ".join(f"{one.raw_name} peaks at {peak_of(one):.3g} nats, limit {limit:g}" for one, limit in judged)
+    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=told)
+
+
+def _finding(series: Series, limit: float) -> Finding | None:
+    found = lasting_excess(series, limit)
+    if found is None:
+        return None
+    return Finding(
+        id=ID,
+        severity=Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH,
+        link=Link.POLICY_UPDATE,
+        claim=f"Single updates move the policy too far: {series.raw_name} stays above {limit:g} nats",
+        observed=found.peak,
+        limit=limit,
+        unit="nats",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series, last_mean=found.last, last_step_within=found.last_good),
+        causes=CAUSES,
+        confirm=(f"{confirm_by_checkpoint(found.interval)}; does it follow the learning rate's warm-up?",),
+        next=back_off(found.interval),
+    )
+
+
+def _kl_limit(evidence: Evidence, limits: Limits) -> float:
+    """Give twice the run's own target where it is one for this KL: in veRL the name belongs to the reference."""
+    target = evidence.run.context.get("target_kl")
+    set_by_user = "kl" in evidence.limits.get(ID, {})
+    if set_by_user or evidence.run.framework == "verl" or not isinstance(target, int | float) or target <= 0:
+        return limits["kl"]
+    return max(TIMES_TARGET * float(target), limits["kl"])
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"kl": KL_LIMIT, "p99": P99_LIMIT},
+    families=ONLINE,
+    explains=followed_by(ID),
+)

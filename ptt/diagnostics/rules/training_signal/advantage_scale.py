@@ -1,0 +1,89 @@
+"""This run shows advantages whose scale explodes or vanishes.
+
+What: the standard deviation of the advantages stays above five times its own early level, or below a tenth of it.
+Why it matters: the advantage is the factor on every gradient. Five times as large, it is five times the learning rate,
+and a policy update may leave the trust region; near zero, nothing is learnt while everything seems to run.
+What it is not: a solved task. Where the advantages vanish while the reward rose, the finding is low.
+What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised:
+by group, by batch, or not at all. Where they vanish, look at how many groups have no spread left.
+Source: debugging guides for PPO (reward scale and advantage normalisation); Dr. GRPO (arXiv 2503.20783) on dividing by
+the group's deviation. The factors are our own.
+"""
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, told_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "advantage-scale"
+EXPLODED = 5.0  # times the early level: a learning rate five times as large
+VANISHED = 0.1  # of the early level: nine in ten of what was learnt from is gone
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the spread of advantages against its own beginning."""
+    series = evidence.metrics.get("advantage/std")
+    if series is None or len(series.finite()[0]) < LEAST:
+        series = evidence.signal.advantage_std if series is None or evidence.signal.advantage_std else series
+    if series is None or len(series.finite()[0]) < LEAST:
+        return NotJudged(
+            id=ID,
+            link=Link.TRAINING_SIGNAL,
+            reason="no spread of advantages is recorded"
+            if series is None
+            else f"{len(series.finite()[0])} steps have one; {LEAST} are needed to tell a change from the beginning",
+            missing=("advantage/std",),
+            enable="log the standard deviation of the advantages, or samples with their advantage",
+        )
+    up = rise(series, floor=0.0, factor=limits["exploded"])
+    down = fall(series, ceiling=math.inf, factor=limits["vanished"])
+    for found, verb in ((up, "grew"), (down, "vanished")):
+        if found is not None and not found.ended:
+            return Broken(findings=(_finding(series, found, verb, outcome(evidence)),))
+    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"the spread of advantages ends at {last_of(series):.3g}")
+
+
+def _finding(series: Series, found: Departure, verb: str, reward: Outcome) -> Finding:
+    grew = verb == "grew"
+    low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
+    return Finding(
+        id=ID,
+        severity=Severity.LOW if low else Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"The spread of advantages {verb}: {found.early:.3g} to {found.last:.3g}{told_of(reward)}",
+        observed=found.last,
+        limit=found.limit,
+        unit="advantage",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series, early=found.early),
+        causes=("the reward's scale grew", "reward outliers", "advantages that are not normalised")
+        if grew
+        else ("groups without any spread in reward", "a collapsed policy whose answers are alike"),
+        confirm=(f"compare the histograms of reward and advantage from before and after step {found.onset}",),
+        next=(
+            "find the reward component, or the samples, that grew; clip or normalise the reward",
+            "then check whether advantages are normalised by group or by batch as meant",
+        )
+        if grew
+        else ("count the groups without spread: all solved, all failed, or all the same text?",),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.TRAINING_SIGNAL,
+    check=check,
+    limits={"exploded": EXPLODED, "vanished": VANISHED},
+    families=ONLINE,
+    explains={
+        "update-too-large": "advantages are the factor on every update",
+        "kl-over-target": "advantages are the factor on every update",
+        "clip-fraction-high": "advantages are the factor on every update",
+        "gradient-spikes": "advantages are the factor on every gradient",
+    },
+)

@@ -1,0 +1,71 @@
+"""This run shows that much of what was sampled is masked out of the loss.
+
+What: the share of the policy's own tokens that get no gradient stays above 0.5, from recorded masks or as the trainer
+logs it (medium; above 0.8 high: hardly anything is learnt from).
+Why it matters: what is left may be a selection: only short answers, only fresh ones, only those that the engine and the
+trainer agree on. The batch is smaller than its size says, and the learning rate was chosen for the whole.
+What it is not: tool output, which is no token of the policy's and never counts here.
+What to do: find what masks: overlong filtering, rejection of off-policy samples, groups without signal; mend that.
+Source: TRL `mask_truncated_completions`, veRL's rejection sampling, SkyRL's overlong and zero-variance filters all take
+whole samples out. The shares are our own.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import last_of, lasting_excess, named, peak_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "masked-share"
+MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
+MOST = 0.8  # of the tokens: the batch is a fifth of what was paid for
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of tokens that got no gradient."""
+    held = (evidence.signal.masked, evidence.metrics.get("mask/share"))
+    usable = [series for series in held if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
+    if not usable:
+        return NotJudged(
+            id=ID,
+            link=Link.TRAINING_SIGNAL,
+            reason="no mask of what got gradient is recorded"
+            if not any(held)
+            else f"fewer than {MIN_LOGGED} steps have a mask",
+            missing=("train_mask",),
+            enable="record train_mask beside model_mask: true where a token got gradient",
+        )
+    for series in usable:
+        if (finding := _finding(series, limits)) is not None:
+            return Broken(findings=(finding,))
+    share = peak_of(usable[0])
+    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"at most {share:.0%} of the policy's tokens are masked")
+
+
+def _finding(series: Series, limits: Limits) -> Finding | None:
+    found = lasting_excess(series, limits["much"])
+    if found is None or last_of(series) <= limits["much"]:
+        return None
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if found.last > limits["most"] else Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"{found.last:.0%} of the policy's tokens get no gradient",
+        observed=found.last,
+        limit=limits["much"],
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series),
+        causes=(
+            "overlong samples are filtered",
+            "off-policy samples are rejected: engine against trainer, or stale",
+            "groups without signal are filtered",
+            "a mask that is wrong",
+        ),
+        confirm=(f"take ten masked sequences of step {found.onset}: cut, stale, without signal, or none of these?",),
+        next=("mend what makes samples unusable before filtering less", "then set the batch size to what is left"),
+    )
+
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"much": MUCH, "most": MOST}, families=ONLINE)

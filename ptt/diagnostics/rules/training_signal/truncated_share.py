@@ -1,0 +1,91 @@
+"""This run shows answers cut off at the length limit.
+
+What: the share of responses that end at the limit stays above one half; or it rose above a quarter and by 0.2 over its
+own early level, beyond its noise, and stays there. With a reward that fell it is high.
+Why it matters: a cut answer has no end: its reward says nothing of what it would have been, and a tool call or a final
+answer is missing. Learnt from, it teaches that long answers are wrong; left out, the batch shrinks.
+What it is not: a few long answers. Overlong samples are common at first and learnt away.
+What to do: look at why answers grow: a reward that pays for length, a policy that no longer ends, or a limit too short
+for the task. Then raise the limit, or mask or softly punish overlong samples.
+Source: DAPO (arXiv 2503.14476, section 3.4, overlong filtering and soft punishment); TRL `completions/clipped_ratio`,
+veRL `response_length/clip_ratio`. The shares are our own.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import rise
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.rules.common import Outcome, last_of, lasting_excess, named, outcome, told_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import logged
+
+ID = "truncated-share"
+MOST = 0.5  # of the responses: more are cut than end
+RISEN = 0.25  # of the responses: what a share that rose must reach to matter
+MARGIN = 0.2  # over its own early level
+ENABLE = "log the share of responses that end at the length limit"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of responses cut at the limit."""
+    series = logged(
+        evidence, "len/clipped_frac", rule=ID, link=Link.TRAINING_SIGNAL, what="share of cut responses", enable=ENABLE
+    )
+    if isinstance(series, NotJudged):
+        return series
+    found = lasting_excess(series, limits["most"])
+    last = last_of(series)
+    if found is not None and last > limits["most"]:
+        reward = outcome(evidence)
+        onset, interval = found.onset, found.interval
+        risen = rise(series, floor=limits["risen"], margin=MARGIN)
+        if risen is not None and risen.onset < onset:
+            onset, interval = risen.onset, risen.interval
+        return Broken(findings=(_finding(evidence, series, limits["most"], onset, interval, reward),))
+    risen = rise(series, floor=limits["risen"], margin=MARGIN)
+    if risen is not None and not risen.ended:
+        limit = risen.limit
+        return Broken(findings=(_finding(evidence, series, limit, risen.onset, risen.interval, outcome(evidence)),))
+    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"{last:.0%} of responses are cut at the end")
+
+
+def _finding(evidence: Evidence, series: Series, limit: float, onset: int, interval: Steps, reward: Outcome) -> Finding:
+    last = last_of(series)
+    masked = evidence.run.context.get("mask_truncated_completions") is True
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if reward is Outcome.FELL and last > MOST else Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"{last:.0%} of responses are cut at the length limit{told_of(reward)}"
+        + ("; they are masked out of the loss" if masked else ""),
+        observed=last,
+        limit=limit,
+        unit="share",
+        onset_step=onset,
+        onset_interval=interval,
+        evidence=named(series, masked_out=masked),
+        causes=(
+            "a reward that pays for length",
+            "a policy that no longer ends its answers",
+            "a length limit too short for the task",
+        ),
+        confirm=(f"read five cut responses of step {onset}: at work, repeating themselves, or noise?",),
+        next=(
+            "at work: raise the length limit; repeating: look at what the reward pays for; noise: at the policy update",
+            "then mask overlong samples out of the loss, or punish them softly, nothing else changed",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.TRAINING_SIGNAL,
+    check=check,
+    limits={"most": MOST, "risen": RISEN},
+    families=ONLINE,
+    explains={
+        "no-signal-groups": "answers that are all cut all fail",
+        "masked-share": "cut answers are what is masked",
+        "tool-use-vanished": "a cut answer does not get to its call",
+    },
+)

@@ -1,0 +1,106 @@
+"""What the tests of rules on series share: made series, and what every finding must hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from builders import Array, evidence_of, series_of
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules import RULES
+
+BY_ID = {rule.id: rule for rule in RULES}
+Metrics = Mapping[str, Series | Array]
+PPO = Algorithm(name="ppo", family=Family.ONLINE, critic=True, groups=False)
+GRPO = Algorithm(name="grpo", family=Family.ONLINE, critic=False, groups=True)
+
+
+def level(value: float, count: int = 100, *, seed: int = 1) -> Array:
+    """A value with 5 % of noise."""
+    return value * (1 + 0.05 * np.random.default_rng(seed).normal(size=count))
+
+
+def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
+    """One level, then another."""
+    return np.concatenate([level(early, at), level(late, count - at, seed=2)])
+
+
+def wander(seed: int, *, count: int, likeness: float) -> Array:
+    """An AR(1) of unit variance."""
+    draws = np.random.default_rng(seed).normal(size=count) * math.sqrt(1 - likeness**2)
+    found = np.zeros(count)
+    held = np.random.default_rng(seed + 1).normal()
+    for place, draw in enumerate(draws):
+        held = likeness * held + draw
+        found[place] = held
+    return found
+
+
+def judged(rule: str, metrics: Metrics, **parts: Any) -> RuleVerdict:
+    """Run a rule on metrics; `parts` replace other parts of the evidence, `limits` are those of the rule."""
+    limits = {rule: parts.pop("limits", {})}
+    return BY_ID[rule].run(replace(evidence_of(metrics=metrics, limits=limits), **parts))
+
+
+def broken(verdict: RuleVerdict, *, severity: Severity | None = None, near: int | None = None) -> Finding:
+    """Check that a verdict is a finding with all that a finding must hold, and give it."""
+    assert isinstance(verdict, Broken), verdict
+    (finding,) = verdict.findings
+    assert finding.link is BY_ID[finding.id].link
+    assert severity is None or finding.severity is severity, finding
+    assert finding.observed is not None
+    assert math.isfinite(finding.observed)
+    assert finding.limit is not None
+    assert finding.claim
+    assert not finding.claim.endswith(".")
+    assert finding.unit
+    assert finding.causes
+    assert finding.confirm
+    assert finding.next
+    assert finding.evidence["metric"]
+    if finding.onset_step is not None:
+        assert finding.onset_interval is not None
+        low, high = finding.onset_interval
+        assert low <= finding.onset_step <= high
+    if near is not None:
+        assert finding.onset_step is not None
+        assert abs(finding.onset_step - near) <= 20  # as long as a window is wide
+    return finding
+
+
+def healthy(verdict: RuleVerdict) -> Healthy:
+    """Check that a verdict is healthy, and give it."""
+    assert isinstance(verdict, Healthy), verdict
+    assert verdict.reason
+    return verdict
+
+
+def not_judged(verdict: RuleVerdict, *, applies: bool = True) -> NotJudged:
+    """Check that a verdict is none, and why, and give it."""
+    assert isinstance(verdict, NotJudged), verdict
+    assert verdict.reason
+    assert verdict.applies is applies
+    assert not applies or (verdict.enable and verdict.missing)
+    return verdict
+
+
+def worst(evidence: Evidence, rules: list[str]) -> list[tuple[str, str]]:
+    """Give what the rules find at or above medium."""
+    found = []
+    for name in rules:
+        verdict = BY_ID[name].run(evidence)
+        findings = verdict.findings if isinstance(verdict, Broken) else ()
+        found += [(one.id, one.claim) for one in findings if one.severity.at_least(Severity.MEDIUM)]
+    return found
+
+
+def by_step(name: str, values: Array, *, steps: list[int] | None = None) -> Series:
+    """A series of recorded tokens."""
+    return series_of(name, values, steps=steps)

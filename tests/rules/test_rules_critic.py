@@ -1,0 +1,64 @@
+"""A critic that is wrong: each rule broken, healthy and not judged; without a critic none is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_cases import GRPO, PPO, broken, healthy, judged, jump, level, not_judged
+
+from ptt.diagnostics.model import Severity
+
+RULES = ("value-loss-rising", "explained-variance-low", "value-scale")
+NAMES = ("critic/value_loss", "critic/explained_variance", "critic/value_mean", "critic/return_mean")
+FALLING = np.geomspace(0.09, 0.008, 200)
+
+
+def test_a_value_loss_that_rises_matters_by_what_the_critic_still_explains() -> None:
+    broken(judged("value-loss-rising", {"critic/value_loss": jump(0.1, 0.4)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("value-loss-rising", {"critic/value_loss": jump(0.1, 4.0)}), severity=Severity.HIGH)
+    follows = {"critic/value_loss": jump(0.1, 4.0), "critic/explained_variance": level(0.6)}
+    broken(judged("value-loss-rising", follows), severity=Severity.LOW)
+    lost = {"critic/value_loss": jump(0.1, 0.4), "critic/explained_variance": jump(0.6, 0.01)}
+    broken(judged("value-loss-rising", lost), severity=Severity.MEDIUM)
+    sparse = {"critic/value_loss": jump(0.01, 0.2), "reward/mean": jump(0.02, 0.5)}
+    broken(judged("value-loss-rising", sparse), severity=Severity.LOW)
+    healthy(judged("value-loss-rising", {"critic/value_loss": FALLING}))
+    healthy(judged("value-loss-rising", {"critic/value_loss": np.r_[level(0.1, 40), level(9, 20), level(0.1, 60)]}))
+    not_judged(judged("value-loss-rising", {"critic/value_loss": level(0.1, 29)}))
+
+
+def test_explained_variance_below_zero_is_worse_than_nothing_learnt() -> None:
+    name = "critic/explained_variance"
+    broken(judged("explained-variance-low", {name: jump(0.4, -0.6)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("explained-variance-low", {name: level(-2.0)}), severity=Severity.MEDIUM)
+    around = 0.02 * np.random.default_rng(1).normal(size=100)
+    broken(judged("explained-variance-low", {name: around}), severity=Severity.LOW)
+    healthy(judged("explained-variance-low", {name: np.r_[np.full(15, -3.0), level(0.4, 85)]}))  # warm-up
+    healthy(judged("explained-variance-low", {name: np.r_[level(0.4, 40), level(-1, 20), level(0.4, 60)]}))
+    healthy(judged("explained-variance-low", {name: around[:30]}))  # may still be learning
+    not_judged(judged("explained-variance-low", {name: level(-1.0, 9)}))
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 300.0])
+def test_values_on_another_scale_than_returns_whatever_the_scale(scale: float) -> None:
+    off = {"critic/value_mean": scale * level(0.2), "critic/return_mean": scale * level(0.9)}
+    broken(judged("value-scale", off), severity=Severity.MEDIUM)
+    other_sign = {"critic/value_mean": scale * level(0.9), "critic/return_mean": -scale * level(0.9)}
+    broken(judged("value-scale", other_sign))
+    near = scale * 0.9 * (1 - np.exp(-np.arange(100) / 10)) * level(1.0)
+    healthy(judged("value-scale", {"critic/value_mean": near, "critic/return_mean": scale * level(0.9)}))
+    around = {"critic/value_mean": scale * level(0.2), "critic/return_mean": scale * (level(20.0) - 20)}
+    assert "scatters" in not_judged(judged("value-scale", around)).reason
+
+
+def test_too_few_values_are_not_judged() -> None:
+    for rule in RULES:
+        not_judged(judged(rule, {name: level(1.0, 9) for name in NAMES}))
+        not_judged(judged(rule, {name: np.full(100, np.nan) for name in NAMES}))
+        not_judged(judged(rule, {}, algorithm=PPO))
+    not_judged(judged("value-scale", {"critic/value_mean": level(1.0), "critic/return_mean": level(1.0, 20)}))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_critic_the_question_is_not_asked(rule: str) -> None:
+    not_judged(judged(rule, {name: jump(0.1, 9.0) for name in NAMES}, algorithm=GRPO), applies=False)

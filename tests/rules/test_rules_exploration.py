@@ -1,0 +1,70 @@
+"""Entropy and length: each rule by what the reward did meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import evidence_of
+from rule_cases import broken, healthy, judged, jump, level, not_judged
+
+from ptt.diagnostics.model import Severity
+from ptt.diagnostics.rules.common import Outcome, outcome
+
+REWARDS = {
+    Outcome.FELL: {"reward/mean": jump(0.8, 0.1)},
+    Outcome.FLAT: {"reward/mean": level(0.5)},
+    Outcome.ROSE: {"reward/mean": jump(0.3, 0.9)},
+    Outcome.UNKNOWN: {},
+}
+BY_OUTCOME = [
+    (Outcome.FELL, Severity.HIGH),
+    (Outcome.FLAT, Severity.MEDIUM),
+    (Outcome.ROSE, Severity.LOW),
+    (Outcome.UNKNOWN, Severity.LOW),
+]
+
+
+@pytest.mark.parametrize("reward", list(Outcome))
+def test_what_the_reward_did_is_told_from_its_beginning(reward: Outcome) -> None:
+    assert outcome(evidence_of(metrics=REWARDS[reward])) is reward
+
+
+def test_a_reward_that_rose_slowly_rose_and_one_that_lost_a_third_fell() -> None:
+    assert outcome(evidence_of(metrics={"reward/mean": np.linspace(0.2, 0.9, 200) * level(1.0, 200)})) is Outcome.ROSE
+    assert outcome(evidence_of(metrics={"reward/mean": jump(0.9, 0.6)})) is Outcome.FELL
+    assert outcome(evidence_of(metrics={"reward/mean": -jump(0.9, 0.3)})) is Outcome.ROSE  # penalties, getting fewer
+
+
+@pytest.mark.parametrize(("reward", "severity"), BY_OUTCOME)
+def test_entropy_that_rises_matters_by_the_reward(reward: Outcome, severity: Severity) -> None:
+    broken(judged("entropy-explosion", {"entropy": jump(0.3, 1.2)} | REWARDS[reward]), severity=severity, near=51)
+
+
+@pytest.mark.parametrize(("reward", "severity"), BY_OUTCOME)
+def test_length_that_falls_matters_by_the_reward(reward: Outcome, severity: Severity) -> None:
+    metrics = {"len/response_mean": jump(200, 40)} | REWARDS[reward]
+    broken(judged("length-collapse", metrics), severity=severity, near=51)
+
+
+@pytest.mark.parametrize(("reward", "severity"), BY_OUTCOME)
+def test_entropy_that_is_gone_matters_by_the_reward(reward: Outcome, severity: Severity) -> None:
+    broken(judged("entropy-collapse", {"entropy": jump(0.5, 0.005)} | REWARDS[reward]), severity=severity, near=60)
+
+
+def test_entropy_that_fades_over_the_whole_run_beside_a_flat_reward_is_low() -> None:
+    fading = np.geomspace(0.5, 0.002, 200)
+    metrics = {"entropy": fading, "reward/mean": level(0.5, 200)}
+    broken(judged("entropy-collapse", metrics), severity=Severity.LOW)
+
+
+def test_ordinary_movements_pass() -> None:
+    for values in (level(0.3), jump(0.05, 0.15), jump(0.3, 0.5), np.r_[level(0.3, 40), level(2, 20), level(0.3, 60)]):
+        healthy(judged("entropy-explosion", {"entropy": values} | REWARDS[Outcome.FELL]))
+    for values in (level(100), jump(100, 70), jump(100, 300), np.r_[level(90, 40), level(9, 20), level(90, 60)]):
+        healthy(judged("length-collapse", {"len/response_mean": values} | REWARDS[Outcome.FELL]))
+
+
+def test_too_few_values_are_not_judged() -> None:
+    for rule, name in (("entropy-explosion", "entropy"), ("length-collapse", "len/response_mean")):
+        not_judged(judged(rule, {name: level(1.0, 29)}))
+        not_judged(judged(rule, {name: np.full(100, np.nan)}))

@@ -1,0 +1,227 @@
+"""Updates that are too large: each rule broken, healthy and not judged, and the guide's second worked example."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import Array, run_of, series_of
+from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
+
+import ptt
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.tokens_by_step import PairSteps
+from ptt.diagnostics.model import JsonScalar, Link, Run, Severity
+
+MU = 4  # updates a batch: the first has a ratio of 1
+
+
+def pair(name: str, p99: Array, *, p999: Array | None = None, mean_abs: Array | None = None) -> dict[str, PairSteps]:
+    held = {
+        "p99": p99,
+        "p999": 2 * p99 if p999 is None else p999,
+        "mean_abs": p99 / 10 if mean_abs is None else mean_abs,
+    }
+    return {name: PairSteps(pair=name, **{key: series_of(f"{name} {key}", value) for key, value in held.items()})}
+
+
+def run_with(framework: str | None = None, **context: JsonScalar) -> Run:
+    return replace(run_of(last_step=100), framework=framework, context=context)
+
+
+def every(values: Array) -> Array:
+    """Zero at the first of MU updates of a batch."""
+    return np.where(np.arange(len(values)) % MU == 0, 0.0, values)
+
+
+# --- KL to the reference
+
+
+@pytest.mark.parametrize(
+    ("run", "level_of_kl", "limit"),
+    [
+        (run_with(), 0.25, None),
+        (run_with("openrlhf", kl_target=0.1), 0.25, 0.2),
+        (run_with("openrlhf", kl_target=0.5), 0.6, None),
+        (run_with("verl", target_kl=0.1), 0.25, None),  # in its defaults, used by nothing
+        (run_with("verl", target_kl=0.1, use_kl_in_reward=True), 0.25, 0.2),
+        (run_with("trl", target_kl=0.1), 0.25, None),  # of the KL to the policy before the update
+        (run_with(None, target_kl=0.1), 0.25, 0.2),
+        (run_with(None, target_kl=True), 0.25, None),
+    ],
+)
+def test_the_run_s_own_kl_target_sets_the_limit_where_it_is_one(
+    run: Run, level_of_kl: float, limit: float | None
+) -> None:
+    verdict = judged("kl-over-target", {"kl/ref": jump(0.01, level_of_kl)}, run=run)
+    if limit is None:
+        healthy(verdict)
+    else:
+        assert broken(verdict, near=51).limit == pytest.approx(limit)
+
+
+def test_a_limit_of_the_user_s_goes_before_the_run_s_target() -> None:
+    run = run_with("openrlhf", kl_target=0.1)
+    healthy(judged("kl-over-target", {"kl/ref": jump(0.01, 0.25)}, run=run, limits={"limit": 0.5}))
+
+
+def test_a_kl_over_the_sequence_is_held_against_the_limit_times_the_length() -> None:
+    summed = replace(series_of("kl/ref", level(10.0)), raw_name="train/objective/kl")
+    healthy(judged("kl-over-target", {"kl/ref": summed, "len/response_mean": level(50.0)}))
+    finding = broken(judged("kl-over-target", {"kl/ref": summed, "len/response_mean": level(20.0)}))
+    assert finding.limit == pytest.approx(0.3 * 20, rel=0.05)
+    assert "a sequence" in finding.claim
+    assert "objective/kl" in not_judged(judged("kl-over-target", {"kl/ref": summed})).reason
+    healthy(judged("kl-over-target", {"kl/ref": replace(summed, raw_name="kl", values=level(0.1))}))
+
+
+def test_the_last_good_step_is_the_one_logged_before_the_damage() -> None:
+    """KL of a step is that of weights which the steps before made: the checkpoint must be from before the update."""
+    kl = np.array([0.0, 0.0, 0.066, 0.2, 5.4, 13.2, 1.3, 0.97, 8.5, 6.6, 4.0, 1.1, 7.9, 5.0])
+    finding = broken(judged("kl-over-target", {"kl/ref": kl}), severity=Severity.CRITICAL)
+    assert (finding.onset_step, finding.onset_interval) == (5, (4, 5))
+    assert "from before step 4" in finding.next[0]
+
+
+# --- the size of single updates
+
+
+def test_updates_too_large_by_their_kl() -> None:
+    finding = broken(judged("update-too-large", {"kl/old": jump(0.002, 0.3)}), severity=Severity.HIGH, near=51)
+    assert finding.evidence["metric"] == "kl/old"
+    broken(judged("update-too-large", {"kl/old": jump(0.002, 0.9)}), severity=Severity.CRITICAL)
+    healthy(judged("update-too-large", {"kl/old": level(0.03)}))
+    healthy(judged("update-too-large", {"kl/old": -level(0.03)}))  # k1 is negative at times
+    not_judged(judged("update-too-large", {"kl/old": level(0.3, 9)}))
+    not_judged(judged("update-too-large", {"kl/old": np.zeros(100)[:5]}))
+
+
+def test_updates_too_large_by_recorded_tokens_first_updates_left_out() -> None:
+    finding = broken(judged("update-too-large", {}, pairs=pair("policy/old", every(jump(0.05, 0.8)))), near=52)
+    assert finding.limit == 0.5
+    healthy(judged("update-too-large", {}, pairs=pair("policy/old", every(level(0.3)))))
+    not_judged(judged("update-too-large", {}, pairs=pair("policy/old", np.zeros(100))))
+
+
+def test_a_target_within_the_batch_raises_the_limit_and_veRL_s_does_not() -> None:  # noqa: N802
+    metrics = {"kl/old": jump(0.01, 0.15)}
+    broken(judged("update-too-large", metrics))
+    healthy(judged("update-too-large", metrics, run=run_with("trl", target_kl=0.2)))
+    broken(judged("update-too-large", metrics, run=run_with("verl", target_kl=0.2)))
+
+
+# --- clipping
+
+
+def test_clip_fraction_counts_the_updates_that_can_clip() -> None:
+    finding = broken(
+        judged("clip-fraction-high", {"clip/frac": every(jump(0.1, 0.5))}), severity=Severity.HIGH, near=52
+    )
+    assert finding.evidence["zeros_left_out"] == 25
+    healthy(judged("clip-fraction-high", {"clip/frac": every(level(0.3))}))
+    by_sequence = Algorithm(name="gspo", family=Family.ONLINE, critic=False, groups=True)
+    found = judged("clip-fraction-high", {"clip/frac": level(0.5)}, algorithm=by_sequence)
+    assert "by design" in broken(found, severity=Severity.MEDIUM).claim
+    healthy(judged("clip-fraction-high", {"clip/frac": level(0.15)}, algorithm=by_sequence))
+    not_judged(judged("clip-fraction-high", {"clip/frac": level(0.5, 9)}))
+
+
+def test_clipping_on_one_side_matters_by_how_much_is_clipped() -> None:
+    much = {"clip/frac_low": level(0.2), "clip/frac_high": level(0.01)}
+    assert broken(judged("one-sided-clipping", much), severity=Severity.MEDIUM).evidence["side"] == "lower"
+    little = {"clip/frac_low": level(0.001), "clip/frac_high": level(0.02)}
+    assert broken(judged("one-sided-clipping", little), severity=Severity.LOW).evidence["side"] == "upper"
+    healthy(judged("one-sided-clipping", {"clip/frac_low": level(0.05), "clip/frac_high": level(0.03)}))
+    healthy(judged("one-sided-clipping", {"clip/frac_low": level(0.002), "clip/frac_high": np.zeros(100)}))
+    not_judged(judged("one-sided-clipping", {"clip/frac_low": level(0.05)}))
+    not_judged(judged("one-sided-clipping", {"clip/frac_low": level(0.05, 9), "clip/frac_high": level(0.05, 9)}))
+
+
+# --- ratios
+
+
+def test_ratios_explode_in_recorded_tokens_and_in_logged_extremes() -> None:
+    tokens = pair("old/rollout", jump(0.1, 1.0), p999=jump(0.2, 3.0))
+    broken(judged("ratio-explosion", {}, pairs=tokens), severity=Severity.MEDIUM, near=51)
+    wide = pair("policy/old", jump(0.1, 1.0), p999=jump(0.2, 6.0))
+    broken(judged("ratio-explosion", {}, pairs=wide), severity=Severity.HIGH)
+    drift = pair("policy/ref", level(5.0))  # no ratio of the loss
+    not_judged(judged("ratio-explosion", {}, pairs=drift))
+    broken(judged("ratio-explosion", {"is/ratio_max": jump(2.0, 200.0)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("ratio-explosion", {"is/ratio_min": jump(0.5, 0.001)}), severity=Severity.MEDIUM, near=51)
+    healthy(judged("ratio-explosion", {"is/ratio_max": level(50.0), "is/ratio_min": level(0.01)}))
+    healthy(judged("ratio-explosion", {"is/ratio_max": np.r_[level(2.0, 60), 1e6, level(2.0, 39)]}))
+    not_judged(judged("ratio-explosion", {"is/ratio_max": level(2.0, 9)}))
+
+
+def test_outputs_that_drift_are_told_by_how_far() -> None:
+    broken(judged("policy-drift", {"policy/cosine_to_ref": jump(0.99, 0.8)}), severity=Severity.MEDIUM, near=51)
+    steady = np.full(50, 0.9)
+    broken(judged("policy-drift", {"policy/cosine_to_ref": np.r_[np.full(50, 0.99), steady]}), severity=Severity.LOW)
+    healthy(judged("policy-drift", {"policy/cosine_to_ref": np.full(100, 0.97)}))
+    healthy(
+        judged("policy-drift", {"policy/cosine_to_ref": np.r_[np.full(40, 0.99), np.full(20, 0.8), np.full(60, 0.99)]})
+    )
+    not_judged(judged("policy-drift", {"policy/cosine_to_ref": np.full(9, 0.5)}))
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in BY_ID.items() if rule.link is Link.POLICY_UPDATE])
+def test_nan_is_never_healthy(rule: str) -> None:
+    names = ("kl/ref", "kl/old", "clip/frac", "clip/frac_low", "clip/frac_high", "is/ratio_max", "policy/cosine_to_ref")
+    not_judged(judged(rule, {name: np.full(100, np.nan) for name in names}))
+
+
+def test_offline_training_is_not_asked() -> None:
+    dpo = Algorithm(name="dpo", family=Family.PREFERENCE, critic=False, groups=False)
+    evidence = Evidence(run=run_of(), algorithm=dpo)
+    for rule in ("kl-over-target", "update-too-large", "clip-fraction-high", "one-sided-clipping", "ratio-explosion"):
+        not_judged(BY_ID[rule].run(evidence), applies=False)
+
+
+# --- reward drops sharply, KL spikes, the clip fraction stays at 0.5
+
+
+def aggressive_ppo(folder: Path, *, broken_at: int = 80, steps: int = 160) -> Path:
+    """Write the log of a PPO run whose updates get too aggressive at a known step."""
+    draw = np.random.default_rng(20_260_128)
+    lines = []
+    for step in range(1, steps + 1):
+        gone = step >= broken_at
+        since = min(1.0, max(0, step - broken_at) / 15)
+        noise = 1 + 0.05 * draw.normal(size=8)
+        row = {
+            "actor/ppo_kl": (0.25 if gone else 0.004) * noise[0],
+            "actor/reward_kl_penalty": (0.02 + 1.6 * since) * noise[1],
+            "actor/pg_clipfrac": (0.5 if gone else 0.03) * noise[2],
+            "critic/score/mean": (0.8 - 0.7 * since) * noise[3],
+            "actor/entropy": (0.4 - 0.1 * since) * noise[4],
+            "critic/vf_loss": 0.05 * noise[5],
+            "actor/pg_loss": -0.01 * noise[6],
+            "actor/grad_norm": 0.5 * noise[7],
+        }
+        lines.append(json.dumps({"step": step, "data": row}))
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({"algorithm": "ppo"}), encoding="utf-8")
+    return folder
+
+
+def test_the_guide_s_aggressive_update_is_told_as_the_guide_tells_it(tmp_path: Path) -> None:
+    found = ptt.diagnose(aggressive_ppo(tmp_path / "ppo"))
+    assert found.verdict.first_broken_link is Link.POLICY_UPDATE
+    assert "clipped" in found.verdict.headline or "updates move the policy too far" in found.verdict.headline
+    assert "since step 80" in found.verdict.headline
+    told = " | ".join(found.verdict.next)
+    order = ["roll back", "a lower learning rate", "fewer PPO epochs", "target", "advantage normalisation"]
+    places = [told.index(word) for word in order]
+    assert places == sorted(places)
+    assert "before step 79" in told
+    mine = {f.id: f for f in found.findings if f.link is Link.POLICY_UPDATE and f.severity.at_least(Severity.MEDIUM)}
+    assert {"clip-fraction-high", "kl-over-target", "update-too-large"} <= set(mine)
+    assert sum(one.consequence_of is None for one in mine.values()) == 1
+    (fell,) = (finding for finding in found.findings if finding.id == "reward-fell")
+    assert fell.consequence_of in mine

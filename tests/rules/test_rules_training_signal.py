@@ -1,0 +1,115 @@
+"""What the reward is turned into: each rule broken, healthy and not judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import Array, frame_of, run_of, series_of, tokens_of
+from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
+
+from ptt.diagnostics.evidence.tokens_by_step import Signal
+from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
+from ptt.diagnostics.model import Link, Severity
+
+FELL, ROSE = {"reward/mean": jump(0.8, 0.1)}, {"reward/mean": jump(0.3, 0.9)}
+
+
+def signal(**values: Array) -> Signal:
+    return Signal(**{name: series_of(name, held) for name, held in values.items()})
+
+
+def test_advantages_explode_or_vanish() -> None:
+    grew = broken(judged("advantage-scale", {"advantage/std": jump(1.0, 8.0)}), severity=Severity.MEDIUM, near=51)
+    assert "grew" in grew.claim
+    gone = broken(judged("advantage-scale", {"advantage/std": jump(1.0, 0.01)} | FELL), severity=Severity.MEDIUM)
+    assert "vanished" in gone.claim
+    broken(judged("advantage-scale", {"advantage/std": jump(1.0, 0.01)} | ROSE), severity=Severity.LOW)
+    broken(judged("advantage-scale", {}, signal=signal(advantage_std=jump(1.0, 8.0))), near=51)
+    healthy(judged("advantage-scale", {"advantage/std": jump(0.95, 0.45)}))  # groups get solved
+    healthy(judged("advantage-scale", {"advantage/std": np.r_[level(1.0, 40), level(9.0, 20), level(1.0, 60)]}))
+    not_judged(judged("advantage-scale", {"advantage/std": level(1.0, 20)}))
+
+
+def test_answers_are_cut_lastingly() -> None:
+    broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)} | FELL), severity=Severity.HIGH)
+    broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.35)}), severity=Severity.MEDIUM, near=51)
+    broken(judged("truncated-share", {"len/clipped_frac": level(0.7)}), severity=Severity.MEDIUM)
+    masked = judged(
+        "truncated-share",
+        {"len/clipped_frac": level(0.7)},
+        run=replace(run_of(), context={"mask_truncated_completions": True}),
+    )
+    assert broken(masked).evidence["masked_out"] is True
+    healthy(judged("truncated-share", {"len/clipped_frac": level(0.06)}))
+    healthy(judged("truncated-share", {"len/clipped_frac": level(0.35)}))
+    healthy(judged("truncated-share", {"len/clipped_frac": jump(0.7, 0.1)}))  # learnt away
+    not_judged(judged("truncated-share", {"len/clipped_frac": level(0.7, 9)}))
+
+
+def test_tokens_are_masked_and_responses_empty() -> None:
+    broken(judged("masked-share", {}, signal=signal(masked=level(0.6))), severity=Severity.MEDIUM)
+    broken(judged("masked-share", {"mask/share": jump(0.1, 0.95)}), severity=Severity.HIGH, near=51)
+    healthy(judged("masked-share", {"mask/share": level(0.35)}))
+    not_judged(judged("masked-share", {"mask/share": level(0.6, 9)}))
+    broken(judged("empty-responses", {}, signal=signal(empty=jump(0.0, 0.1))), severity=Severity.MEDIUM, near=51)
+    broken(judged("empty-responses", {"len/empty_frac": jump(0.0, 0.6)}), severity=Severity.HIGH)
+    healthy(judged("empty-responses", {"len/empty_frac": level(0.01)}))
+    not_judged(judged("empty-responses", {"len/empty_frac": level(0.6, 9)}))
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in BY_ID.items() if rule.link is Link.TRAINING_SIGNAL])
+def test_nan_is_never_healthy(rule: str) -> None:
+    names = ("advantage/std", "len/clipped_frac", "len/empty_frac", "mask/share", "reward/zero_std_frac")
+    not_judged(judged(rule, {name: np.full(100, np.nan) for name in names}))
+
+
+def test_without_groups_none_can_lack_signal() -> None:
+    not_judged(judged("no-signal-groups", {"reward/zero_std_frac": level(0.9)}, algorithm=PPO), applies=False)
+
+
+# --- from tables to the series
+
+
+def test_masked_tokens_are_counted_by_step_among_the_policy_s_own() -> None:
+    rows = [
+        {"r": [0.1, 0.2, 0.3, 0.4], "step": step, "model_mask": [True, True, True, False], "train_mask": mask}
+        for step, mask in ((1, [True, True, True, False]), (1, [False] * 4), (2, [True, False, True, False]))
+    ]
+    frame = frame_of([{key: value for key, value in row.items() if key != "train_mask"} for row in rows])
+    frame = frame.with_columns(pl.Series("train_mask", [row["train_mask"] for row in rows]))
+    masked = gather_signal(
+        tokens_of(frame), pl.DataFrame(schema={"split": pl.String, "step": pl.Int64, "advantage": pl.Float64})
+    ).masked
+    assert masked is not None
+    assert masked.steps.tolist() == [1, 2]
+    assert masked.values.tolist() == pytest.approx([0.5, 1 / 3])
+
+
+def test_advantages_are_those_of_training_samples_that_have_one() -> None:
+    table = pl.DataFrame(
+        {
+            "split": ["train"] * 6 + ["eval"] * 4,
+            "step": [1] * 5 + [2] + [1] * 4,
+            "advantage": [1.0, -1.0, 1.0, -1.0, None, 3.0, *[99.0, -99.0] * 2],
+        }
+    )
+    found = gather_signal(None, table).advantage_std
+    assert found is not None
+    assert found.steps.tolist() == [1]  # one sample of step 2 has no deviation
+    assert found.values.tolist() == pytest.approx([np.std([1, -1, 1, -1], ddof=1)])
+
+
+def test_pairs_by_step_are_those_of_a_plain_computation() -> None:
+    generator = np.random.default_rng(3)
+    drawn = {step: generator.normal(size=400) for step in (3, 7)}
+    found = gather_pairs(tokens_of(frame_of([{"r": values, "step": step} for step, values in drawn.items()])))
+    held = found["policy/ref"]
+    assert held.p99.steps.tolist() == [3, 7]
+    for place, values in enumerate(drawn.values()):
+        assert held.p99.values[place] == pytest.approx(np.quantile(np.abs(values), 0.99), rel=0.01)
+        assert held.p999.values[place] == pytest.approx(np.quantile(np.abs(values), 0.999), rel=0.01)
+        assert held.mean_abs.values[place] == pytest.approx(np.abs(values).mean(), rel=1e-6)
