@@ -35,7 +35,7 @@ class Stretch(NamedTuple):
     """Places of the longest run of equal values."""
 
     first: int
-    count: int
+    length: int
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -55,28 +55,28 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     steps, values = series.finite()
     longest = stretch(values)
     least = max(limits["least_equal"], LEAST_SHARE * len(values))
-    if longest.count < least:
-        reason = f"at most {longest.count} losses in a row are equal, of {len(values)}; {least:.0f} would be frozen"
+    if longest.length < least:
+        reason = f"at most {longest.length} losses in a row are equal, of {len(values)}; {least:.0f} would be frozen"
         return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
-    held = steps[longest.first : longest.first + longest.count]
+    held = steps[longest.first : longest.first + longest.length]
     value = float(values[longest.first])
     gradient = _gradient(evidence.metrics.get("grad_norm"), held)
     moving = [name for name in MOVING if _moves(evidence.metrics.get(name), held)]
     if value == 0.0 and evidence.algorithm.family in (None, Family.ONLINE):
         if gradient == MOVES:
-            reason = f"the loss is exactly 0 at {longest.count} steps, as on fresh samples; the gradient norm is not"
+            reason = f"the loss is exactly 0 at {longest.length} steps, as on fresh samples; the gradient norm is not"
             return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
         if gradient == UNKNOWN:
             return NotJudged(
                 id=ID,
                 link=Link.NUMERICS,
-                reason=f"the loss is exactly 0 at {longest.count} steps, which is normal for group-relative methods; "
+                reason=f"the loss is exactly 0 at {longest.length} steps, which is normal for group-relative methods; "
                 "the gradient norm would tell",
                 missing=("grad_norm",),
                 enable="log the gradient norm before clipping",
             )
     elif not moving and gradient != DEAD:
-        reason = f"the loss is {value:g} at {longest.count} steps in a row, and so does nothing else logged move"
+        reason = f"the loss is {value:g} at {longest.length} steps in a row, and so does nothing else logged move"
         return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
     return Broken(findings=(_finding(series, held, value, gradient, moving, least),))
 
