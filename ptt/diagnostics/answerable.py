@@ -15,6 +15,7 @@ from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.store.ingest import UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
+from ptt.diagnostics.store.wide import WideMetrics, read_wide
 
 SHOWN_ENDINGS: Final = 12
 
@@ -89,7 +90,7 @@ def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answe
     table = read_table(folder, "sources")
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
-    has = _has(folder, scan_sequences(folder, manifest, root))
+    has = _has(folder, scan_sequences(folder, manifest, root), read_wide(folder, manifest))
     return Answerable(
         name=name,
         framework=framework,
@@ -100,7 +101,7 @@ def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answe
     )
 
 
-def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
+def _has(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:
     """Give what the run holds by the names the questions use, each with where it stands."""
     has: dict[str, str] = {}
     if scan is not None:
@@ -110,7 +111,7 @@ def _has(folder: Path, scan: SequenceScan | None) -> dict[str, str]:
         has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
     has |= _sampled(folder)
     metrics = read_table(folder, "metrics")
-    names = set(metrics["name"].drop_nulls().unique().to_list())
+    names = {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}
     curves = [name for name in CURVES if name in names]
     if curves:
         has["metrics"] = ", ".join(curves)

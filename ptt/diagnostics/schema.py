@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 

@@ -348,7 +348,7 @@ def test_the_quick_way_gives_what_the_slow_way_gives(
 ) -> None:
     path = written(tmp_path, "metrics.jsonl", jsonl(rows))
     quick = pieces_of(path)
-    monkeypatch.setattr(metrics_jsonl, "fast_entries", lambda *_, **__: None)
+    monkeypatch.setattr(metrics_jsonl, "fast_block", lambda *_, **__: None)
     slow = pieces_of(path)
     order = ["seq", "name_raw"]
     assert table(quick, "metrics").sort(order).equals(table(slow, "metrics").sort(order))

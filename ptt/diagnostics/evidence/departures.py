@@ -7,26 +7,32 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ptt.diagnostics.evidence.series import Series, excess_interval
+from ptt.diagnostics.evidence.series import Series, condensed, excess_interval
 from ptt.diagnostics.model import Steps
+
+FloatArray = npt.NDArray[np.float64]
 
 LEAST: Final = 30  # finite values: fewer have no early part that could be told from the rest
 EARLY_SHARE: Final = 0.2
 EARLY_LEAST: Final = 20
 EARLY_MOST: Final = 200  # values: a long run's early behaviour is its beginning, not its first fifth
 MOST_POINTS: Final = 2000  # a longer series is judged by the means of so many blocks: windows then grow with the run
-STEP_LIKENESS: Final = 0.8  # AR(1) of step noise that a bound is wide enough for (docs/statistics.md)
-SDS: Final = 4.0  # of a window's mean: with AR(1) noise of 0.8, no more than a few runs in a thousand pass by chance
+SDS: Final = 4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
+APART: Final = 5  # values between which noise is told from its likeness to itself
+LIKEST: Final = 0.9  # AR(1) of step noise: more is taken for this much
+LIKELY: Final = 0.3  # and less for this much: in a short run likeness cannot be told from none
 MAD_TO_SD: Final = 1.4826
+MOST_LOG: Final = 300.0  # exp of it is finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """How a series behaves at first."""
+    """How a series behaves at first; of logarithms where all its values are positive."""
 
     median: float
-    spread: float  # robust standard deviation of single values
+    error: float  # standard error of a later window's mean against it, where nothing changed
     values: int
     last_step: int
 
@@ -49,30 +55,36 @@ class Departure:
         return self.extreme / self.early if self.early else math.nan
 
 
-def condensed(series: Series) -> Series:
-    """Give the means of at most MOST_POINTS blocks of equal size, each at its last step; a short series as it is."""
-    steps, values = series.finite()
-    size = -(-len(values) // MOST_POINTS)
-    if size <= 1:
-        return series
-    starts = np.arange(0, len(values), size)
-    counts = np.diff(np.append(starts, len(values)))
-    means = np.add.reduceat(values, starts) / counts
-    return replace(
-        series, steps=steps[starts + counts - 1], values=means, flags=np.zeros(len(means), series.flags.dtype)
-    )
-
-
 def early_level(series: Series) -> Level | None:
     """Give the level of the first fifth, of 20 values at least and 200 at most; None where nothing follows it."""
     steps, values = series.finite()
     if len(values) < LEAST:
         return None
     count = min(max(EARLY_LEAST, int(EARLY_SHARE * len(values))), EARLY_MOST)
-    early = values[:count]
-    median = float(np.median(early))
-    spread = MAD_TO_SD * float(np.median(np.abs(early - median)))
-    return Level(median=median, spread=spread, values=count, last_step=int(steps[count - 1]))
+    spread, likeness = step_noise(values)
+    alike = (1 + likeness) / (1 - likeness)
+    return Level(
+        median=float(np.median(values[:count])),
+        error=spread * math.sqrt(alike * (1 / series.width + 1 / count)),
+        values=count,
+        last_step=int(steps[count - 1]),
+    )
+
+
+def step_noise(values: FloatArray) -> tuple[float, float]:
+    """Give the standard deviation of the noise of a series and its AR(1), from how values one and five apart differ.
+
+    Medians of absolute differences: neither a trend nor a level that changes at a few places counts as noise. For an
+    AR(1) of likeness p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
+    """
+    near, far = (MAD_TO_SD * float(np.median(np.abs(values[gap:] - values[:-gap]))) for gap in (1, APART))
+    if near <= 0 or far <= near:
+        likeness = LIKELY
+    else:
+        grid = np.linspace(LIKELY, LIKEST, 61)
+        ratios = (1 - grid**APART) / (1 - grid)
+        likeness = float(grid[np.argmin(np.abs(ratios - (far / near) ** 2))])
+    return max(far, near) / math.sqrt(2 * (1 - likeness**APART)), likeness
 
 
 def rise(
@@ -81,44 +93,55 @@ def rise(
     """Give the lasting rise above early * factor + margin, above the noise of a window, and above `floor`, or None.
 
     `floor`: what the level must reach to matter at all, in the metric's own unit; `factor` >= 1 applies to positive
-    levels. The bound is the highest of the three. Raises nothing; a series of fewer than LEAST values gives None.
+    levels. The bound is the highest of the three. Means and noise are of logarithms where all values are positive.
+    Raises nothing; a series of fewer than LEAST values gives None.
     """
-    small = condensed(series)
-    level = early_level(small)
-    if level is None:
+    small = condensed(series, MOST_POINTS)
+    if len(small.finite()[0]) < LEAST:
         return None
-    noise = sds * level.spread * math.sqrt((1 + STEP_LIKENESS) / (1 - STEP_LIKENESS) / small.width)
-    relative = level.median * factor if level.median > 0 else level.median
-    return _beyond(small, level, max(floor, relative + margin, level.median + noise))
+    if (small.finite()[1] <= 0).any():
+        return _above(small, floor=floor, factor=factor, margin=margin, sds=sds)
+    logs = replace(small, values=np.log(small.values))
+    level = early_level(logs)
+    assert level is not None, "there are LEAST values"
+    early = math.exp(level.median)
+    bound = max(floor, early * factor + margin, math.exp(min(level.median + sds * level.error, MOST_LOG)))
+    found = _beyond(logs, level, math.log(bound))
+    return found and replace(
+        found, early=early, extreme=math.exp(found.extreme), last=math.exp(found.last), limit=bound
+    )
 
 
 def fall(
     series: Series, *, ceiling: float, factor: float = 1.0, margin: float = 0.0, sds: float = SDS
 ) -> Departure | None:
-    """Give the lasting fall below early * factor - margin, below the noise of a window, and below `ceiling`, or None."""
-    small = condensed(series)
+    """Give the lasting fall below early * factor - margin, below the noise of a window, and below `ceiling`, or None.
+
+    The mirror of `rise`; values as they are, no logarithms: what falls to nothing has none.
+    """
+    small = condensed(series, MOST_POINTS)
     level = early_level(small)
     if level is None:
         return None
-    noise = sds * level.spread * math.sqrt((1 + STEP_LIKENESS) / (1 - STEP_LIKENESS) / small.width)
-    relative = level.median * factor if level.median > 0 else level.median
-    bound = min(ceiling, relative - margin, level.median - noise)
+    scaled = level.median * factor if level.median > 0 else level.median
+    bound = min(ceiling, scaled - margin, level.median - sds * level.error)
     turned = replace(level, median=-level.median)
     found = _beyond(replace(small, values=-small.values), turned, -bound)
-    if found is None:
-        return None
-    return replace(found, early=level.median, extreme=-found.extreme, last=-found.last, limit=bound)
+    return found and replace(found, early=level.median, extreme=-found.extreme, last=-found.last, limit=bound)
+
+
+def _above(series: Series, *, floor: float, factor: float, margin: float, sds: float) -> Departure | None:
+    level = early_level(series)
+    assert level is not None, "there are LEAST values"
+    scaled = level.median * factor if level.median > 0 else level.median
+    return _beyond(series, level, max(floor, scaled + margin, level.median + sds * level.error))
 
 
 def _beyond(series: Series, level: Level, bound: float) -> Departure | None:
     """Give the first lasting excess after the first half of the early part."""
     steps, _ = series.finite()
-    later = replace(
-        series,
-        steps=series.steps[series.steps > steps[level.values // 2]],
-        values=series.values[series.steps > steps[level.values // 2]],
-        flags=series.flags[series.steps > steps[level.values // 2]],
-    )
+    after = series.steps > steps[level.values // 2]
+    later = replace(series, steps=series.steps[after], values=series.values[after], flags=series.flags[after])
     onset = later.excess(bound)
     if onset is None:
         return None

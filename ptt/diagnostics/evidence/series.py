@@ -34,6 +34,12 @@ class Series:
     steps: IntArray
     values: FloatArray
     flags: npt.NDArray[np.uint8]
+    logged: int = 0  # values before the series was condensed to means of blocks; 0: it was not
+
+    @property
+    def count(self) -> int:
+        """How many values were logged, finite or not."""
+        return self.logged or len(self.steps)
 
     @property
     def width(self) -> int:
@@ -76,6 +82,31 @@ class Series:
         """Steps and values where there is a value."""
         usable = np.isfinite(self.values)
         return self.steps[usable], self.values[usable]
+
+
+def condensed(series: Series, most: int) -> Series:
+    """Give the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
+
+    What is not finite stands between them as it was.
+    """
+    steps, values = series.finite()
+    size = -(-len(values) // most)
+    if size <= 1:
+        return series
+    starts = np.arange(0, len(values), size)
+    counts = np.diff(np.append(starts, len(values)))
+    means = np.add.reduceat(values, starts) / counts
+    bad = ~np.isfinite(series.values)
+    at = np.concatenate([steps[starts + counts - 1], series.steps[bad]])
+    order = np.argsort(at, kind="stable")
+    flags = np.concatenate([np.zeros(len(means), series.flags.dtype), series.flags[bad]])
+    return replace(
+        series,
+        steps=at[order],
+        values=np.concatenate([means, series.values[bad]])[order],
+        flags=flags[order],
+        logged=series.count,
+    )
 
 
 def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:

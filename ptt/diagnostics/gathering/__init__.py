@@ -31,6 +31,7 @@ from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
+from ptt.diagnostics.store.wide import read_wide
 
 __all__ = ["Gathered", "gather"]
 
@@ -55,10 +56,10 @@ def gather(
     settings: Settings,
 ) -> Gathered:
     """Read the store's tables and the token tables into evidence."""
-    metrics = read_table(folder, "metrics")
-    series = read_series(metrics) if "priority" in metrics.columns else {}
+    metrics, wide = _metrics(folder), read_wide(folder, manifest)
+    series = read_series(metrics, wide)
     limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
-    trajectories, calls = read_trajectories(folder), read_table(folder, "tool_calls")
+    trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
     tables = {
         "aggregates": aggregate_table(series, limits),
         "metrics": metrics,
@@ -77,10 +78,10 @@ def gather(
     machines = gather_machines(metrics, read_table(folder, "ranks"))
     tables["ranks"] = ranks_table(machines)
     evidence = Evidence(
-        run=run_facts(name, manifest.facts, series, tokens),
+        run=run_facts(name, manifest.facts, series, tokens, wide.steps()),
         algorithm=algorithm_of(manifest.facts, series),
         metrics=series,
-        other=read_other(metrics),
+        other=read_other(metrics, wide),
         environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards")),
@@ -92,10 +93,16 @@ def gather(
         tails_reason="" if found else alone or _why_no_tails(folder, tokens),
         tool_use=tool_use(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
-        segments=gather_segments(metrics, tokens),
+        segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
     return Gathered(evidence=evidence, tables=tables)
+
+
+def _metrics(folder: Path) -> pl.DataFrame:
+    """Read the metrics with the priority of their sources, which an empty table lacks."""
+    metrics = read_table(folder, "metrics")
+    return metrics if "priority" in metrics.columns else metrics.with_columns(pl.lit(0, pl.Int32).alias("priority"))
 
 
 def _events(table: pl.DataFrame) -> tuple[Event, ...]:

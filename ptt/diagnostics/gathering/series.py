@@ -8,42 +8,74 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import Series, condensed
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.store.wide import WideMetrics
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
+MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
-def read_series(metrics: pl.DataFrame) -> dict[str, Series]:
+def read_series(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
     """Give the training series of each canonical metric.
 
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
     """
     rows = metrics.filter((pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null())
-    if rows.is_empty():
+    counts = pl.concat(
+        [
+            rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64)),
+            wide.spellings().drop_nulls("name"),
+        ]
+    )
+    if counts.is_empty():
         return {}
     spelling = (
-        rows.group_by("name", "name_raw")
-        .agg(pl.col("priority").min(), pl.len())
+        counts.group_by("name", "name_raw")
+        .agg(pl.col("priority").min(), pl.col("len").sum())
         .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
         .unique("name", keep="first", maintain_order=True)
     )
-    return _series(rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi"))
+    chosen = rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi")
+    return _with_wide(chosen, wide, dict(spelling.select("name", "name_raw").iter_rows()))
 
 
-def read_other(metrics: pl.DataFrame, *, split: str = "train") -> dict[str, Series]:
-    """Give the series of one split under the names their writer gave them: those of training without a canonical name.
+def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
+    """Give the training series without a canonical name under the names their writer gave them.
 
     Rows of several ranks are left out: they are no series.
     """
-    if "priority" not in metrics.columns:
-        return {}
-    wanted = (pl.col("split") == split) & pl.col("step").is_not_null() & pl.col("rank").is_null()
-    unnamed = pl.col("name").is_null() if split == "train" else pl.lit(value=True)
-    rows = metrics.filter(wanted & unnamed).with_columns(pl.col("name_raw").alias("name"))
-    return _series(rows) if rows.height else {}
+    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
+    rows = metrics.filter(train & pl.col("name").is_null()).with_columns(pl.col("name_raw").alias("name"))
+    raws = wide.spellings().filter(pl.col("name").is_null())["name_raw"].unique(maintain_order=True)
+    return _with_wide(rows, wide, {raw: raw for raw in raws})
+
+
+def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str]) -> dict[str, Series]:
+    """Give the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
+    held = set(wide.spellings()["name_raw"])
+    found = _series(rows.filter(~pl.col("name_raw").is_in(held))) if rows.height else {}
+    for name, raw in spelling.items():
+        if raw in held:
+            found[name] = condensed(
+                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.values(raw), name, raw), MOST
+            )
+    return dict(sorted(found.items()))
+
+
+def _wide_series(rows: pl.DataFrame, values: pl.DataFrame, name: str, raw: str) -> Series:
+    """Give the series of one metric from its rows and its column; most often a single writer never went back."""
+    key = ["step", "value", "flag", "priority", "source", "seq"]
+    both = pl.concat([rows.select(key), values.select(key)], how="vertical_relaxed")
+    if both["source"].n_unique() == 1:
+        both = both.sort("seq")
+        steps = both["step"].to_numpy()
+        if bool((np.diff(steps) > 0).all()):
+            numbers = both["value"].fill_null(np.nan).to_numpy()
+            return Series(name=name, raw_name=raw, steps=steps, values=numbers, flags=both["flag"].to_numpy())
+    return _series(both.with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")))[name]
 
 
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
@@ -55,12 +87,15 @@ def _series(rows: pl.DataFrame) -> dict[str, Series]:
     )
     best = best.unique(["name", "step"], keep="first", maintain_order=True)
     return {
-        str(group["name"][0]): Series(
-            name=str(group["name"][0]),
-            raw_name=str(group["name_raw"][0]),
-            steps=group["step"].to_numpy(),
-            values=group["value"].fill_null(np.nan).to_numpy(),
-            flags=group["flag"].to_numpy(),
+        str(group["name"][0]): condensed(
+            Series(
+                name=str(group["name"][0]),
+                raw_name=str(group["name_raw"][0]),
+                steps=group["step"].to_numpy(),
+                values=group["value"].fill_null(np.nan).to_numpy(),
+                flags=group["flag"].to_numpy(),
+            ),
+            MOST,
         )
         for group in best.partition_by("name", maintain_order=True)
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ptt.diagnostics.judging.timeline import Explains, began, linked
+from ptt.diagnostics.judging.causes import Explains
+from ptt.diagnostics.judging.timeline import began, linked
 from ptt.diagnostics.model import (
     Answer,
     Broken,

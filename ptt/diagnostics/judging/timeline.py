@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.judging.causes import Explains, chains
 from ptt.diagnostics.model import Finding, Link, Severity
-
-Explains = Mapping[str, Mapping[str, str]]
-"""By the id of a failure: the ids of those it brings about, each with how."""
 
 UNKNOWN: Final = 1 << 60  # later than any step
 
@@ -24,16 +22,22 @@ def began(finding: Finding) -> int:
 def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
     """Name the cause of each finding that one before it, or within its onset's interval, brings about.
 
-    Of several possible causes the earliest counts. A note explains no failure: what is below medium has not broken
+    A cause may bring it about through others that were not found; one that does so by itself is preferred, then the
+    earliest. A note explains no failure: what is below medium has not broken
     anything. No finding comes to stand under itself, by whatever number of links.
     """
+    reach = {finding.id: frozenset(chains(explains, finding.id)) for finding in findings}
     ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
     above: dict[int, int] = {}  # place of a finding -> place of its cause
     for place, finding in enumerate(ordered):
-        for other, cause in enumerate(ordered):
-            if _may_explain(cause, finding, explains) and not _leads_to(other, place, above):
-                above[place] = other
-                break
+        candidates = [
+            other
+            for other, cause in enumerate(ordered)
+            if _may_explain(cause, finding, reach) and not _leads_to(other, place, above)
+        ]
+        direct = [other for other in candidates if finding.id in explains.get(ordered[other].id, {})]
+        if candidates:
+            above[place] = (direct or candidates)[0]
     causes = {id(ordered[place]): ordered[other].id for place, other in above.items()}
     return [
         replace(finding, consequence_of=causes[id(finding)]) if id(finding) in causes else finding
@@ -41,8 +45,8 @@ def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
     ]
 
 
-def _may_explain(cause: Finding, finding: Finding, explains: Explains) -> bool:
-    if cause is finding or finding.id not in explains.get(cause.id, {}):
+def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset[str]]) -> bool:
+    if cause is finding or finding.id not in reach[cause.id]:
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,17 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wide:
+    """Metrics of training, a column each, in the order of the file: for logs too long for a row a value.
+
+    `frame`: __step, __time and __seq, then one Float64 column a metric under its raw name; null = not logged.
+    """
+
+    frame: pl.DataFrame
+    names: Mapping[str, str | None]  # raw -> canonical
+
+
+@dataclass(frozen=True, kw_only=True)
 class InPlace:
     """A Parquet file that already holds canonical sequences: scanned where it lies, never copied.
 
@@ -77,7 +88,7 @@ class Context:
     facts: dict[str, str | int | float | bool | None]
 
 
-Piece = Rows | InPlace | Lost | Context
+Piece = Rows | Wide | InPlace | Lost | Context
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 from ptt.diagnostics.parsers.aliases import framework_of
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, as_value, metric_frame
-from ptt.diagnostics.parsers.metrics_fast import fast_entries, seq_behind
+from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, as_value
+from ptt.diagnostics.parsers.metrics_fast import fast_block, known_names
 from ptt.diagnostics.schema import LOGPS
 
 # The trainer's own counters first: `_step` of W&B counts log calls, not training steps.
@@ -149,16 +149,17 @@ def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; lines that are no log call are counted."""
     framework: str | None = None
     columns = MetricColumns()
+    schema = None
     seq = no_json = no_step = 0
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
             continue
-        entries = fast_entries(block, wrappers=WRAPPERS, steps=STEP_KEYS, times=TIME_KEYS, seq=seq)
-        if entries is not None:
+        quick = fast_block(block, wrappers=WRAPPERS, steps=STEP_KEYS, times=TIME_KEYS, seq=seq, schema=schema)
+        if quick is not None:
             framework = framework or _framework(block)
-            seq = seq_behind(entries)
-            yield Rows(table="metrics", frame=metric_frame(entries, file.rel))
+            seq, schema = quick.behind, quick.schema
+            yield from quick.pieces(file, known_names)
             continue
         framework = framework or _framework(block)
         for line in filter(bytes.strip, block.split(b"\n")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -10,8 +11,8 @@ import polars as pl
 from ptt.diagnostics.parsers.aliases import canonical
 from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step, metric_frame
-from ptt.diagnostics.parsers.metrics_fast import fast_entries, seq_behind
+from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step
+from ptt.diagnostics.parsers.metrics_fast import Block, fast_block
 from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
@@ -41,15 +42,16 @@ def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block, then what the header and footer say about the run."""
     facts: Facts = {"framework": "microsoft-ptt"}
     seen: Seen = (None, frozenset())
+    schema = None
     seq = bad = 0
-    for block in blocks(file):
+    for block in _apart(blocks(file)):
         if isinstance(block, Lost):
             yield block
             continue
-        entries = _quick(block, seq)
-        if entries is not None:
-            seq, seen = seq_behind(entries), _seen_last(entries)
-            yield Rows(table="metrics", frame=_named(metric_frame(entries, file.rel), facts.get("algorithm")))
+        quick = _quick(block, seq, schema)
+        if quick is not None:
+            seq, seen, schema = quick.behind, _seen_last(quick), quick.schema
+            yield from quick.pieces(file, partial(_names, facts.get("algorithm")))
             continue
         columns = MetricColumns()
         for line in filter(bytes.strip, block.split(b"\n")):
@@ -68,16 +70,30 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield Context(facts=facts)
 
 
-def _quick(block: bytes, seq: int) -> pl.DataFrame | None:
+def _apart(found: Iterator[bytes | Lost]) -> Iterator[bytes | Lost]:
+    """Cut the first and the last two lines off each block: header, closing row and footer are for the slow way."""
+    for block in found:
+        if isinstance(block, Lost):
+            yield block
+            continue
+        start = block.find(b"\n") + 1
+        last = block.rfind(b"\n", 0, len(block) - 1)
+        end = max(start, block.rfind(b"\n", 0, max(0, last)) + 1)
+        yield from filter(None, (block[:start], block[start:end], block[end:]))
+
+
+def _quick(block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
     """Read a block that holds nothing but rows; header and footer stand in the first and the last."""
     if is_torn(block) or b'"type"' in block or b'"metrics"' not in block:
         return None
-    return fast_entries(block, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq)
+    return fast_block(block, wrappers=("metrics",), steps=("step",), times=("timestamp",), seq=seq, schema=schema)
 
 
-def _seen_last(entries: pl.DataFrame) -> Seen:
-    step = entries.filter(pl.col("seq") == pl.col("seq").max())["step"].item(0)
-    return step, frozenset(entries.filter(pl.col("step") == step)["name_raw"])
+def _seen_last(block: Block) -> Seen:
+    steps = block.index["__step"]
+    last = steps == steps[-1]
+    held = (name for name, column in block.numbers.items() if column.filter(last).count())
+    return int(steps[-1]), frozenset(held)
 
 
 def _add(found: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -> Seen:
@@ -109,20 +125,24 @@ def _note_facts(found: dict[str, Any], facts: Facts) -> bool:
     return False
 
 
-def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:
-    """Correct the canonical names: suffixes of several ranks, and names that mean something else here."""
+def _names(algorithm: object, raws: list[str]) -> dict[str, str | None]:
+    """Give the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
     misleading = MISLEADING if algorithm in PREFERENCE else frozenset()
     if algorithm == "orpo":
         misleading |= MISLEADING_ORPO
-    raws = frame["name_raw"].unique().to_list()
     distributed = "world_size" in raws
-    names = [
-        None if raw in misleading else canonical(raw) or (canonical(raw.removesuffix("_mean")) if distributed else None)
+    return {
+        raw: None
+        if raw in misleading
+        else canonical(raw) or (canonical(raw.removesuffix("_mean")) if distributed else None)
         for raw in raws
-    ]
-    return frame.with_columns(
-        name=pl.col("name_raw").replace_strict(raws, pl.Series(names, dtype=pl.String), return_dtype=pl.String)
-    )
+    }
+
+
+def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:
+    names = _names(algorithm, frame["name_raw"].unique().to_list())
+    held = pl.Series(list(names.values()), dtype=pl.String)
+    return frame.with_columns(name=pl.col("name_raw").replace_strict(list(names), held, return_dtype=pl.String))
 
 
 PARSER = Parser(

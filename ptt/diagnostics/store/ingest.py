@@ -11,9 +11,18 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile
+from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile, Wide
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
-from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, fingerprint, read_manifest, write_manifest
+from ptt.diagnostics.store.manifest import (
+    InPlaceFile,
+    Manifest,
+    Part,
+    WidePart,
+    fingerprint,
+    read_manifest,
+    write_manifest,
+)
+from ptt.diagnostics.store.wide import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
 FLUSH_ROWS: Final = 200_000
@@ -56,6 +65,7 @@ def ingest(
             fingerprint=mark,
             in_place=tuple(writer.in_place),
             parts=tuple(writer.parts),
+            wide=tuple(writer.wide),
             facts=writer.facts(),
             notes=tuple(notes),
         )
@@ -78,6 +88,7 @@ class _Writer:
     folder: Path
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    wide: list[WidePart] = field(default_factory=list)
     _told: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
@@ -100,6 +111,9 @@ class _Writer:
                         frame = new
                     self._keep(table, frame, parser, file)
                     ok += frame.height if table not in BY_TRAJECTORY[1:] else 0
+                case Wide():
+                    self.wide.append(write_wide(self.folder, len(self.wide), piece, file.rel, parser))
+                    ok += sum(column.values for column in self.wide[-1].columns)
                 case InPlace(rows=rows, columns=columns):
                     self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns, kind=kind))
                     ok += rows

@@ -38,6 +38,27 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WideColumn:
+    """One metric of a wide part, which stands there under `column`."""
+
+    column: str
+    raw: str  # as the writer spelt it
+    name: str | None  # canonical
+    values: int  # not null
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidePart:
+    """A Parquet file of dense training metrics in the store: step, wall_time, seq, and a column each."""
+
+    file: str  # below wide/
+    source: str
+    priority: int
+    rows: int
+    columns: tuple[WideColumn, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What a store holds and from what."""
 
@@ -46,6 +67,7 @@ class Manifest:
     fingerprint: str
     in_place: tuple[InPlaceFile, ...]
     parts: tuple[Part, ...]
+    wide: tuple[WidePart, ...]
     facts: dict[str, str | int | float | bool | None]
     notes: tuple[str, ...]
 
@@ -72,8 +94,12 @@ def read_manifest(folder: Path) -> Manifest | None:
             InPlaceFile(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("in_place")
         )
         parts = tuple(Part(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("parts"))
+        wide = tuple(
+            WidePart(**{**item, "columns": tuple(WideColumn(**column) for column in item["columns"])})
+            for item in document.pop("wide")
+        )
         notes = tuple(document.pop("notes"))
-        manifest = Manifest(in_place=in_place, parts=parts, notes=notes, **document)
+        manifest = Manifest(in_place=in_place, parts=parts, wide=wide, notes=notes, **document)
     except (OSError, ValueError, KeyError, TypeError):  # absent, or written by another version: made anew
         return None
     return manifest if manifest.schema_version == VERSION else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
@@ -14,6 +15,7 @@ from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.store.filling import filled_in
 from ptt.diagnostics.store.joining import SequenceFile, joined
 from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.wide import WideMetrics
 
 SAMPLED_FILES = 16
 
@@ -49,7 +51,7 @@ def read_table(folder: Path, table: str) -> pl.DataFrame:
     )
 
 
-def read_trajectories(folder: Path) -> pl.DataFrame:
+def read_trajectories(folder: Path, wide: WideMetrics) -> pl.DataFrame:
     """Read the trajectories with their split resolved.
 
     TRL's completions files do not say whether a row was trained on: an evaluation overwrites the training file of its
@@ -58,7 +60,7 @@ def read_trajectories(folder: Path) -> pl.DataFrame:
     """
     counted = ~pl.col("name_raw").str.starts_with(UNNUMBERED)  # steps that were counted, not read, tell nothing here
     metrics = read_table(folder, "metrics").filter(counted).select("step", "split").drop_nulls().unique().sort("step")
-    logged = metrics.filter(pl.col("split") == "train")["step"].to_numpy()
+    logged = np.union1d(metrics.filter(pl.col("split") == "train")["step"].to_numpy(), wide.steps())
     doubtful: set[int] = set()
     for step in metrics.filter(pl.col("split") == "eval")["step"].to_list():
         later = logged[logged > step]

@@ -1,0 +1,105 @@
+"""Departures from a run's own early behaviour: noise passes for none, real ones are dated."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from builders import series_of
+from scipy.signal import lfilter
+
+from ptt.diagnostics.evidence.departures import LEAST, MOST_POINTS, fall, rise, step_noise
+from ptt.diagnostics.evidence.series import condensed
+
+Array = npt.NDArray[np.float64]
+
+
+def noise(seed: int, count: int, likeness: float) -> Array:
+    """An AR(1) of unit variance, begun in its long run."""
+    drawn = np.random.default_rng(seed).normal(size=count + 200) * np.sqrt(1 - likeness**2)
+    found: Array = lfilter([1.0], [1.0, -likeness], drawn)[200:]
+    return found
+
+
+@pytest.mark.parametrize("count", [60, 200, 700])
+@pytest.mark.parametrize("likeness", [0.0, 0.5, 0.8])
+def test_noise_is_no_departure(count: int, likeness: float) -> None:
+    found = 0
+    for seed in range(100):
+        series = series_of("made", np.exp(0.5 * noise(seed, count, likeness)))
+        found += rise(series, floor=0.0) is not None
+        found += fall(series, ceiling=np.inf) is not None
+    assert found <= (6 if count == 60 and likeness == 0.8 else 2)  # of 200 questions
+
+
+@pytest.mark.parametrize(("likeness", "least"), [(0.3, 96), (0.8, 60)])
+def test_a_doubled_level_is_found_and_dated(likeness: float, least: int) -> None:
+    late = []
+    for seed in range(100):
+        values = np.exp(0.2 * noise(seed, 700, likeness))
+        values[350:] *= 2
+        found = rise(series_of("made", values), floor=0.0)
+        late += [] if found is None else [found.onset - 351]
+    assert len(late) >= least
+    assert -5 <= float(np.median(late)) <= 20
+
+
+def test_a_fall_is_the_mirror_of_a_rise() -> None:
+    values = 5 + 0.2 * noise(3, 400, 0.3)
+    values[200:] -= 2
+    fell = fall(series_of("made", values), ceiling=9.0)
+    rose = rise(series_of("made", -values), floor=-9.0)
+    assert fell is not None
+    assert rose is not None
+    assert (fell.onset, fell.interval) == (rose.onset, rose.interval)
+    assert fell.extreme == pytest.approx(-rose.extreme)
+    assert fell.early == pytest.approx(5, abs=0.2)
+    assert fell.last == pytest.approx(3, abs=0.2)
+    assert not fell.ended
+
+
+def test_what_came_back_is_said_to_have_ended() -> None:
+    values = np.where((np.arange(600) >= 200) & (np.arange(600) < 400), 10.0, 1.0) + 0.05 * noise(1, 600, 0.0)
+    found = rise(series_of("made", values), floor=0.0)
+    assert found is not None
+    assert found.ended
+    assert found.ratio == pytest.approx(10, rel=0.05)
+
+
+def test_floor_factor_and_margin_hold_a_rise_back() -> None:
+    values = np.where(np.arange(400) >= 200, 0.2, 0.1) * np.exp(0.05 * noise(2, 400, 0.0))
+    series = series_of("made", values)
+    assert rise(series, floor=0.0) is not None
+    assert rise(series, floor=0.5) is None
+    assert rise(series, floor=0.0, factor=3.0) is None
+    assert rise(series, floor=0.0, margin=0.3) is None
+
+
+def test_too_short_a_series_gives_none() -> None:
+    values = np.r_[np.ones(LEAST // 2), np.full(LEAST // 2 - 1, 100.0)]
+    assert rise(series_of("made", values), floor=0.0) is None
+    assert fall(series_of("made", -values), ceiling=0.0) is None
+
+
+@pytest.mark.parametrize("likeness", [0.3, 0.6, 0.8])
+def test_noise_is_measured_whatever_trend_lies_under_it(likeness: float) -> None:
+    values = 3.0 * noise(5, 20_000, likeness) + np.linspace(0, 50, 20_000)
+    values[8000:] += 40
+    spread, found = step_noise(values)
+    assert spread == pytest.approx(3.0, rel=0.05)
+    assert found == pytest.approx(likeness, abs=0.05)
+
+
+def test_a_long_series_is_judged_by_the_means_of_blocks() -> None:
+    values = np.random.default_rng(0).normal(size=3 * MOST_POINTS + 1)
+    values[7] = np.nan
+    small = condensed(series_of("made", values), MOST_POINTS)
+    assert small.count == len(values)
+    assert small.steps[~np.isfinite(small.values)].tolist() == [8]
+    steps, means = small.finite()
+    assert len(means) <= MOST_POINTS
+    finite = np.delete(values, 7)
+    size = -(-len(finite) // MOST_POINTS)
+    blocks = [finite[start : start + size] for start in range(0, len(finite), size)]
+    np.testing.assert_allclose(means, [block.mean() for block in blocks], atol=1e-12)
+    assert steps[-1] == len(values)

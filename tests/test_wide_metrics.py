@@ -1,0 +1,75 @@
+"""Large metric logs are kept as columns: what is read back is what rows would have given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import ptt
+from ptt.diagnostics.parsers import lines, metrics_fast, streams
+from ptt.diagnostics.parsers.metrics_fast import fast_block
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def rows_of(count: int, *, again: int | None = None) -> list[dict[str, object]]:
+    """Give rows with a rare metric, an evaluation, an unknown name, NaN spelt out once, and steps logged again."""
+    drawn = np.random.default_rng(0)
+    steps = [*range(1, count + 1)]
+    if again is not None:
+        steps += range(again, again + count // 2)
+    rows: list[dict[str, object]] = []
+    for number, step in enumerate(steps):
+        row: dict[str, object] = {"step": step, "loss": drawn.normal(), "kl": abs(drawn.normal()), "my/own": number}
+        if number % 2:
+            row["reward"] = drawn.normal()
+        if number % 10 == 0:
+            row["grad_norm"] = drawn.normal()
+        if number % 50 == 0:
+            row["eval_reward"] = drawn.normal()
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("again", [None, 120])
+@pytest.mark.parametrize("block", [2_000, 1 << 24])
+def test_columns_give_the_diagnosis_that_rows_give(
+    again: int | None, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    rows = rows_of(200, again=again)
+    rows[150]["loss"] = float("nan")  # sends its block the slow way
+    write(run / "metrics.jsonl", rows)
+    monkeypatch.setattr(streams, "PIECE_BYTES", block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    long = ptt.diagnose(run, out=tmp_path / "long")
+    monkeypatch.setattr(metrics_fast, "WIDE_BYTES", 0)
+    wide = ptt.diagnose(run, out=tmp_path / "wide")
+    held = pl.read_parquet(tmp_path / "long" / "store" / "metrics" / "*.parquet").height
+    left = pl.read_parquet(tmp_path / "wide" / "store" / "metrics" / "*.parquet").height
+    assert left < held or block > 10_000, "nothing was kept as columns"
+    assert wide.to_json() == long.to_json()
+    assert wide.tables["aggregates"].equals(long.tables["aggregates"])
+
+
+def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before() -> None:
+    def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metrics_fast.Block:
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        found = fast_block(text, wrappers=("data",), steps=("step",), times=(), seq=0, schema=schema)
+        assert found is not None
+        return found
+
+    first = read([{"step": step, "data": {"loss": 1}} for step in range(300)], None)
+    later = read([{"step": step, "data": {"loss": 0.5, "kl": 2.0}} for step in range(300)], first.schema)
+    assert set(later.numbers) == {"loss", "kl"}
+    assert later.numbers["loss"].to_list() == [0.5] * 300
+    rare = [{"step": step, "data": {"loss": 0.5} | ({"odd": 1.0} if step == 299 else {})} for step in range(300)]
+    assert read(rare, None).numbers["odd"].count() == 1
+    assert read(rare, first.schema).numbers["odd"].count() == 1
