@@ -1,6 +1,6 @@
 """This run shows gradient norms that fell to nearly nothing.
 
-What: the 20-step geometric mean of the gradient norm fell below a hundredth of the run's early level and stayed there,
+What: the 20-step geometric mean of the gradient norm fell below a hundredth of the run's first level and stayed there,
 or the norm is exactly 0 for 20 logged steps in a row.
 Why it matters: a step without gradient costs as much as any other and teaches nothing.
 What it is not: a failure, where the reward stands near its best or the loss has all but gone: there is nothing left to
@@ -12,11 +12,12 @@ without spread. The last row alone decides nothing: single steps of a healthy ru
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, fall
+from ptt.diagnostics.evidence.departures import EARLY_LEAST, LEAST, SDS, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -49,8 +50,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         onset = int(steps[first])
         claim = f"The gradient norm is exactly 0 at {count} logged steps in a row"
         return _verdict(evidence, series, claim, onset, (onset, onset), 0.0, 0.0)
-    departure = fall(in_logs(series), ceiling=np.inf, margin=-math.log(limits["left"]))
-    if departure is None or departure.ended:
+    logs = in_logs(series)
+    bound = _bound(logs, limits["left"])
+    turned = replace(logs, values=-logs.values)
+    onset = turned.excess(-bound) if bound is not None else None
+    means = turned.rolling()[1]
+    if bound is None or onset is None or -means[-1] > bound:
         _, mean = series.rolling()
         mean = mean[np.isfinite(mean)]
         return Healthy(
@@ -58,13 +63,21 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.NUMERICS,
             reason=f"the {series.width}-step mean of the gradient norm goes from {mean[0]:.2g} to {mean[-1]:.2g}",
         )
-    claim = f"The gradient norm fell below {limits['left']:.0%} of its early level"
-    return _verdict(evidence, series, claim, departure.onset, departure.interval, *_norms(departure))
+    claim = f"The gradient norm fell below {limits['left']:.0%} of its first level"
+    interval = turned.first_above(-bound, onset), onset
+    return _verdict(evidence, series, claim, onset, interval, math.exp(-means[-1]), math.exp(bound))
 
 
-def _norms(departure: Departure) -> tuple[float, float]:
-    """Give the last level and the limit as norms."""
-    return math.exp(departure.last), math.exp(departure.limit)
+def _bound(logs: Series, left: float) -> float | None:
+    """Give the logarithm of the norm that counts as gone: far below the first steps, and below the noise.
+
+    The first 20 values, not the first fifth: a run that collapses does so early.
+    """
+    level = early_level(logs)
+    if level is None:
+        return None
+    first = float(np.median(logs.finite()[1][:EARLY_LEAST]))
+    return min(first + math.log(left), first - SDS * level.error)
 
 
 def _verdict(
@@ -97,7 +110,7 @@ def _verdict(
 
 
 def _early(series: Series) -> float:
-    return float(np.median(series.finite()[1][:20]))
+    return float(np.median(series.finite()[1][:EARLY_LEAST]))
 
 
 def _learnt(evidence: Evidence) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, early_level
+from ptt.diagnostics.evidence.departures import LEAST
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.reading import in_logs
 
@@ -33,8 +33,7 @@ def folded(series: Series) -> Series:
         if len(values) < LEAST * size:
             break
         found = _means(series, size)
-        level = early_level(found)
-        scatter = level.spread * np.sqrt(size) if level else np.inf
+        scatter = float(np.median(np.abs(np.diff(found.finite()[1])))) * np.sqrt(size)
         if scatter < 0.8 * least:  # a finer one is kept unless a coarser one is clearly quieter
             best, least = found, scatter
     return best

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall, rise
+from ptt.diagnostics.evidence.departures import LEAST, Departure, fall, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -43,20 +43,19 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if isinstance(series, NotJudged):
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
-    found = rise(in_logs(times), floor=math.log(STALLED_S), margin=math.log(limits["slower"]))
-    level = early_level(times)
-    early = level.median if level else math.nan
+    found = rise(times, floor=STALLED_S, factor=limits["slower"])
     if found is None:
-        last = float(np.mean(times.finite()[1][-times.width :]))
+        _, values = times.finite()
+        early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
         reason = f"a step takes {early:.3g} s at first and {last:.3g} s at the end"
         return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
-    onset = change_point(in_logs(times), found.onset)
+    onset = change_point(times, found.onset)
     begun = replace(found, onset=onset, interval=(min(onset, found.interval[0]), found.onset))
     return _judged(evidence, series, begun, limits)
 
 
 def _judged(evidence: Evidence, series: Series, found: Departure, limits: Limits) -> RuleVerdict:
-    early, late = math.exp(found.early), math.exp(found.extreme if found.ended else found.last)
+    early, late = found.early, found.extreme if found.ended else found.last
     lengths = length_of(evidence)
     longer = ratio_around(lengths, found.onset) if lengths is not None else None
     explained = lengths is not None and _explained(series, lengths, limits)
@@ -104,9 +103,8 @@ def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
     each = per_token(series, lengths)
     if len(each.finite()[0]) < LEAST:
         return False
-    level = early_level(each)
-    found = rise(in_logs(each), floor=-math.inf, margin=math.log(limits["slower"]))
-    return level is not None and (found is None or found.ended)
+    found = rise(each, floor=0.0, factor=limits["slower"])
+    return found is None or found.ended
 
 
 def _by_throughput(evidence: Evidence, limits: Limits) -> RuleVerdict | None:
