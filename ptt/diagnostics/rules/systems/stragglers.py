@@ -106,7 +106,7 @@ def _slow(metric: ByRank, scores: Scores, limit: float) -> list[Slow]:
                 place,
                 float(np.median(score)),
                 own,
-                max(share, weighted_share(flags)) >= CHRONIC and (flags.sum() > 1 or len(flags) == 1),
+                bool(max(share, weighted_share(flags)) >= CHRONIC and (flags.sum() > 1 or len(flags) == 1)),
                 int(scores.starts[np.argmax(flags)]),
                 int(flags.sum()),
                 len(flags),
