@@ -194,6 +194,13 @@ def test_whole_steps_by_rank_cannot_tell() -> None:
     assert "summed" in verdict.reason
 
 
+def test_one_process_has_no_ranks_to_compare() -> None:
+    for rule in ("stragglers", "memory-imbalance"):
+        verdict = run(rule, {"time/step": noise(1.0)}, world_size=1)
+        assert isinstance(verdict, NotJudged)
+        assert not verdict.applies
+
+
 def test_a_rank_that_falls_silent_is_found() -> None:
     times = {rank: noise(1.0, 200, seed=rank) for rank in range(4)}
     times[3] = times[3][:120]
@@ -244,6 +251,8 @@ def test_a_side_that_waits_is_found_and_generation_in_turns_is_not() -> None:
     [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
         "exit reason: oom",
+        "CUDA out of memory. Tried to allocate 1 GiB. Try expandable_segments:True to avoid fragmentation",
+        "RuntimeError: CUDA error: out of memory",
         "slurmstepd: error: Detected 1 oom_kill event",
     ],
 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from builders import repeatable
+from builders import Array, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptt.diagnostics.statistics.ranks import WINDOW, against_others, weighted_share
 
+IntArray = npt.NDArray[np.int64]
 
-def times_of(ranks: int, steps: int, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # type: ignore[type-arg]
+
+def times_of(ranks: int, steps: int, seed: int) -> dict[str, tuple[IntArray, Array]]:
     values = np.exp(0.3 * np.random.default_rng(seed).normal(size=(ranks, steps)))
     return {f"rank {rank}": (np.arange(1, steps + 1), values[rank]) for rank in range(ranks)}
 

@@ -45,11 +45,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if isinstance(series, NotJudged):
         return series
     steps, values = series.finite()
-    first, count = longest_true(values == 0.0)
+    place, count = longest_true(values == 0.0)
     if count >= limits["zeros"]:
-        onset = int(steps[first])
+        first = int(steps[place])
         claim = f"The gradient norm is exactly 0 at {count} logged steps in a row"
-        return _verdict(evidence, series, claim, onset, (onset, onset), 0.0, 0.0)
+        return _verdict(evidence, series, claim, first, (first, first), 0.0, 0.0)
     logs = in_logs(series)
     bound = _bound(logs, limits["left"])
     turned = replace(logs, values=-logs.values)

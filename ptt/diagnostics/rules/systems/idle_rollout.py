@@ -159,5 +159,4 @@ RULE = Rule(
     check=check,
     limits={"waiting": WAITING},
     families=ONLINE,
-    explains={"stale-rollouts": "samples are kept in flight to fill the wait"},
 )

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
 from ptt.diagnostics.rules.systems.common import device_gb
 
 ID = "memory-imbalance"
@@ -50,6 +50,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     rows = evidence.other.get("memory_imbalance_ratio")
     if rows is not None and len(rows.finite()[0]) >= 2:
         ratios.append(Ratio(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
+    if not ratios and evidence.run.context.get("world_size") == 1:
+        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
     if not ratios:
         return NotJudged(
             id=ID,

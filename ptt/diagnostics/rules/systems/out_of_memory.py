@@ -19,18 +19,18 @@ from ptt.diagnostics.rules.systems.common import ended_well
 
 ID = "out-of-memory"
 LEAST_EVENTS = 1.0
-SAYS = re.compile(
-    r"out of memory(?!.{0,40}\b(?:avoid|prevent|if you|risk)\b)|OutOfMemoryError|oom[-_ ]?kill|\bOOMKilled\b|"
-    r"exit reason: oom\b|\bMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|Cannot allocate memory|"
-    r"killed due to the node running low on memory",
+PROOF = re.compile(  # no advice is worded so
+    r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory",
     re.IGNORECASE,
 )
-HYPOTHETICAL = re.compile(r"\b(?:to avoid|to prevent|may|might|could|can lead|in case of|if you)\b", re.IGNORECASE)
+SAYS = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
+ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you|risk)\b|\bwarn", re.IGNORECASE)
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Look through what the processes said."""
-    said = [event for event in evidence.events if SAYS.search(event.text) and not HYPOTHETICAL.search(event.text)]
+    said = [event for event in evidence.events if _ran_out(event.text)]
     if len(said) >= limits["events"]:
         return Broken(findings=(_finding(evidence, said),))
     if not evidence.events:
@@ -43,6 +43,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     reason = f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out"
     return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+
+
+def _ran_out(text: str) -> bool:
+    """Tell whether a line says that memory ran out, and does not only advise against it."""
+    return bool(PROOF.search(text)) or (bool(SAYS.search(text)) and not ADVICE.search(text))
 
 
 def _finding(evidence: Evidence, said: list[Event]) -> Finding:

@@ -21,7 +21,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
 from ptt.diagnostics.statistics.ranks import LEAST_STEPS, Scores, against_others, weighted_share
 
 ID = "stragglers"
@@ -70,6 +70,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=notes)
     if notes:
         return Healthy(id=ID, link=Link.SYSTEMS, reason=notes[0].claim, notes=notes)
+    if not scored and evidence.run.context.get("world_size") == 1:
+        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
     reason = (
         "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank slows "
         "all alike and does not show"
