@@ -108,6 +108,7 @@ defaults are:
 [diagnose]
 fail_on = "never"  # or critical, high, medium, low, info
 keep_text = false  # true: keep shortened texts of samples in the store, and show some in the report
+rules = []  # files and folders of rules of your own, as seen from this file; docs/custom-rules.md
 
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output

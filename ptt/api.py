@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from ptt import __version__
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.answerable import Answerable
+from ptt.diagnostics.catalogue import Page, page_of, pages
 from ptt.diagnostics.config import Settings, load_settings
+from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
@@ -24,6 +26,7 @@ __all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "
 
 STORE = "store"
 Progress = Callable[[str, int, int], None]
+Places = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ def diagnose(
     out: str | Path | None = None,
     settings: Settings | None = None,
     keep_text: bool | None = None,
+    rules: Places = (),
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
@@ -74,12 +78,15 @@ def diagnose(
     `keep_text` (by default as the settings say) keeps texts of samples in the store, and shows a window of them
     beside the sequences with most tail tokens where they can be tied to them.
 
+    `rules` are files and folders of custom rules, in addition to those that the settings name.
+
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
     chosen = settings or Settings()
     if keep_text is not None:
         chosen = replace(chosen, keep_text=keep_text)
+    chosen = replace(chosen, rules=(*chosen.rules, *_paths(rules)))
     with (
         TemporaryDirectory(prefix="ptt-") as scratch,
         _placed(Path(run), Path(scratch if out is None else out)) as place,
@@ -102,6 +109,26 @@ def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
     """Say what the files of the run hold, which questions they answer, and what would record the rest."""
     with TemporaryDirectory(prefix="ptt-") as scratch, _placed(Path(run), Path(scratch)) as place:
         return pipeline.look(place, progress=progress)
+
+
+def rule_pages() -> tuple[Page, ...]:
+    """Give the catalogue: every built-in rule with its page, limits and defaults."""
+    return pages()
+
+
+def rule_page(name: str) -> Page:
+    """Give the page of one built-in rule; SettingsError where there is none of this name."""
+    return page_of(name)
+
+
+def check_rules(paths: Places) -> Report:
+    """Read files and folders of custom rules without a run: what was understood, and every problem."""
+    return report_on(_paths(paths))
+
+
+def _paths(places: Places) -> tuple[Path, ...]:
+    """Give one place, or several, as paths."""
+    return (Path(places),) if isinstance(places, str | Path) else tuple(map(Path, places))
 
 
 @contextmanager

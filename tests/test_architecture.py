@@ -7,7 +7,10 @@ ROOT = Path(__file__).parents[1] / "ptt"
 
 ALLOWED = {
     "ptt": {"api"},
-    "api": {"ptt", "answerable", "pipeline", "config", "errors", "model", "rules", "reports", "store"},
+    "api": {
+        "ptt", "answerable", "catalogue", "custom", "pipeline", "config", "errors", "model", "rules", "reports",
+        "store",
+    },
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
@@ -21,14 +24,16 @@ ALLOWED = {
     "evidence": {"model", "statistics"},
     "rules": {"model", "evidence", "statistics"},
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
+    "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
+    "catalogue": {"errors", "model", "rules"},
     "judging": {"model"},
     "gate": {"model"},
-    "answerable": {"parsers", "schema", "store"},
+    "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
-        "ptt", "answerable", "config", "engines", "errors", "evidence", "gathering", "judging", "model", "parsers",
-        "rules", "store",
+        "ptt", "answerable", "config", "custom", "engines", "errors", "evidence", "gathering", "judging", "model",
+        "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "model", "parsers"},
+    "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ def _questions(run: Path) -> dict[str, bool]:
 def test_a_run_answers_what_its_columns_and_tables_hold() -> None:
     answered = _questions(SAMPLES / "healthy")
     assert answered["How far has the policy left the reference (policy/ref)?"]
-    assert answered["Does the evaluation follow the reward?"]
+    assert answered["Does the evaluation follow the training?"]
     assert not answered["Do trainer and inference engine agree (old/rollout)?"]
     assert not answered["How old were the rollouts?"]
 
@@ -117,7 +117,7 @@ def test_a_folder_of_texts_or_traces_alone_is_listed_and_judged_as_far_as_it_goe
     of_training = {"verl_rollouts", "swift_completions", "art_trajectories"}  # scores of an evaluation are none
     assert ("Which component of the reward moved?" in answered) == (name in of_training)
     evaluated = {"verl_rollouts", "skyrl_evals", "inspect_log", "swe_agent", "tau_bench", "otel_spans"}
-    assert ("Does the evaluation follow the reward?" in answered) == (name in evaluated)
+    assert ("Does the evaluation follow the training?" in answered) == (name in evaluated)
     found = ptt.diagnose(run)
     assert found.signature.status == "cannot_say"
     assert "holds per-token logprobs" in found.signature.reason

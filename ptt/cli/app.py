@@ -31,6 +31,11 @@ KeepTextOption = Annotated[
     bool, typer.Option("--keep-text", help="Keep shortened texts of samples in the store; without it none is kept.")
 ]
 
+RulesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", help="File or folder of rules of your own; may be given more than once."),
+]
+
 
 class FailOn(StrEnum):
     """What `--fail-on` can be."""
@@ -78,6 +83,7 @@ def diagnose(
         typer.Option("--fail-on", help="End with code 3 if a finding is as severe as this, or worse."),
     ] = None,
     keep_text: KeepTextOption = False,
+    rules: RulesOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
     ] = False,
@@ -96,6 +102,7 @@ def diagnose(
                 settings=settings,
                 fail_on=fail_on and fail_on.value,
                 keep_text=keep_text,
+                rules=rules or [],
                 as_json=json,
                 drawing=drawing,
             )
@@ -121,6 +128,23 @@ def sources(
         from ptt.cli import sources as command
 
         command.run(run, as_json=json)
+
+
+@app.command()
+def rules(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A rule, to print its page.")] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option("--check", help="Check a file or folder of rules of your own, without a run."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """List the rules, explain one, or check rules of your own."""
+    with plain_errors():
+        from ptt.cli import rules as command
+
+        code = command.run(name, check=check or [], as_json=json)
+    raise typer.Exit(code)
 
 
 def main() -> None:

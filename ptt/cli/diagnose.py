@@ -32,6 +32,7 @@ def run(
     settings: Path | None,
     fail_on: str | None,
     keep_text: bool,
+    rules: list[Path],
     as_json: bool,
     drawing: Artist,
 ) -> int:
@@ -41,7 +42,9 @@ def run(
     if figures is not None:
         check_figures(path, figures)
     with progress_bar(Console(stderr=True)) as tell:
-        diagnosis = api.diagnose(path, out=folder, settings=chosen, keep_text=keep_text or None, progress=tell)
+        diagnosis = api.diagnose(
+            path, out=folder, settings=chosen, keep_text=keep_text or None, rules=rules, progress=tell
+        )
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
         report = write_text(folder / "report.html", drawing.html(diagnosis))

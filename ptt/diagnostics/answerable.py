@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.switches import Switch, switches_for
 from ptt.diagnostics.schema import LOGPS
@@ -63,6 +64,7 @@ class Answerable:
     unread: tuple[Unread, ...]
     notes: tuple[str, ...]
     questions: tuple[Question, ...]
+    unasked: str  # why some questions are not put to this kind of training; empty where all are
 
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,12 +75,14 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Did loss, KL, entropy, reward and gradient norm stay quiet?": ("metrics",),
     "Are tools called, and do they fail?": ("tool_calls",),
     "Which component of the reward moved?": ("rewards",),
-    "Does the evaluation follow the reward?": ("evals",),
+    "Does the evaluation follow the training?": ("evals",),
     "How old were the rollouts?": ("policy_version",),
 }
 INSTEAD: Final[Mapping[tuple[str, str], str]] = {("policy_logp", "ref_logp"): "old_logp"}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
 CURVES: Final = ("loss/total", "loss/policy", "kl/ref", "entropy", "reward/mean", "grad_norm")
+ANYWHERE: Final = frozenset({"metrics", "evals"})
+"""What any training leaves; where nothing is sampled, only questions that need no more than these are asked."""
 BY_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_calls": ("tools/call_frequency", "tools/failure_frequency"),
     "policy_version": ("staleness/mean", "staleness/max"),
@@ -90,15 +94,29 @@ def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answe
     table = read_table(folder, "sources")
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
-    has = _has(folder, scan_sequences(folder, manifest, root), read_wide(folder, manifest))
+    wide = read_wide(folder, manifest)
+    has = _has(folder, scan_sequences(folder, manifest, root), wide)
+    algorithm = _algorithm(folder, manifest, wide)
+    offline = algorithm.family not in (None, Family.ONLINE)
+    asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
+    unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply to it."
     return Answerable(
         name=name,
         framework=framework,
         held=_held(table),
         unread=_unread(table),
         notes=manifest.notes,
-        questions=tuple(_question(title, needs, has, framework) for title, needs in NEEDS.items()),
+        questions=tuple(_question(title, needs, has, framework) for title, needs in asked.items()),
+        unasked=unasked if offline else "",
     )
+
+
+def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics) -> Algorithm:
+    """Tell the algorithm from settings and the names of training metrics."""
+    rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
+    spelt = wide.spellings()
+    names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
+    return algorithm_of(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
 
 
 def _has(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:

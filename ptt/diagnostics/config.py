@@ -21,6 +21,7 @@ class Settings:
     min_observation: int = 4
     fail_on: Severity | None = None
     keep_text: bool = False
+    rules: tuple[Path, ...] = ()  # files and folders of custom rules
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -42,7 +43,7 @@ def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, 
 def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> Settings:
     _only(document, {"diagnose", "slices", "limits"}, f"{path}")
     diagnose = _table(document, "diagnose", path)
-    _only(diagnose, {"fail_on", "keep_text"}, f"{path}: [diagnose]")
+    _only(diagnose, {"fail_on", "keep_text", "rules"}, f"{path}: [diagnose]")
     slices = _table(document, "slices", path)
     _only(slices, {"min_observation"}, f"{path}: [slices]")
     shortest = slices.get("min_observation", Settings.min_observation)
@@ -54,9 +55,17 @@ def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[
     return Settings(
         min_observation=shortest,
         keep_text=keep_text,
+        rules=_rules(diagnose.get("rules", []), path),
         fail_on=_severity(diagnose.get("fail_on", "never"), path),
         limits=_limits(_table(document, "limits", path), path, known),
     )
+
+
+def _rules(value: object, path: Path) -> tuple[Path, ...]:
+    """Give the places of custom rules, which are written as seen from the settings file."""
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise SettingsError(f"{path}: diagnose.rules must be a list of files and folders.")
+    return tuple(path.parent / name for name in value)
 
 
 def _severity(value: object, path: Path) -> Severity | None:

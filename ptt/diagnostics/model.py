@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import polars as pl
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 Steps = tuple[int, int]
 JsonScalar = str | int | float | bool | None
+
+CUSTOM: Final = "custom:"
+"""Begins the id of a rule of the user's own, so that none can be taken for a built-in one."""
 
 
 class Link(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,15 @@ import polars as pl
 from ptt import __version__
 from ptt.diagnostics.answerable import Answerable, answerable
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.custom.files import load_rules
+from ptt.diagnostics.custom.judge import judge as judge_custom
+from ptt.diagnostics.custom.lookup import Lookup
+from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.gathering import gather
+from ptt.diagnostics.gathering import Gathered, gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
@@ -81,6 +85,7 @@ def look(place: Place, *, progress: Progress | None = None) -> Answerable:
 
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:
     """Judge a run."""
+    own_rules = load_rules(settings.rules)  # first: a mistake in one must not cost the time it takes to read the run
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
     table = read_table(place.store, "sources")
     _something_read(place, table)
@@ -102,11 +107,13 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
     if isinstance(judgement, RuleCrash):
         crashes.append(judgement)
         judgement = _unjudged(gathered.evidence, verdicts)
+    own, faults = _judge_custom(own_rules, gathered)  # after the signature, which they have no part in
+    every = (judgement.verdict, *verdicts, *own)
     return verdict_of(
         run=gathered.evidence.run,
         signature=judgement.signature,
-        verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in (judgement.verdict, *verdicts)],
-        crashes=crashes,
+        verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
+        crashes=[*crashes, *faults],
         sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
         explains=EXPLAINS,
@@ -140,6 +147,18 @@ def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
             verdicts.append(rule.run(evidence))
         except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
             crashes.append(RuleCrash(id=rule.id, error=_where(error)))
+    return verdicts, crashes
+
+
+def _judge_custom(rules: Sequence[CustomRule], gathered: Gathered) -> tuple[list[RuleVerdict], list[RuleCrash]]:
+    verdicts: list[RuleVerdict] = []
+    crashes: list[RuleCrash] = []
+    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
+    for rule in rules:
+        try:
+            verdicts.append(judge_custom(rule, gathered.evidence, lookup.series))
+        except Exception as error:  # as for any rule
+            crashes.append(RuleCrash(id=rule.name, error=_where(error)))
     return verdicts, crashes
 
 

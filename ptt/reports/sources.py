@@ -62,6 +62,9 @@ def _answers(found: Answerable, console: Console) -> None:
         _line(console, 0, title, style="bold")
         for question in questions:
             _line(console, 1, f"{YES if answered else NO} {question.title} {_why(question)}")
+    if found.unasked:
+        _line(console, 0, "")
+        _line(console, 0, safe(found.unasked))
     lines = dict.fromkeys(
         switch for question in found.questions for switch in question.switches[:SHOWN_SWITCHES] if not question.answered
     )

@@ -16,6 +16,7 @@ from ptt.reports.listings import (
 )
 from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, number
+from ptt.reports.why import samples
 
 NO_LINK = {
     Status.UNSTABLE: "Which link broke first cannot be said",
@@ -90,11 +91,8 @@ def view(diagnosis: Diagnosis) -> ReportView:
         next=answered[-1].sentences,
         replies=answered,
         facts=_facts(diagnosis),
-        signature=ANSWERS[signature.status],
-        conditions=tuple(
-            Condition(name=name, meaning=meaning, answer=_yes_no(signature.conditions.get(key)))
-            for key, (name, meaning) in CONDITIONS.items()
-        ),
+        signature=ANSWERS[signature.status] if samples(diagnosis) else f"does not apply. {sentence(signature.reason)}",
+        conditions=_conditions(diagnosis) if samples(diagnosis) else (),
         findings=finding_views(diagnosis),
         lanes=lanes(diagnosis),
         not_judged=tuple(_blind(item) for item in diagnosis.not_judged),
@@ -107,15 +105,25 @@ def view(diagnosis: Diagnosis) -> ReportView:
     )
 
 
+def _conditions(diagnosis: Diagnosis) -> tuple[Condition, ...]:
+    held = diagnosis.signature.conditions
+    return tuple(
+        Condition(name=name, meaning=meaning, answer=_yes_no(held.get(key)))
+        for key, (name, meaning) in CONDITIONS.items()
+    )
+
+
 def _facts(diagnosis: Diagnosis) -> tuple[Fact, ...]:
     run, pair = diagnosis.run, diagnosis.signature.pair
     framework = safe(" · ".join(filter(None, (run.framework, run.algorithm)))) or "not recognised"
     steps = count(run.step_count)
     if run.first_step is not None and run.last_step is not None:
         steps += f" ({count(run.first_step)} to {count(run.last_step)})"
+    logged = (Fact(name="Framework", value=framework), Fact(name="Steps", value=steps))
+    if not samples(diagnosis) and not run.sequences:
+        return logged
     return (
-        Fact(name="Framework", value=framework),
-        Fact(name="Steps", value=steps),
+        *logged,
         Fact(name="Sequences", value=count(run.sequences) if run.sequences else "none recorded"),
         Fact(name="Model tokens", value=count(run.model_tokens) if run.model_tokens else "none recorded"),
         Fact(name="Pair", value=pair_name(pair) if pair else "none: fewer than two log-probabilities"),

@@ -12,6 +12,8 @@ from ptt.reports.numbers import bounds, count, number, p_value, percent, times, 
 
 LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
+SIGNATURE = "tool-tail-growth"
+PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
 
 
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
@@ -199,11 +201,24 @@ def no_signature(diagnosis: Diagnosis) -> str:
     """Say that the signature was not found, or could not be judged, and why."""
     signature = diagnosis.signature
     reason = sentence(signature.reason) if signature.reason else ""
+    if not samples(diagnosis):
+        return told_instead(diagnosis)
     if signature.status is Answer.CANNOT_SAY:
         return f"Tail growth after tool calls could not be judged. {reason}".strip()
     failed = [name for name, held in signature.conditions.items() if held is False]
     which = f" (not met: {joined(failed)})" if failed else ""
     return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
+
+
+def samples(diagnosis: Diagnosis) -> bool:
+    """Tell whether tail growth after tool calls is a question to this run: not to training that samples nothing."""
+    return all(item.applies for item in diagnosis.not_judged if item.id == SIGNATURE)
+
+
+def told_instead(diagnosis: Diagnosis) -> str:
+    """Say of training that samples nothing what its two plainest checks saw; empty where neither called it healthy."""
+    seen = {check.id: check.reason for check in diagnosis.healthy}
+    return " ".join([sentence(seen[name]) for name in PLAINEST if name in seen][:2])
 
 
 def coverage(diagnosis: Diagnosis) -> str:

@@ -180,7 +180,10 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
     },
     "critic/explained_variance": {"verl": "critic/vf_explained_var"},
     "tools/call_frequency": {"trl": "train/tools/call_frequency", "verl": "tool_call_counts/mean"},
-    "tools/failure_frequency": {"trl": "tools/failure_frequency", "nemo-rl": "train/invalid_tool_call_rate"},
+    "tools/failure_frequency": {"trl": "tools/failure_frequency"},
+    "tools/malformed_frequency": {"nemo-rl": "train/invalid_tool_call_rate"},
+    "turns/limit_frac": {"trl": "tools/loop_exhausted_frac", "nemo-rl": "train/max_turns_reached_rate"},
+    "tools/latency_mean": {"trl": "tools/latency_s", "verl": "timing_s/agent_loop/tool_calls/mean"},
     "turns/mean": {
         "verl": "num_turns/mean", "nemo-rl": "train/avg_turns_per_sample", "prime-rl": "num_turns/all/mean",
         "slime": "multi_turn_metric/round_number_mean", "tinker": "env/all/turns_per_episode",

@@ -197,7 +197,6 @@ def test_the_log_history_comes_out_with_eval_rows_and_flags(samples: dict[str, P
     assert by_name["train_loss"]["name"] is None
     assert facts(pieces) == {
         "framework": "trl",
-        "algorithm": "grpo",
         "global_step": 2,
         "max_steps": 2,
         "logging_steps": 1,
@@ -205,19 +204,20 @@ def test_the_log_history_comes_out_with_eval_rows_and_flags(samples: dict[str, P
 
 
 @pytest.mark.parametrize(
-    ("names", "expected"),
+    ("names", "framework"),
     [
-        (["loss"], {"framework": "transformers"}),
-        (["loss", "mean_token_accuracy"], {"framework": "trl", "algorithm": "sft"}),
-        (["loss", "rewards/margins"], {"framework": "trl", "algorithm": "dpo"}),
-        (["reward", "completions/mean_length"], {"framework": "trl", "algorithm": "grpo"}),
+        (["loss", "grad_norm"], "transformers"),
+        (["loss", "mean_token_accuracy"], "trl"),
+        (["loss", "rewards/margins"], "trl"),
+        (["accuracy", "min_reward"], "trl"),
+        (["reward", "completions/mean_length"], "trl"),
+        (["objective/rlhf_reward"], "trl"),
     ],
 )
-def test_the_algorithm_is_told_by_the_names_only_it_logs(
-    tmp_path: Path, names: list[str], expected: dict[str, str]
-) -> None:
+def test_trl_is_told_by_the_names_only_it_logs(tmp_path: Path, names: list[str], framework: str) -> None:
     state = {"log_history": [{"step": 1, **dict.fromkeys(names, 0.5)}]}
-    assert facts(pieces_of(written(tmp_path, "trainer_state.json", json.dumps(state)))) == expected
+    pieces = pieces_of(written(tmp_path, "trainer_state.json", json.dumps(state)))
+    assert facts(pieces) == {"framework": framework}
 
 
 def test_a_torn_state_gives_its_complete_rows(samples: dict[str, Path], tmp_path: Path) -> None:
@@ -426,6 +426,75 @@ def test_what_microsoft_calls_reward_in_a_preference_run_is_not_named_so(tmp_pat
         "world_size": None,
         "kl_mean": "kl/ref",
     }
+
+
+MICROSOFTS_NAMES: dict[str, dict[str, str | None]] = {
+    "dpo": {
+        "dpo_loss": "loss/total",
+        "win_rate": "dpo/accuracy",
+        "reward_margin": "dpo/margin",
+        "logps_chosen": "dpo/logp_chosen",
+        "logps_rejected": "dpo/logp_rejected",
+        "rewards_chosen": "dpo/reward_chosen",
+        "rewards_rejected": "dpo/reward_rejected",
+        "logprobs": None,  # the chosen ones once more
+        "reward_mean": None,  # the reward of the chosen answers
+        "reward_std": None,  # the margin
+    },
+    "orpo": {
+        "orpo_loss": "loss/total",
+        "sft_loss": None,  # a part of it
+        "odds_ratio_loss": None,
+        "log_odds_ratio": "orpo/log_odds_ratio",
+        "win_rate": "dpo/accuracy",
+        "reward_std": None,
+    },
+    "kto": {
+        "kto_loss": "loss/total",
+        "kl": "kl/ref",
+        "desirable_loss": "kto/desirable_loss",
+        "undesirable_loss": "kto/undesirable_loss",
+        "reward_std": None,
+    },
+    "cpo": {"cpo_loss": "loss/total", "nll_loss": None, "win_rate": "dpo/accuracy", "reward_mean": None},
+    "sft": {"sft_loss": "loss/total", "perplexity": "sft/perplexity", "accuracy": None},
+    "ppo": {
+        "ppo_loss": "loss/total",
+        "policy_loss": "loss/policy",
+        "value_loss": "critic/value_loss",
+        "entropy": "entropy",
+        "clip_fraction": "clip/frac",
+        "approx_kl": "kl/old",
+        "reward_mean": "reward/mean",
+        "advantages_std": "advantage/std",
+        "value_mean": "critic/value_mean",
+        "returns_mean": "critic/return_mean",
+    },
+    "grpo": {
+        "grpo_loss": "loss/total",
+        "group_reward_mean": None,  # reward_mean once more
+        "group_reward_std": "reward/std",
+        "completion_length": "len/response_mean",
+        "kl": "kl/ref",
+        "reward_mean": "reward/mean",
+    },
+}
+
+
+@pytest.mark.parametrize("trainer", MICROSOFTS_NAMES)
+@pytest.mark.parametrize("suffix", ["", "_mean"], ids=["one rank", "several"])
+@pytest.mark.parametrize("header", [True, False], ids=["header", "rows alone"])
+def test_microsofts_names_mean_what_the_trainer_makes_them_mean(
+    tmp_path: Path, trainer: str, suffix: str, header: bool
+) -> None:
+    expected = MICROSOFTS_NAMES[trainer]
+    ranks = {"world_size": 2} if suffix else {}
+    row = MICROSOFT[1] | {"metrics": {name + suffix: 0.5 for name in expected} | ranks}
+    head = [MICROSOFT[0] | {"trainer_type": trainer}] if header else []
+    pieces = pieces_of(written(tmp_path, "metrics.jsonl", jsonl([*head, row, row])))
+    names = dict(table(pieces, "metrics").select("name_raw", "name").rows())
+    names.pop("world_size", None)
+    assert names == {name + suffix: meaning for name, meaning in expected.items()}
 
 
 def test_microsofts_blocks_of_rows_alone_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

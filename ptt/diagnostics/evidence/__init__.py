@@ -58,6 +58,7 @@ class Evidence:
     algorithm: Algorithm = field(default_factory=Algorithm)
     metrics: Mapping[str, Series] = field(default_factory=dict)  # of training, by canonical name
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as spelt
+    eval_loss: Series | None = None  # of the evaluations during training
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     evaluation: Evaluation | None = None  # None: no figure of any evaluation
     rewards: Rewards | None = None  # None: neither components nor single rewards

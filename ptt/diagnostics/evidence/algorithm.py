@@ -30,13 +30,49 @@ NAMES: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("sft", "gkd", "distillation"), Family.SUPERVISED),
     **dict.fromkeys(("reward_model", "reward", "rm", "prm"), Family.REWARD_MODEL),
 }  # fmt: skip
-CRITIC_NAMES: Final = frozenset({"ppo", "gae", "vapo"})
+SAME: Final[Mapping[str, str]] = {"gae": "ppo", "group_norm": "grpo", "reward": "reward_model", "rm": "reward_model"}
+"""An advantage estimator, or a short word, for the algorithm that uses it."""
+CRITIC_NAMES: Final = frozenset({"ppo", "vapo"})
 GROUP_NAMES: Final = frozenset(
-    {"grpo", "gspo", "cispo", "dapo", "dr_grpo", "rloo", "grpo_passk", "opo", "gpg", "group_norm", "sapo", "bnpo",
-     "async_grpo"}
-)  # fmt: skip
+    {"grpo", "gspo", "cispo", "dapo", "dr_grpo", "rloo", "grpo_passk", "opo", "gpg", "sapo", "bnpo", "async_grpo"}
+)
+SETTINGS: Final = ("algorithm", "adv_estimator", "advantage_estimator", "loss_type")
+"""Facts that name the algorithm, the plainest first; a loss type that names none counts for nothing."""
 ONLINE_METRICS: Final = frozenset(
     {"kl/old", "clip/frac", "reward/zero_std_frac", "len/response_mean", "staleness/mean", "is/ratio_mean"}
+)
+PAIR_METRICS: Final = frozenset({"dpo/margin", "dpo/accuracy", "dpo/logp_chosen", "dpo/logp_rejected"})
+
+REPORTERS: Final = ("console:", "train/")
+MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
+    # names that are all there, names of which none is, what they tell: the first that fits counts.
+    # Read in the trainers of TRL (0.24, 1.16) and NeMo-RL. OpenRLHF's DPO and reward model log the same names.
+    (frozenset({"loss/xpo"}), frozenset(), "xpo"),
+    (frozenset({"rewards/probabilities"}), frozenset(), "nash_md"),
+    (frozenset({"objective/scores_margin"}), frozenset(), "online_dpo"),
+    (frozenset({"loss/value_avg"}), frozenset(), "ppo"),
+    (frozenset({"ppo/loss/value"}), frozenset(), "ppo"),
+    (frozenset({"ppo_loss"}), frozenset(), "ppo"),
+    (frozenset({"policy/approxkl_avg"}), frozenset({"loss/value_avg"}), "rloo"),
+    (frozenset({"frac_reward_zero_std"}), frozenset(), "grpo"),  # TRL's RLOO logs the same names since 0.21
+    (frozenset({"reward", "completions/mean_length"}), frozenset(), "grpo"),
+    (frozenset({"reward", "completion_length"}), frozenset(), "grpo"),  # TRL before 0.16, Unsloth
+    (frozenset({"grpo_loss"}), frozenset(), "grpo"),
+    (frozenset({"log_odds_ratio"}), frozenset(), "orpo"),
+    (frozenset({"orpo_loss"}), frozenset(), "orpo"),
+    (frozenset({"cpo_loss"}), frozenset(), "cpo"),
+    (frozenset({"kto_loss"}), frozenset(), "kto"),
+    (frozenset({"dpo_loss"}), frozenset(), "dpo"),
+    (frozenset({"rewards/margins", "kl"}), frozenset({"rewards/accuracies", "reward"}), "kto"),
+    (frozenset({"rewards/margins", "delta"}), frozenset({"rewards/accuracies", "reward"}), "bco"),
+    (frozenset({"rewards/margins", "nll_loss"}), frozenset({"reward"}), None),  # CPO, SimPO, or DPO with an SFT part
+    (frozenset({"rewards/margins", "rewards/accuracies"}), frozenset({"reward"}), "dpo"),
+    (frozenset({"accuracy", "margin", "min_reward", "max_reward"}), frozenset(), "reward_model"),
+    (frozenset({"rewards_chosen_mean", "preference_loss"}), frozenset(), "dpo"),  # NeMo-RL, and the next
+    (frozenset({"rewards_chosen_mean", "num_valid_samples"}), frozenset(), "reward_model"),
+    (frozenset({"gpt_loss"}), frozenset({"policy_loss"}), "sft"),
+    (frozenset({"sft_loss"}), frozenset({"reward", "preference_loss"}), "sft"),
+    (frozenset({"mean_token_accuracy"}), frozenset({"reward", "rewards/margins", "completions/mean_length"}), "sft"),
 )
 
 
@@ -57,25 +93,46 @@ class Algorithm:
         return {Family.REWARD_MODEL: "reward model"}.get(self.family, str(self.family)) if self.family else "unknown"
 
 
-def algorithm_of(facts: Mapping[str, JsonScalar], metrics: Collection[str]) -> Algorithm:
-    """Tell the algorithm from settings and from canonical metric names; settings count more than names."""
-    spelt = [str(facts[key]).lower() for key in ("algorithm", "adv_estimator", "loss_type") if facts.get(key)]
-    name = next((word for word in spelt if word in NAMES), None)
-    family = NAMES[name] if name else _family(metrics)
+def algorithm_of(
+    facts: Mapping[str, JsonScalar],
+    metrics: Collection[str],
+    *,
+    logged: Collection[str] = (),
+    sampled: bool = False,
+) -> Algorithm:
+    """Tell the algorithm from settings, from metric names as their writer spelt them, and from canonical ones.
+
+    Settings count more than names. `sampled`: an inference engine's logprobs are recorded, so something was sampled.
+    """
+    spelt = [str(facts[key]).lower().replace("-", "_") for key in SETTINGS if facts.get(key)]
+    name = next((word for word in spelt if word in NAMES), None) or _marked(logged)
+    name = SAME.get(name, name) if name else None
+    family = NAMES[name] if name else _family(set(metrics)) or (Family.ONLINE if sampled else None)
+    told = name is not None or family not in (None, Family.ONLINE)
     critic: bool | None = any(metric.startswith("critic/") and "loss" in metric for metric in metrics) or None
-    if critic is None and (name or family not in (None, Family.ONLINE)):
+    if critic is None and told:
         critic = name in CRITIC_NAMES
     groups: bool | None = "reward/zero_std_frac" in metrics or None
-    if groups is None and (name or family not in (None, Family.ONLINE)):
+    if groups is None and (told or critic):  # an advantage over a critic's values is relative to no group
         groups = name in GROUP_NAMES
     return Algorithm(name=name, family=family, critic=critic, groups=groups)
 
 
-def _family(metrics: Collection[str]) -> Family | None:
-    held = set(metrics)
+def _marked(logged: Collection[str]) -> str | None:
+    """Tell the algorithm by the names that only its trainer logs."""
+    names = set()
+    for raw in logged:
+        bare = raw
+        for prefix in REPORTERS:
+            bare = bare.removeprefix(prefix)
+        names.add(bare)
+    return next((name for held, absent, name in MARKS if held <= names and not absent & names), None)
+
+
+def _family(held: set[str]) -> Family | None:
     if held & ONLINE_METRICS:
         return Family.ONLINE
-    if any(metric.startswith("dpo/") for metric in held):
+    if held & PAIR_METRICS:
         return Family.PREFERENCE
     if any(metric.startswith("sft/") for metric in held):
         return Family.SUPERVISED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -15,23 +15,25 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import algorithm_of
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.gathering.audit import audit_table
 from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
-from ptt.diagnostics.gathering.environment import gather_environment
+from ptt.diagnostics.gathering.environment import gather_environment, tool_table
 from ptt.diagnostics.gathering.evaluation import gather_evaluation
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series
+from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
+from ptt.diagnostics.gathering.where import files_by_step
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
-from ptt.diagnostics.store.wide import read_wide
+from ptt.diagnostics.store.wide import WideMetrics, read_wide
 
 __all__ = ["Gathered", "gather"]
 
@@ -42,6 +44,7 @@ class Gathered:
 
     evidence: Evidence
     tables: dict[str, pl.DataFrame]
+    wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
 
 
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
@@ -65,6 +68,9 @@ def gather(
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
+        "audit": audit_table(trajectories, read_table(folder, "turns")),
+        "tools": tool_table(trajectories, calls),
+        "files": files_by_step(tokens, trajectories),
     }
     found = None
     if tokens is not None:
@@ -75,16 +81,27 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
+<<<<<<< HEAD
     machines = gather_machines(metrics, read_table(folder, "ranks"))
     tables["ranks"] = ranks_table(machines)
+=======
+    algorithm = algorithm_of(
+        manifest.facts,
+        series,
+        logged=logged_names(metrics, wide),
+        sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+    )
+    run = run_facts(name, manifest.facts, series, tokens, wide.steps())
+>>>>>>> main
     evidence = Evidence(
-        run=run_facts(name, manifest.facts, series, tokens, wide.steps()),
-        algorithm=algorithm_of(manifest.facts, series),
+        run=replace(run, algorithm=algorithm.name or run.algorithm),
+        algorithm=algorithm,
         metrics=series,
         other=read_other(metrics, wide),
+        eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
         environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
-        evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories),
-        rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards")),
+        evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
+        rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
         machines=machines,
         events=_events(read_table(folder, "events")),
@@ -96,7 +113,7 @@ def gather(
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables)
+    return Gathered(evidence=evidence, tables=tables, wide=wide)
 
 
 def _metrics(folder: Path) -> pl.DataFrame:

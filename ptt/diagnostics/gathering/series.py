@@ -17,13 +17,19 @@ MOST: Final = 20_000  # points of a series: a longer one is kept as means of blo
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
-def read_series(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
-    """Give the training series of each canonical metric.
+def logged_names(metrics: pl.DataFrame, wide: WideMetrics) -> list[str]:
+    """Give the names of the training metrics as their writers spelt them."""
+    rows = metrics.filter(pl.col("split") == "train")["name_raw"].drop_nulls().unique()
+    return sorted({*rows, *wide.spellings()["name_raw"]})
+
+
+def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
+    """Give the series of each canonical metric of one split; `wide` holds metrics of training alone.
 
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
     """
-    rows = metrics.filter((pl.col("split") == "train") & pl.col("name").is_not_null() & pl.col("step").is_not_null())
+    rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
     counts = pl.concat(
         [
             rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64)),
@@ -76,6 +82,47 @@ def _wide_series(rows: pl.DataFrame, values: pl.DataFrame, name: str, raw: str) 
             numbers = both["value"].fill_null(np.nan).to_numpy()
             return Series(name=name, raw_name=raw, steps=steps, values=numbers, flags=both["flag"].to_numpy())
     return _series(both.with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")))[name]
+
+
+def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Series]:
+    """Give one series for each of the names that spellings stand for; spellings that are not named are left out."""
+    wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
+    if wanted.is_empty():
+        return {}
+    found = wanted.with_columns(pl.col("name_raw").replace_strict(names, return_dtype=pl.String).alias("name"))
+    return _series(found)
+
+
+def spellings_of_training(metrics: pl.DataFrame, wide: WideMetrics) -> list[str]:
+    """Give the names that metrics of training were logged under, those of single ranks left out."""
+    held = metrics.filter((pl.col("split") == "train") & pl.col("rank").is_null())["name_raw"].unique()
+    return sorted({*held, *wide.spellings()["name_raw"]})
+
+
+def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
+    """Give one series of training for each of the names that spellings stand for, wherever they are kept."""
+    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
+    rows = metrics.filter(train & pl.col("name_raw").is_in(sorted(names)))
+    columns = set(wide.spellings()["name_raw"]) & set(names)
+    found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
+    for raw in sorted(columns):
+        beside = rows.filter(pl.col("name_raw") == raw)
+        found[names[raw]] = condensed(_wide_series(beside, wide.values(raw), names[raw], raw), MOST)
+    return found
+
+
+def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
+    """Give the series of an evaluation that a writer gave this name, or else the one of this canonical name.
+
+    Of several spellings of a canonical name the one with most rows counts.
+    """
+    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    mine = rows.filter(pl.col("name_raw") == name)
+    if mine.is_empty():
+        mine = rows.filter(pl.col("name") == name)
+        spelt = mine.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
+        mine = mine.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else mine
+    return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
 
 
 def _series(rows: pl.DataFrame) -> dict[str, Series]:

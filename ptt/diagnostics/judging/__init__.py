@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ptt.diagnostics.judging.causes import Explains
 from ptt.diagnostics.judging.timeline import began, linked
+from ptt.diagnostics.judging.where import placed
 from ptt.diagnostics.model import (
+    CUSTOM,
     Answer,
     Broken,
     Diagnosis,
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 
 SIGNATURE: Final = "tool-tail-growth"
 MAX_NEXT: Final = 4
+UNHARMED: Final = "Nothing of medium severity or above was found."
+KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
+BY_ITS_ANSWERS: Final = (
+    "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples nothing "
+    "logs no curve of what the model says"
+)
 
 
 def verdict_of(
@@ -45,7 +53,7 @@ def verdict_of(
     """Put the diagnosis together; `explains` names which failure brings which others about."""
     found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    findings = tuple(linked(sorted(found, key=_order), explains or {}))
+    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}), tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
@@ -91,7 +99,8 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
     not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
     asked = [verdict for verdict in not_judged if verdict.applies]
     of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
-    answered = any(isinstance(verdict, Healthy) for verdict in verdicts)
+    # a rule of the user's own that found nothing says nothing of the rest of the run
+    answered = any(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
     if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,
@@ -99,11 +108,12 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
             first_broken_link=None,
             next=tuple(dict.fromkeys(item.enable for item in asked if item.enable))[:MAX_NEXT],
         )
+    offline = of_signature is not None and not of_signature.applies
     return RunVerdict(
         status=Status.HEALTHY,
-        headline="Nothing of medium severity or above was found.",
+        headline=UNHARMED,
         first_broken_link=None,
-        next=("keep recording: the same figures of the next run show whether it stays so",),
+        next=(BY_ITS_ANSWERS if offline else KEEP_RECORDING,),
     )
 
 

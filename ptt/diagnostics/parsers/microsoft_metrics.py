@@ -19,7 +19,12 @@ PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
 MISLEADING = frozenset({"reward_mean", "reward_std"})
 MISLEADING_ORPO = frozenset({"sft_loss"})
+<<<<<<< HEAD
 RUNNING = "running"
+=======
+LOSSES = {f"{trainer}_loss": trainer for trainer in ("orpo", "kto", "cpo", "dpo", "grpo", "ppo", "sft")}
+# In this order: ORPO rows hold an SFT loss too. Rows without a header (its early demos) are told by it.
+>>>>>>> main
 
 Facts = dict[str, str | int | float | bool | None]
 Seen = tuple[int | None, frozenset[str]]  # the current step, and the names it had so far
@@ -127,16 +132,13 @@ def _note_facts(found: dict[str, Any], facts: Facts) -> bool:
 
 def _names(algorithm: object, raws: list[str]) -> dict[str, str | None]:
     """Give the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
-    misleading = MISLEADING if algorithm in PREFERENCE else frozenset()
-    if algorithm == "orpo":
-        misleading |= MISLEADING_ORPO
     distributed = "world_size" in raws
-    return {
-        raw: None
-        if raw in misleading
-        else canonical(raw) or (canonical(raw.removesuffix("_mean")) if distributed else None)
-        for raw in raws
-    }
+    plain = {raw: raw.removesuffix("_mean") if distributed and canonical(raw) is None else raw for raw in raws}
+    told = algorithm or next((trainer for loss, trainer in LOSSES.items() if loss in plain.values()), None)
+    misleading = MISLEADING if told in PREFERENCE else frozenset()
+    if told == "orpo":
+        misleading |= MISLEADING_ORPO
+    return {raw: None if plain[raw] in misleading else canonical(plain[raw]) for raw in raws}
 
 
 def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""The log history that Hugging Face trainers keep in trainer_state.json: metrics, and the kind of run."""
+"""The log history that Hugging Face trainers keep in trainer_state.json: metrics, and whether TRL wrote it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ MAX_BYTES = 256 << 20  # a million logged steps; JSON takes ten times its size w
 FACTS = ("global_step", "max_steps", "logging_steps", "train_batch_size")
 FACT = re.compile(r'"(global_step|max_steps|logging_steps|train_batch_size)": (\d+)')
 HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+TRL_NAMES = frozenset(
+    {"completions/mean_length", "completion_length", "frac_reward_zero_std", "objective/rlhf_reward", "rewards/margins",
+     "min_reward", "mean_token_accuracy"}
+)  # fmt: skip
 SEPARATOR = re.compile(r"[\s,]*")
 
 
@@ -51,7 +55,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     yield from _rows(history, file)
     facts = {key: value for key in FACTS if type(value := state.get(key)) is int}
-    yield Context(facts=facts | _kind(history))
+    yield Context(facts=facts | {"framework": _framework(history)})
 
 
 def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
@@ -104,22 +108,10 @@ def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:
     return state | {"log_history": rows}, Lost(rows=bad, bytes=max(1, lost + len(text) - at), note=note)
 
 
-def _kind(history: list[Any]) -> dict[str, str | int | float | bool | None]:
-    """Guess the algorithm by the names only it logs; Hugging Face's own names alone do not tell one."""
+def _framework(history: list[Any]) -> str:
+    """Name TRL where a name is logged that only its trainers log; Hugging Face's own names alone tell no more."""
     names: set[str] = set().union(*(row for row in history if isinstance(row, dict)))
-    if "reward" in names and {"frac_reward_zero_std", "completions/mean_length", "completion_length"} & names:
-        algorithm = "grpo"
-    elif "objective/rlhf_reward" in names:
-        algorithm = "ppo"
-    elif "rewards/margins" in names:
-        algorithm = "kto" if "kl" in names else "dpo"
-    elif {"accuracy", "margin", "min_reward"} <= names:
-        algorithm = "reward_model"
-    elif "mean_token_accuracy" in names:
-        algorithm = "sft"
-    else:
-        return {"framework": "transformers"}
-    return {"framework": "trl", "algorithm": algorithm}
+    return "trl" if names & TRL_NAMES else "transformers"
 
 
 PARSER = Parser(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.model import Aggregates, Broken, Finding, RuleVerdict, Severity, Steps
 from ptt.diagnostics.statistics.trend import movement
@@ -17,7 +18,8 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
     """Give each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
     moved = {}
     judged = 0
-    for name in WATCHED:
+    offline = evidence.algorithm.family not in (None, Family.ONLINE)  # where nobody looks for what nobody logs
+    for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
         if series is None or len(series.finite()[0]) < MIN_LOGGED:
             moved[name] = "cannot_say"

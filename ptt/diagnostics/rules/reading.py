@@ -1,14 +1,17 @@
 """Readings of the evidence that more than one rule takes."""
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import fall
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, NotJudged
 
+REWARD_KEPT = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
 REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
 
 
@@ -65,3 +68,25 @@ def in_logs(series: Series) -> Series:
     steps, values = series.finite()
     usable = values > 0
     return replace(series, steps=steps[usable], values=np.log(values[usable]), flags=np.zeros(usable.sum(), np.uint8))
+
+
+def reward_by_step(evidence: Evidence) -> Series | None:
+    """Give the logged reward, or the mean reward of the recorded trajectories where none is logged."""
+    series = evidence.metrics.get("reward/mean")
+    if series is not None or evidence.environment is None or evidence.environment.episodes is None:
+        return series
+    episodes = evidence.environment.episodes
+    known = np.isfinite(episodes.reward)
+    steps, at = np.unique(episodes.steps[known], return_inverse=True)
+    if not len(steps):
+        return None
+    values = np.bincount(at, weights=episodes.reward[known]) / np.bincount(at)
+    flags = np.zeros(len(steps), np.uint8)
+    return Series(name="trajectories.reward", raw_name="reward", steps=steps, values=values, flags=flags)
+
+
+def reward_dropped(evidence: Evidence) -> bool:
+    """Tell whether the reward fell for good by a tenth and beyond its noise; not where it is not recorded."""
+    series = reward_by_step(evidence)
+    found = fall(series, ceiling=math.inf, factor=REWARD_KEPT) if series is not None else None
+    return found is not None and not found.ended

@@ -10,7 +10,7 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "copied-logprobs"
 COPIED = 0.999  # of tokens
@@ -47,4 +47,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"copied": COPIED})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"copied": COPIED})

@@ -11,7 +11,7 @@ Source: zero-filled rows in dumps of several frameworks; a float32 logprob is co
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "filled-rows"
 HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
@@ -56,5 +56,6 @@ RULE = Rule(
     id=ID,
     link=Link.DATA_VALIDITY,
     check=check,
+    families=ONLINE,
     limits={"high_share": HIGH_SHARE, "blocking_share": BLOCKING_SHARE},
 )

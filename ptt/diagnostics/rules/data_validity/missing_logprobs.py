@@ -11,7 +11,7 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "missing-logprobs"
 SHARE = 0.001  # of model tokens: fewer cannot move a p99
@@ -59,4 +59,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE})
+RULE = Rule(
+    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE, "high_share": HIGH_SHARE}
+)

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.records import Coverage
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "missing-parts"
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
@@ -101,4 +101,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"gaps": GAPS})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"gaps": GAPS})

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.records import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "mixed-temperatures"
 SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
@@ -118,4 +118,11 @@ EXPLAINS = {
     "truncated-support": "a temperature moves log-ratios to one side too",
 }
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN}, explains=EXPLAINS)
+RULE = Rule(
+    id=ID,
+    link=Link.DATA_VALIDITY,
+    check=check,
+    families=ONLINE,
+    limits={"scaled": SCALED, "plain": PLAIN},
+    explains=EXPLAINS,
+)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, JsonScalar, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "placeholder-logprobs"
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
@@ -70,6 +70,7 @@ RULE = Rule(
     id=ID,
     link=Link.DATA_VALIDITY,
     check=check,
+    families=ONLINE,
     limits={
         "worth_telling": WORTH_TELLING,
         "blocking_share": BLOCKING_SHARE,

@@ -10,7 +10,7 @@ Source: resumed runs and `gather` before writing are the usual ways.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "repeated-sequences"
 SHARE = 0.001  # of sequences: ids may clash now and then
@@ -45,4 +45,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE})

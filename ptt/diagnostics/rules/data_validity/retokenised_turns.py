@@ -11,7 +11,7 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "retokenised-turns"
 SHARE = 0.5  # of the largest 1 % of |r|
@@ -62,4 +62,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return sound(ID, "large |r| against the engine do not gather where turns begin")
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "material": MATERIAL})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE, "material": MATERIAL})

@@ -9,7 +9,7 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "rounded-logprobs"
 ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
@@ -44,4 +44,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"rounded": ROUNDED})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"rounded": ROUNDED})

@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.records import Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.statistics.sampled import PairSample
 
 ID = "scaled-logprobs"
@@ -103,6 +103,7 @@ RULE = Rule(
     id=ID,
     link=Link.DATA_VALIDITY,
     check=check,
+    families=ONLINE,
     limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT, "negative_share": NEGATIVE_SHARE},
     explains=EXPLAINS,
 )

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.records import Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "shifted-logprobs"
 MARGIN = 0.2  # of correlation: sound pairs differ by 0.6 or more the other way, even late in a run
@@ -68,4 +68,4 @@ EXPLAINS = {
     "placeholder-logprobs": "a shift pulls padding under sampled tokens",
 }
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"margin": MARGIN}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN}, explains=EXPLAINS)

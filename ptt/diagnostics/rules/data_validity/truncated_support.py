@@ -10,7 +10,7 @@ Source: processed logprobs are renormalised over the kept set; median shift log 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "truncated-support"
 ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
@@ -63,4 +63,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return sound(ID, "r against the engine is not one-sided")
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"one_sided": ONE_SIDED})
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"one_sided": ONE_SIDED})

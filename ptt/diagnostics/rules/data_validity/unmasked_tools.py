@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "unmasked-tools"
 LEAST_USE = 0.2  # calls a sample: with fewer there is too little to compare
@@ -70,4 +70,6 @@ EXPLAINS = {
     "retokenised-turns": "the mask runs past the turn's boundary",
 }
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"observed": OBSERVED}, explains=EXPLAINS)
+RULE = Rule(
+    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED}, explains=EXPLAINS
+)

@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 ID = "tool-use-vanished"
@@ -31,7 +31,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.ENVIRONMENT,
             reason="neither sequences nor a tool-call frequency are recorded over enough steps",
             missing=("tools/call_frequency", "model_mask"),
-            enable="record sequences with model_mask, or log calls per sample",
+            enable="record sequences with model_mask, or log calls per sample, or completions with their tool calls",
         )
     steps, values = series.finite()
     mean = rolling_mean(values, SMOOTHED, minimum=SMOOTHED)[SMOOTHED - 1 :]
@@ -67,7 +67,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 onset_step=onset,
                 evidence={"metric": series.name, "logged_as": series.raw_name, "best": best},
                 causes=("the policy collapsed", "calls became costly: errors, truncation, penalties"),
-                next=("compare 20 samples from before and after: does the policy try to call at all?",),
+                confirm=(
+                    f"compare 20 samples from before and after step {onset}: does the policy try to call at all?",
+                ),
+                next=(
+                    "where it tries and fails, mend the syntax, the template or the tool first",
+                    "where it does not, see what moved before the fall: KL, entropy, failures, a length penalty",
+                    "resume from the last checkpoint that still called its tools",
+                ),
             ),
         )
     )
@@ -80,7 +87,8 @@ def _use(evidence: Evidence) -> Series | None:
         return series
     use = evidence.tool_use
     if use is None or len(use.steps) < MIN_LOGGED:
-        return None
+        callers = evidence.environment.callers if evidence.environment is not None else None
+        return callers.series if callers is not None and len(callers.series.steps) >= MIN_LOGGED else None
     return Series(
         name="tool_use",
         raw_name="share of recorded sequences with an observation",
@@ -90,4 +98,4 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, limits={"gone": GONE, "was_used": WAS_USED})
+RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, families=ONLINE, limits={"gone": GONE, "was_used": WAS_USED})

@@ -15,7 +15,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import early_mean, reward_fell
 
 ID = "entropy-collapse"
@@ -75,5 +75,6 @@ RULE = Rule(
     id=ID,
     link=Link.EXPLORATION,
     check=check,
+    families=ONLINE,
     limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},
 )

@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "clip-fraction-high"
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
@@ -59,4 +59,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": CLIP_LIMIT})
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, families=ONLINE, limits={"limit": CLIP_LIMIT})

@@ -15,7 +15,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above
@@ -89,4 +89,4 @@ EXPLAINS = {
     "metrics-lost": "ratios overflow",
 }
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, families=ONLINE, limits={"limit": KL_LIMIT}, explains=EXPLAINS)

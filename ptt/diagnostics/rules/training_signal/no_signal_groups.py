@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import reward_range
 
 ID = "no-signal-groups"
@@ -78,4 +78,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT})
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, families=ONLINE, limits={"limit": ZERO_STD_LIMIT})

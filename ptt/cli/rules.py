@@ -1,0 +1,35 @@
+"""`ptt rules`: the catalogue, one rule explained, or a check of rules of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ptt import __version__, api
+from ptt.cli.exits import Exit
+from ptt.diagnostics.errors import SettingsError
+from ptt.reports.catalogue import pages_json, print_page, print_pages, print_report, report_json
+
+
+def run(name: str | None, *, check: Sequence[Path], as_json: bool) -> int:
+    """Print what was asked for and give the exit code: wrong rules are wrong settings."""
+    if check:
+        if name is not None:
+            raise SettingsError(f"--check reads files, and {name!r} names a rule; give one of the two.")
+        report = api.check_rules(check)
+        if as_json:
+            typer.echo(report_json(report, __version__), nl=False)
+        else:
+            print_report(report, Console())
+        return Exit.USAGE if report.problems else Exit.JUDGED
+    pages = api.rule_pages() if name is None else (api.rule_page(name),)
+    if as_json:
+        typer.echo(pages_json(pages, __version__), nl=False)
+    elif name is None:
+        print_pages(pages, Console())
+    else:
+        print_page(pages[0], Console())
+    return Exit.JUDGED

@@ -1,0 +1,58 @@
+"""Read alerts of one line: `trainer: metric condition [for N steps] -> severity: message`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ptt.diagnostics.custom import claims
+from ptt.diagnostics.custom.comparisons import comparison_of
+from ptt.diagnostics.custom.subjects import checked_algorithms, checked_metric, link_of
+from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Statement
+from ptt.diagnostics.model import Link, Severity
+
+FORM: Final = "trainer: metric condition [for N steps] -> severity: message"
+EXAMPLE: Final = "grpo: kl/ref > 0.3 for 20 steps -> high: KL is over our limit"
+WARM_UP: Final = 10  # values beyond the window that Microsoft's toolkit asks for before an alert of one line counts
+_ALERT: Final = re.compile(
+    r"\s*(?P<trainers>\w+(?:\s*,\s*\w+)*)\s*:\s*(?P<metric>\S+)\s+(?P<condition>.+?)"
+    r"(?:\s+for\s+(?P<width>\d+)\s+steps?)?\s*->\s*(?P<severity>\w+)\s*:\s*(?P<message>.*\S)\s*",
+    re.IGNORECASE,
+)
+_SIGNS: Final = {"<=": "at-most-", ">=": "at-least-", "==": "equals-", "<": "below-", ">": "above-"}
+
+
+def alert_of(text: str, *, file: str) -> CustomRule:
+    """Read one alert; RuleError says what is wrong with it."""
+    found = _ALERT.fullmatch(text)
+    if found is None:
+        raise RuleError(f"{text.strip()!r} is no alert; the form is `{FORM}`, for example `{EXAMPLE}`")
+    try:
+        severity = Severity(found["severity"].lower())
+    except ValueError as error:
+        raise RuleError(f"severity {found['severity']!r} is not known; it can be {', '.join(Severity)}") from error
+    width = int(found["width"] or DEFAULT_WIDTH)
+    if not 1 <= width <= MOST_WIDTH:
+        raise RuleError(f"for {width} steps: give 1 to {MOST_WIDTH}")
+    claims.check(found["message"])
+    metric = checked_metric(found["metric"])
+    test = Statement(metric=metric, comparison=comparison_of(found["condition"], theirs=True), window=Last(width))
+    return CustomRule(
+        id=_id(found),
+        file=file,
+        severity=severity,
+        link=link_of(metric) or Link.TRAINING_SIGNAL,
+        condition=test,
+        claim=found["message"],
+        algorithms=checked_algorithms(found["trainers"].split(",")),
+        min_steps=width + WARM_UP,
+    )
+
+
+def _id(found: re.Match[str]) -> str:
+    """Name an alert by all that sets it apart, so that two on one metric stay two."""
+    condition = found["condition"]
+    for sign, word in _SIGNS.items():
+        condition = condition.replace(sign, word)
+    text = "-".join(["alert", found["trainers"], found["metric"], condition, found["width"] or ""])
+    return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"(?<=[-(,\s])-(?=[\d.])", "minus", text.lower())).strip("-")[:80]

@@ -1,0 +1,143 @@
+"""Read what a metric is compared with, and say it in words; the text is matched, never evaluated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, cast
+
+from ptt.diagnostics.custom.terms import (
+    Between,
+    Bound,
+    Change,
+    Comparison,
+    Direction,
+    Last,
+    Moving,
+    Outside,
+    Part,
+    RuleError,
+    Spike,
+    Statement,
+    TimesEarly,
+    Window,
+)
+
+NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+MICROSOFT_TOLERANCE: Final = 0.02  # what `== N` of Microsoft's toolkit allows on either side
+FORMS: Final = (
+    '"> 0.3" (or <, <=, >=), "between 0.68 and 0.71", "outside 0.5 and 2", "== 1 within 0.02", '
+    '"> 2 times_early", "drop 50%", "rise 50%", "spike 2.5x"'
+)
+THEIR_FORMS: Final = "< N, <= N, > N, >= N, == N, range(A, B), drop(N%), spike(Nx)"
+
+Groups = tuple[str, ...]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text.replace("NUMBER", f"({NUMBER})").replace(" ", r"\s*"), re.IGNORECASE)
+
+
+def _span(kind: Callable[[float, float], Comparison], low: str, high: str) -> Comparison:
+    if float(low) > float(high):
+        raise RuleError(f"the range from {low} to {high} is empty; give the smaller number first")
+    return kind(float(low), float(high))
+
+
+def _around(value: str, tolerance: str) -> Comparison:
+    return _span(Between, repr(float(value) - float(tolerance)), repr(float(value) + float(tolerance)))
+
+
+def _change(share: str, sign: float) -> Comparison:
+    if not 0 < float(share) <= 1e6:
+        raise RuleError(f"a change by {share}% is none; give a percentage above 0")
+    return Change(sign * float(share) / 100.0)
+
+
+def _spike(factor: str) -> Comparison:
+    if float(factor) <= 1:
+        raise RuleError(f"a spike of {factor}x is none; give a factor above 1")
+    return Spike(float(factor))
+
+
+Form = tuple[re.Pattern[str], Callable[[Groups], Comparison]]
+
+SHARED: Final[tuple[Form, ...]] = (
+    (_pattern(r" (<=|>=|<|>) NUMBER "), lambda g: Bound(cast(Direction, g[0]), float(g[1]))),
+    (_pattern(r" drop \( NUMBER % \) "), lambda g: _change(g[0], -1.0)),
+    (_pattern(r" spike \( NUMBER x \) "), lambda g: _spike(g[0])),
+    (_pattern(r" range \( NUMBER , NUMBER \) "), lambda g: _span(Between, *g)),
+)
+OURS: Final[tuple[Form, ...]] = (
+    (_pattern(r" between\s+NUMBER\s+and\s+NUMBER "), lambda g: _span(Between, *g)),
+    (_pattern(r" outside\s+NUMBER\s+and\s+NUMBER "), lambda g: _span(Outside, *g)),
+    (_pattern(r" == NUMBER\s+within\s+NUMBER "), lambda g: _around(*g)),
+    (_pattern(r" (<=|>=|<|>) NUMBER\s+times[_ ]early "), lambda g: TimesEarly(cast(Direction, g[0]), float(g[1]))),
+    (_pattern(r" drop\s+NUMBER % "), lambda g: _change(g[0], -1.0)),
+    (_pattern(r" rise\s+NUMBER % "), lambda g: _change(g[0], 1.0)),
+    (_pattern(r" spike\s+NUMBER x "), lambda g: _spike(g[0])),
+)
+THEIRS: Final[tuple[Form, ...]] = (
+    (_pattern(r" == NUMBER "), lambda g: _around(g[0], str(MICROSOFT_TOLERANCE))),
+    (_pattern(r" drop \( NUMBER \) "), lambda g: _change(g[0], -1.0)),
+    (_pattern(r" spike \( NUMBER \) "), lambda g: _spike(g[0])),
+)
+
+
+def comparison_of(text: str, *, theirs: bool = False) -> Comparison:
+    """Read a comparison; `theirs` also takes what only Microsoft's toolkit writes, as it means it."""
+    for pattern, make in (*SHARED, *OURS, *(THEIRS if theirs else ())):
+        if found := pattern.fullmatch(text):
+            made = make(found.groups())
+            if any(abs(value) == float("inf") for value in vars(made).values() if isinstance(value, float)):
+                raise RuleError(f"{text.strip()!r} holds a number too large")
+            return made
+    raise RuleError(f"{text.strip()!r} is no comparison; there are {THEIR_FORMS if theirs else FORMS}")
+
+
+SAID: Final = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
+AGGREGATES: Final = {
+    "mean": "mean", "median": "median", "min": "smallest", "max": "largest", "last": "latest value",
+    "std": "standard deviation", "slope": "slope a step", "nan_count": "count of NaN and infinities",
+}  # fmt: skip
+
+
+def in_words(test: Statement) -> str:
+    """Say what a test states: "mean of kl/ref over 20 values is above 0.3"."""
+    if isinstance(test.comparison, Spike):
+        subject = f"one of 5 values of {test.metric}"
+    else:
+        subject = f"{_aggregate(test.aggregate)} of {test.metric}"
+    return f"{subject} {_over(test.window)} is {_compared(test.comparison)}"
+
+
+def _aggregate(name: str) -> str:
+    return AGGREGATES.get(name) or f"{name.removeprefix('p').lstrip('0')}th percentile"
+
+
+def _over(window: Window) -> str:
+    match window:
+        case Moving(width=width):
+            return f"over {width} values"
+        case Last(width=width):
+            return f"over the last {width} values"
+        case Part(name="whole"):
+            return "over the whole run"
+        case Part(name=name):
+            return f"over the {name} third"
+
+
+def _compared(comparison: Comparison) -> str:
+    match comparison:
+        case Bound(direction=direction, value=value):
+            return f"{SAID[direction]} {value:g}"
+        case Between(low=low, high=high):
+            return f"between {low:g} and {high:g}"
+        case Outside(low=low, high=high):
+            return f"outside {low:g} to {high:g}"
+        case TimesEarly(direction=direction, factor=factor):
+            return f"{SAID[direction]} {factor:g} times its early level"
+        case Change(share=share):
+            return f"{100 * abs(share):g}% or more {'above' if share > 0 else 'below'} its early level"
+        case Spike(factor=factor):
+            return f"{factor:g} times or more the mean before"

@@ -1,0 +1,124 @@
+"""Read custom rules from files and folders: ours in TOML, Microsoft's in YAML, alerts line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.custom.alerts import alert_of
+from ptt.diagnostics.custom.heuristics import heuristic_of
+from ptt.diagnostics.custom.terms import CustomRule, RuleError
+from ptt.diagnostics.custom.toml_rules import Read, toml_rules
+
+MOST_BYTES: Final = 1 << 20  # a rule file is a page of text; a larger one was given by mistake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What files of rules hold, and every problem in them."""
+
+    files: tuple[Path, ...]
+    rules: tuple[CustomRule, ...]
+    problems: tuple[str, ...]
+
+
+def load_rules(paths: Iterable[Path]) -> tuple[CustomRule, ...]:
+    """Give the rules in force; RuleError names the first problem, for a rule that is wrong must not go unsaid."""
+    found = check_rules(paths)
+    if found.problems:
+        more = len(found.problems) - 1
+        rest = f" (and {more} more: `ptt rules --check` lists them)" if more else ""
+        raise RuleError(found.problems[0] + rest)
+    return tuple(rule for rule in found.rules if rule.enabled)
+
+
+def check_rules(paths: Iterable[Path]) -> Checked:
+    """Read every file; what is wrong with one keeps none of the others from being read."""
+    files: list[Path] = []
+    rules: list[tuple[CustomRule, Path]] = []
+    problems: list[str] = []
+    for path in dict.fromkeys(paths):
+        held = list(_files(path))
+        if not held:
+            problems.append(f"{path}: " + ("holds no rule file" if path.is_dir() else "there is no such file"))
+        files += [file for file in held if file not in files]
+    for file in files:
+        read, wrong = _read(file)
+        rules += [(rule, file) for rule in read]
+        problems += [f"{file}: {problem}" for problem in wrong]
+    kept, twice = _told_apart(rules)
+    return Checked(files=tuple(files), rules=kept, problems=(*problems, *twice))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in READERS and file.is_file())
+    elif path.is_file():
+        yield path
+
+
+def _read(file: Path) -> Read:
+    reader = READERS.get(file.suffix.lower())
+    if reader is None:
+        return [], [f"is no rule file: those end with {', '.join(READERS)}"]
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            return [], [f"is larger than {MOST_BYTES} bytes: no rule file"]
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return [], [f"cannot be read: {error}"]
+    return reader(text, file.name)
+
+
+def _heuristics(text: str, file: str) -> Read:
+    try:
+        return [heuristic_of(text, file=file)], []
+    except RuleError as error:
+        return [], [str(error)]
+
+
+def _alerts(text: str, file: str) -> Read:
+    rules, problems = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                rules.append(alert_of(line, file=file))
+            except RuleError as error:
+                problems.append(f"line {number}: {error}")
+    return rules, problems
+
+
+READERS: Final[dict[str, Callable[[str, str], Read]]] = {
+    ".toml": lambda text, file: toml_rules(text, file=file),
+    ".yaml": _heuristics,
+    ".yml": _heuristics,
+    ".alerts": _alerts,
+}
+
+
+def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
+    """Give every rule an id of its own.
+
+    The same rule twice is one; two that differ under one id are a mistake, unless alerts, which do not name themselves.
+    """
+    held: dict[str, tuple[CustomRule, Path]] = {}
+    problems = []
+    for rule, file in rules:
+        name, number = rule.id, 1
+        while name in held and rule.id.startswith("alert-") and not _same(held[name][0], rule):
+            number += 1
+            name = f"{rule.id}-{number}"
+        if name not in held:
+            held[name] = (replace(rule, id=name), file)
+        elif not _same(held[name][0], rule):
+            first = held[name][1]
+            where = "twice" if first == file else f"in {first} as well"
+            problems.append(f"{file}: rule {rule.id!r} stands {where}, and is another there; give it an id of its own")
+    return tuple(rule for rule, _ in held.values()), problems
+
+
+def _same(one: CustomRule, other: CustomRule) -> bool:
+    """Tell whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
+    return replace(one, id="", file="", why="", reference="") == replace(other, id="", file="", why="", reference="")

@@ -1,0 +1,172 @@
+"""Read the flat part of YAML that rule files are written in; anything beyond it is an error with its line.
+
+Keys with one value each: plain or quoted text, numbers, true and false, null, lists of such in brackets or as lines
+with a dash, and blocks of text. No anchors, no tags, no nesting: docs/decisions/007-custom-rules.md has the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ptt.diagnostics.custom.terms import RuleError
+
+Scalar = str | int | float | bool | None
+Value = Scalar | list[Scalar]
+
+_KEY: Final = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*)|[ \t]*)$")
+_BLOCK: Final = re.compile(r"([|>])([-+]?)[ \t]*(?:#.*)?$")
+_INT: Final = re.compile(r"[-+]?(?:0|[1-9]\d*)$")
+_FLOAT: Final = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\']|\'\')*)\'')
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))")
+_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/", "r": "\r", "0": "\0"}
+_WORDS: Final[dict[str, Scalar]] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_REFUSED: Final = "&*!%@`{}[],|>?"
+"""What begins something beyond the flat part, or cannot begin plain text in YAML at all."""
+
+
+def flat_yaml(text: str) -> dict[str, Value]:
+    """Read a document of one level; RuleError names the line that is wrong or beyond it."""
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
+    found: dict[str, Value] = {}
+    place, begun = 0, False
+    while place < len(lines):
+        line = lines[place]
+        if not line.strip() or line.lstrip().startswith("#") or (line.rstrip() == "---" and not begun):
+            begun = begun or line.rstrip() == "---"
+            place += 1
+            continue
+        begun = True
+        key = _KEY.match(line)
+        if key is None:
+            raise _at(place, f"{line.strip()!r} is no `key: value`; nested keys and lists of keys are not read")
+        if key[1] in found:
+            raise _at(place, f"{key[1]!r} stands twice")
+        found[key[1]], place = _value(lines, place, key[2] or "")
+    return found
+
+
+def _value(lines: Sequence[str], place: int, rest: str) -> tuple[Value, int]:
+    """Give the value that begins behind a key on line `place`, and the line after it."""
+    if block := _BLOCK.match(rest):
+        return _block(lines, place + 1, folded=block[1] == ">", chomp=block[2])
+    if _uncommented(rest):
+        return _one_line(rest, place), place + 1
+    items: list[Scalar] = []
+    after = place + 1
+    while after < len(lines) and (not lines[after].strip() or lines[after].lstrip()[0] in "-#"):
+        item = lines[after].strip()
+        if item.startswith("---"):
+            break
+        if item == "-" or item.startswith("- "):
+            if _KEY.match(item[2:]):
+                raise _at(after, "a list of keys is not read; write one rule a file")
+            items.append(_scalar(item[1:].strip(), after))
+        elif item.startswith("-"):
+            raise _at(after, f"{item!r}: a dash of a list is followed by a space")
+        after += 1
+    return (items, after) if items else (None, place + 1)
+
+
+def _block(lines: Sequence[str], place: int, *, folded: bool, chomp: str) -> tuple[str, int]:
+    """Read indented lines as text: as they are, or folded into paragraphs."""
+    taken: list[str] = []
+    indent = None
+    while place < len(lines):
+        line = lines[place]
+        if line.strip():
+            depth = len(line) - len(line.lstrip(" "))
+            indent = depth if indent is None else indent
+            if depth < indent or depth == 0:
+                break
+            if folded and depth > indent:
+                raise _at(place, "a folded text (`>`) with deeper lines is not read; use `|`")
+        taken.append(line[indent or 0 :] if line.strip() else "")
+        place += 1
+    kept = len(taken)
+    while kept and not taken[kept - 1]:
+        kept -= 1
+    body = taken[:kept]
+    text = _folded(body) if folded else "\n".join(body)
+    if chomp == "+":
+        return text + "\n" * (len(taken) - kept + (1 if body else 0)), place
+    return text + ("\n" if body and not chomp else ""), place
+
+
+def _folded(lines: Sequence[str]) -> str:
+    """Join lines by spaces; each empty line between them is a line break."""
+    text, breaks = "", 0
+    for line in lines:
+        if not line:
+            breaks += 1
+            continue
+        text += "" if not text and not breaks else "\n" * breaks if breaks else " "
+        text += line
+        breaks = 0
+    return text
+
+
+def _one_line(rest: str, place: int) -> Value:
+    text = rest.strip()
+    if not text.startswith("["):
+        return _scalar(text, place)
+    items: list[Scalar] = []
+    at = 1
+    while True:
+        at += len(text[at:]) - len(text[at:].lstrip())
+        if text[at : at + 1] == "]":
+            break
+        quoted = _QUOTED.match(text, at)
+        end = quoted.end() if quoted else at + len(re.split(r"[,\]]", text[at:], maxsplit=1)[0])
+        if end >= len(text):
+            raise _at(place, "a list in brackets ends on its own line with ]")
+        items.append(_scalar(text[at:end].strip(), place))
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+        if text[at : at + 1] not in {",", "]"} or items[-1] is None:
+            raise _at(place, f"{text!r} is no list of plain values")
+        at += text[at] == ","
+    if _uncommented(text[at + 1 :]):
+        raise _at(place, f"{text[at + 1 :].strip()!r} stands behind the list")
+    return items
+
+
+def _scalar(text: str, place: int) -> Scalar:
+    if quoted := _QUOTED.match(text):
+        if _uncommented(text[quoted.end() :]) or (text[quoted.end() : quoted.end() + 1] == "#"):
+            raise _at(place, f"{text[quoted.end() :].strip()!r} stands behind the quoted text")
+        return _unescaped(quoted[1], place) if quoted[1] is not None else quoted[2].replace("''", "'")
+    text = _uncommented(text)
+    if text[:1] in {'"', "'"}:
+        raise _at(place, "a quoted text ends on its own line; for longer ones use `|`")
+    if text and (text[0] in _REFUSED or text.startswith(("- ", ": ")) or text == "-"):
+        raise _at(place, f"{text!r} goes beyond flat YAML (or begins with a sign that needs quotes)")
+    if ": " in text or text.endswith(":"):
+        raise _at(place, f"{text!r} holds a colon: put it in quotes")
+    if text.lower() in _WORDS and text in {text.lower(), text.upper(), text.capitalize()}:
+        return _WORDS[text.lower()]
+    if _INT.match(text):
+        return int(text)
+    return float(text) if _FLOAT.match(text) and not text.lstrip("+-").isdigit() else text
+
+
+def _unescaped(text: str, place: int) -> str:
+    def one(found: re.Match[str]) -> str:
+        if number := found[1] or found[2]:
+            return chr(int(number, 16))
+        if found[3] not in _ESCAPES:
+            raise _at(place, f"\\{found[3]} is no escape that is read here")
+        return _ESCAPES[found[3]]
+
+    return _ESCAPE.sub(one, text)
+
+
+def _uncommented(text: str) -> str:
+    """Cut a comment, which begins at a # after a space or at the beginning."""
+    return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+
+
+def _at(place: int, problem: str) -> RuleError:
+    return RuleError(f"line {place + 1}: {problem}")

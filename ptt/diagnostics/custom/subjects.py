@@ -1,0 +1,100 @@
+"""Which link of the loop a metric belongs to, which trainings a rule is for, and what a name may look like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from ptt.diagnostics.custom.terms import RuleError
+from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm
+from ptt.diagnostics.model import Link
+from ptt.diagnostics.parsers.aliases import canonical
+from ptt.diagnostics.statistics.pairs import DEFAULT_ORDER
+
+TOKENS: Final = "tokens:"
+"""Begins the name of a statistic of recorded tokens: tokens:PAIR:SLICE:STATISTIC, one value a step."""
+SLICES: Final = ("text_only", "post_tool", "post_observation")
+STATISTICS: Final = ("p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "second_moment", "chi2", "ess_fraction",
+                     "ess_fraction_inverse", "k1", "k2", "k3", "n")  # fmt: skip
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+LINKS: Final = (
+    ("kl/", Link.POLICY_UPDATE), ("clip/", Link.POLICY_UPDATE), ("loss/", Link.POLICY_UPDATE),
+    (TOKENS, Link.POLICY_UPDATE), ("mismatch/", Link.DATA_FRESHNESS), ("is/", Link.DATA_FRESHNESS),
+    ("staleness/", Link.DATA_FRESHNESS), ("reward/", Link.REWARD), ("len/clipped", Link.TRAINING_SIGNAL),
+    ("len/", Link.REWARD), ("advantage/", Link.TRAINING_SIGNAL), ("critic/", Link.CRITIC),
+    ("entropy", Link.EXPLORATION), ("tools/", Link.ENVIRONMENT), ("turns/", Link.ENVIRONMENT),
+    ("eval/", Link.EVALUATION), ("grad_norm", Link.NUMERICS), ("lr", Link.NUMERICS), ("time/", Link.SYSTEMS),
+    ("mem/", Link.SYSTEMS), ("dpo/", Link.TRAINING_SIGNAL), ("sft/", Link.TRAINING_SIGNAL),
+)  # fmt: skip
+"""By the beginning of the canonical name."""
+TRAINERS: Final = {"dpo", "ppo", "sft", "orpo", "kto", "cpo", "grpo"}
+KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
+"""Names under which frameworks configure the same algorithm, or a loss of its trainer."""
+
+
+def link_of(metric: str) -> Link | None:
+    """Give the link that a metric's canonical name tells, or None."""
+    name = canonical(metric) or metric
+    return next((link for beginning, link in LINKS if name.startswith(beginning)), None)
+
+
+def checked_id(text: str) -> str:
+    """Give an id that is safe in reports and settings."""
+    if not _ID.fullmatch(text):
+        raise RuleError(f"{text!r} is no id; use letters, digits, dots, dashes and underscores, 80 at most")
+    return text
+
+
+def checked_metric(text: str) -> str:
+    """Give a metric's name; that of a token statistic must be one there is."""
+    name = text.strip()
+    if not name or any(sign.isspace() or not sign.isprintable() for sign in name):
+        raise RuleError(f"{text!r} is no metric's name: it is empty or holds a space")
+    if name.startswith(TOKENS):
+        parts = name.removeprefix(TOKENS).split(":")
+        for part, known in zip(parts, (DEFAULT_ORDER, SLICES, STATISTICS), strict=False):
+            if part not in known:
+                raise RuleError(f"{name}: {unknown(part, known)}")
+        if len(parts) != 3:
+            raise RuleError(f"{name}: a token statistic is named tokens:PAIR:SLICE:STATISTIC")
+    return name
+
+
+def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
+    """Give the algorithms a rule is for; none where it is for every one."""
+    given = [name.strip().lower() for name in names]
+    known = [*NAMES, "all", "common"]
+    for name in given:
+        if name not in known:
+            raise RuleError(unknown(name, known))
+    return () if {"all", "common"} & set(given) else tuple(dict.fromkeys(given))
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say that a name is not known, and which are close to it."""
+    near = " or ".join(repr(str(one)) for one in closest(name, known)[:2])
+    return f"{name!r} is not known; " + (f"is {near} meant?" if near else f"there are {', '.join(known)}")
+
+
+def closest(name: str, known: Iterable[str]) -> Sequence[str]:
+    """Give up to three names like this one, most alike first: as a whole, or in their last part."""
+    names = sorted(set(known))
+    near = get_close_matches(name, names, n=3)
+    if not near:
+        last = {one.rsplit("/", 1)[-1]: one for one in reversed(names)}
+        near = [last[part] for part in get_close_matches(name.rsplit("/", 1)[-1], sorted(last), n=3)]
+    return near
+
+
+def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
+    """Tell whether a run is one that a rule for these algorithms speaks of; None where the files do not tell."""
+    if not algorithms:
+        return True
+    if run.name is not None:
+        return any(run.name == name or run.name in KIN.get(name, ()) for name in algorithms)
+    if run.family is not None:
+        return any(NAMES[name] is run.family for name in algorithms)
+    return None

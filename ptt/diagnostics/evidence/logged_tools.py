@@ -1,0 +1,52 @@
+"""What frameworks log by tool: calls, failures and seconds, told apart by the tool's name inside the metric's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.shares import Measured
+
+CALLS: Final = re.compile(r"(?:^|/)(?:tools/(?P<a>[^/]+)/call_total|env/calls_(?P<b>[^/]+))$")
+"""TRL's asynchronous GRPO; and what environments log for themselves, calls of one tool a sample."""
+FAILURES: Final = re.compile(r"(?:^|/)tools/(?P<a>[^/]+)/failure_total$")
+SECONDS: Final = re.compile(r"(?:^|/)tools/(?P<a>[^/]+)/latency_s$")
+
+
+def logged_by_tool(other: Mapping[str, Series], pattern: re.Pattern[str]) -> dict[str, Series]:
+    """Give the series of each tool; of several spellings the one with most values, then the first by name."""
+    found: dict[str, Series] = {}
+    for name, series in sorted(other.items()):
+        if (match := pattern.search(name)) is not None:
+            tool = next(group for group in match.groups() if group)
+            if tool not in found or len(series.finite()[0]) > len(found[tool].finite()[0]):
+                found[tool] = series
+    return found
+
+
+def logged_failures(other: Mapping[str, Series]) -> tuple[Measured, ...]:
+    """Give the share of failed calls of each tool whose calls and failures are both logged, as totals of a step.
+
+    Totals that never fall are taken for counters that go on over the run, and differenced.
+    """
+    calls = logged_by_tool(other, CALLS)
+    shares = []
+    for tool, failures in logged_by_tool(other, FAILURES).items():
+        if tool not in calls or not calls[tool].raw_name.endswith("call_total"):
+            continue
+        steps, at, beside = np.intersect1d(calls[tool].steps, failures.steps, return_indices=True)
+        asked, failed = calls[tool].values[at], failures.values[beside]
+        if len(steps) > 1 and (np.diff(asked[np.isfinite(asked)]) >= 0).all():
+            steps, asked, failed = steps[1:], np.diff(asked), np.diff(failed)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(asked > 0, failed / asked, np.nan)
+        flags = np.where(np.isfinite(share), 0, 1).astype(np.uint8)
+        series = replace(failures, steps=steps, values=share, flags=flags)
+        if np.isfinite(share).any():
+            shares.append(Measured(series=series, metric=failures.raw_name, tool=tool))
+    return tuple(shares)

@@ -1,0 +1,52 @@
+"""What the words of a metric's name tell: an outcome, a judge's score, text that repeats itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+WORD: Final = re.compile(r"[a-z]+|\d+")
+CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+OUTCOME: Final = frozenset(
+    {"accuracy", "acc", "accuracies", "correct", "correctness", "success", "successes", "solved", "resolved", "pass",
+     "exact", "em", "outcome", "win", "verified", "maj"}
+)  # fmt: skip
+"""Words of a figure that says whether the task was done, not what was paid for it."""
+ASIDE: Final = frozenset({"format", "style", "tag", "tags", "xml", "json", "tool", "tools", "call", "calls"})
+"""Words of what may be right while the task is not done: a tool call's success is none of the task."""
+REWARD: Final = frozenset({"reward", "rewards", "score", "scores", "return", "returns"})
+JUDGE: Final = frozenset({"judge", "llm", "rubric", "grader", "gpt", "preference", "critique"})
+REFUSAL: Final = frozenset({"refusal", "refusals", "refused"})
+REPETITION: Final = frozenset({"repetition", "repetitions", "repeat", "repeated"})
+PENALTY: Final = frozenset({"penalty", "penalties", "cost", "length", "overlong"})
+NOT_A_LEVEL: Final = frozenset(
+    {"std", "min", "max", "var", "variance", "median", "p10", "p90", "zero", "clip", "clipped", "clipfrac", "loss",
+     "kl", "entropy", "time", "timing", "seconds", "runtime", "sec", "tokens", "token", "length", "count", "num",
+     "margin", "margins", "chosen", "rejected", "advantage", "advantages", "ratio", "grad", "lr", "learning", "fail",
+     "failure", "failures", "error", "errors", "logp", "logps", "value", "values", "perf", "slowdown", "baseline"}
+)  # fmt: skip
+"""Words of figures that are no mean level of anything paid or achieved."""
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Give the words of a name, in small letters; numbers apart."""
+    return frozenset(WORD.findall(CAMEL.sub("_", name).lower()))
+
+
+def is_outcome(name: str) -> bool:
+    """Tell whether a figure says that the task was done."""
+    words = words_of(name)
+    return bool(words & OUTCOME) and not words & (NOT_A_LEVEL | ASIDE)
+
+
+def is_reward(name: str) -> bool:
+    """Tell whether a figure is the level of a reward or score."""
+    words = words_of(name)
+    return bool(words & REWARD) and not words & NOT_A_LEVEL
+
+
+def is_judge(name: str) -> bool:
+    """Tell whether a figure is the level that a model gave as a judge."""
+    words = words_of(name)
+    return bool(words & JUDGE) and not words & NOT_A_LEVEL

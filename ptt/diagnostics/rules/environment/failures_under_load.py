@@ -1,0 +1,112 @@
+"""This run shows tool calls that fail more often the more of them are under way.
+
+What: calls are compared within a step by how many others were under way when they began or, without such times,
+steps within stretches of ten by their number of calls. The half under more load fails in at least a tenth of its
+calls, at least twice as often as the other half, by more than four standard errors.
+Why it matters: such failures say nothing about the policy. They grow with the batch and with longer episodes, and
+teach the policy to call less.
+What it is not: failures that grow over the run together with the number of calls; only neighbours are compared.
+What to do: cap calls in flight below what the tool bears, add workers, and retry what failed for want of them.
+Source: concurrency spikes in failures are what the rule asks; the paired comparison is this project's own
+(docs/statistics.md on correlated steps).
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.statistics.strata import Gap, stratified_gap
+
+ID = "failures-under-load"
+FLOOR = 0.1  # of the calls under more load
+FACTOR = 2.0  # times the share under less
+ERRORS = 4.0  # standard errors: strata are few, and a few of them may share a bad hour
+SPREAD = 1.5  # more load over less: without such a spread there is nothing to compare
+HIGH = 0.5  # every second call under load
+STRATA = 10  # steps or stretches with both halves
+STRETCH = 10  # steps
+
+ENABLE = "record the time of each turn and the latency of each call, or calls and their outcome at 100 steps or more"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge whether failures go with load."""
+    found = _gap(evidence, int(limits["strata"]))
+    if isinstance(found, NotJudged):
+        return found
+    gap, by, metric = found
+    if gap.load_high < limits["spread"] * gap.load_low:
+        reason = f"{by} spread too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record: load hardly varied")
+    sure = gap.high - gap.low > limits["errors"] * gap.error
+    if gap.high < limits["floor"] or gap.high < limits["factor"] * gap.low or not sure:
+        reason = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
+    return Broken(findings=(_finding(gap, by, metric, limits),))
+
+
+def _gap(evidence: Evidence, least: int) -> tuple[Gap, str, str] | NotJudged:
+    """Compare calls within steps where their times are known, else steps within stretches."""
+    environment = evidence.environment
+    strata = 0
+    if environment is not None and (load := environment.load) is not None:
+        ones = np.ones(len(load.failed))
+        gap = stratified_gap(stratum=load.steps, by=load.in_flight, hits=load.failed.astype(np.float64), trials=ones)
+        if gap is not None and gap.strata >= least:
+            return gap, "calls under way", "tool_calls.latency_s"
+        strata = gap.strata if gap is not None else 0
+    if environment is not None and (counts := environment.failures) is not None:
+        stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH
+        gap = stratified_gap(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
+        if gap is not None and gap.strata >= least:
+            return gap, "calls a step", "tool_calls.ok"
+        strata = max(strata, gap.strata if gap is not None else 0)
+        reason = f"{strata} stretches of the run have calls under more and under less load; {least} are needed"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
+    missing = ("tool_calls.ok", "tool_calls.latency_s")
+    reason = "no tool calls with an outcome are recorded"
+    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
+
+
+def _finding(gap: Gap, by: str, metric: str, limits: Limits) -> Finding:
+    told: dict[str, JsonScalar] = {
+        "metric": metric,
+        "failed_under_less": gap.low,
+        "load_less": gap.load_low,
+        "load_more": gap.load_high,
+        "standard_error": gap.error,
+        "strata": gap.strata,
+    }
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if gap.high >= limits["high"] else Severity.MEDIUM,
+        link=Link.ENVIRONMENT,
+        claim=f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}",
+        observed=gap.high,
+        limit=max(limits["floor"], limits["factor"] * gap.low),
+        unit="share",
+        evidence=told,
+        causes=(
+            "a tool server with fewer workers than calls in flight",
+            "a rate limit or quota",
+            "time limits that run out while calls wait",
+        ),
+        confirm=(
+            f"send the calls of one step again, {gap.load_low:.0f} and {gap.load_high:.0f} at a time: only the second "
+            "lot fails",
+        ),
+        next=("cap calls in flight below what the tool bears", "retry with growing pauses, outside the policy's sight"),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={
+        "floor": FLOOR, "factor": FACTOR, "errors": ERRORS, "spread": SPREAD, "high": HIGH, "strata": STRATA,
+    },
+    families=ONLINE,
+    explains={"tool-failures": "calls fail for want of workers"},
+)  # fmt: skip

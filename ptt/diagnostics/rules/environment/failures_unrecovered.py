@@ -1,0 +1,91 @@
+"""This run shows a policy that no longer recovers from a failed tool call.
+
+What: the share of failed calls that some later call of the same trajectory follows with success. It falls for good
+below half of its early level, and by more than chance explains, from a level that was at least 0.2.
+Why it matters: mending a call after an error message is most of what an agent needs to learn. A policy that gives up
+at the first error has lost it, and its reward then hangs on the tools' luck.
+What it is not: a run with few failures, or one whose policy never tried again: that is not judged.
+What to do: see whether a second try is still possible (turn limit, length limit), then whether it pays.
+Source: recovery after a failed call, one of the signals agents are compared by; the test is this project's own.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.counts import POOLED, Counts
+from ptt.diagnostics.evidence.departures import LEAST, Departure
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "failures-unrecovered"
+FACTOR = 0.5  # of the early share that must be left
+WAS = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
+GONE = 0.05  # of the failed calls: nothing is left of it
+ENABLE = "log completions with tool calls and their results at every step (TRL: log_completions=True)"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge whether a success still follows a failure."""
+    counts = evidence.environment.recovered if evidence.environment is not None else None
+    if counts is None or not counts.shows_change:
+        return _unjudged(evidence, counts)
+    early = counts.early().share
+    if early < limits["was"]:
+        return NotJudged(
+            id=ID,
+            link=Link.ENVIRONMENT,
+            reason=f"a success followed {early:.1%} of the failed calls at first: there was no recovery to lose",
+            enable="nothing to record",
+        )
+    found = counts.fall(ceiling=early, factor=limits["factor"])
+    late = counts.late().share
+    if found is None or found.ended:
+        reason = f"a success follows {late:.1%} of {counts.total} failed calls in the end, {early:.1%} at first"
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
+    return Broken(findings=(_finding(counts, early, found, limits["gone"]),))
+
+
+def _finding(counts: Counts, early: float, found: Departure, gone: float) -> Finding:
+    onset, last = found.onset, found.last
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if last < gone else Severity.MEDIUM,
+        link=Link.ENVIRONMENT,
+        claim=f"A success followed {early:.1%} of the failed calls at first and {last:.1%} in the end",
+        observed=last,
+        limit=found.limit,
+        unit="share",
+        onset_step=onset,
+        onset_interval=found.interval,
+        evidence={
+            "metric": "tool_calls.ok",
+            "logged_as": counts.series.raw_name,
+            "early": early,
+            "failed_calls": counts.total,
+        },
+        causes=(
+            "failures that no second try can mend: the tool is down",
+            "a penalty on calls, turns or length that makes giving up pay",
+            "a policy that learnt to answer after an error message as if it were a result",
+        ),
+        confirm=(
+            f"read ten trajectories with a failed call before step {onset} and ten after: is there a second try, and "
+            "does it fail too?",
+        ),
+        next=(
+            "where the second try fails too, mend the tool first",
+            "where there is none, take the penalty on calls or turns away and compare 50 steps",
+        ),
+    )
+
+
+def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
+    if evidence.environment is None or evidence.environment.failures is None:
+        reason = "no tool calls with an outcome are recorded"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
+    held = 0 if counts is None else counts.total
+    reason = f"{held} failed calls are recorded; {LEAST} steps (or groups of them) with {POOLED} or more are needed"
+    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
+
+
+RULE = Rule(
+    id=ID, link=Link.ENVIRONMENT, check=check, limits={"factor": FACTOR, "was": WAS, "gone": GONE}, families=ONLINE
+)

@@ -1,0 +1,64 @@
+"""This run shows tool calls that are malformed.
+
+What: the share of calls without a tool's name, with arguments that are no valid JSON although the tool's usually are,
+or with an error that says so (parse, schema, unknown tool): it rises for good above 0.05 and above twice its early
+level, or lies above 0.2 in the last third.
+Why it matters: the policy is losing the syntax of calls. In known collapses that comes before the reward falls.
+What it is not: a sound call that fails in the tool; that is tool-failures. Writers that drop what they cannot parse
+leave nothing to count here.
+What to do: read some. A cut-off call means a length limit; a wrong name, a renamed tool; broken syntax, a policy
+that drifts: then go back to the last sound checkpoint and hold it closer to the reference.
+Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.26027; NeMo-RL logs
+`invalid_tool_call_rate`, over assistant messages.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.shares import counted, logged_share
+from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "malformed-calls"
+FLOOR = 0.05  # of the calls: every policy spoils one now and then
+FACTOR = 2.0  # times the early share
+MEDIUM = 0.05  # syntax is the easiest part of a call: a share that rose to this and stays is no accident
+HIGH = 0.3
+CHRONIC = 0.2  # a fifth of all calls wasted on syntax
+
+QUESTION = Question(
+    id=ID,
+    what="tool calls that are malformed",
+    missing=("tools/malformed_frequency", "tool_calls.args_json"),
+    enable="record calls with their arguments as written, the ones that could not be parsed too",
+    causes=(
+        "calls cut off at the length limit",
+        "a policy that drifts away from the syntax it learnt",
+        "a chat template or parser that does not fit the model",
+    ),
+    confirm="read ten malformed calls {steps}: cut off, wrong name, or broken syntax?",
+    next=(
+        "check that template and tool parser belong to this model, and the length limit",
+        "go back to the last checkpoint with sound calls; lower the learning rate or raise the KL coefficient",
+        "only then think of a reward for format",
+    ),
+)
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of malformed calls."""
+    counts = evidence.environment.malformed if evidence.environment is not None else None
+    shares = [*logged_share(evidence.metrics, "tools/malformed_frequency"), *counted(counts, "tool_calls.args_json")]
+    return judge_shares(QUESTION, shares, limits)
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+    families=ONLINE,
+    explains={
+        "tool-failures": "a call that cannot be read fails",
+        "tool-use-vanished": "calls that cannot be read are none",
+    },
+)

@@ -1,0 +1,80 @@
+"""This run shows trajectories that are paid as successes although their work failed.
+
+What: of the trajectories flagged as a success (or, without a flag, paid at least 0.8 of the way from the run's lowest
+reward to its highest), the share whose last tool call failed, and the share that called nothing at steps where most
+others call. Either rises for good above 0.1 and above twice its early level, or lies above 0.4 in the last third.
+Why it matters: a verifier that pays for "done" in words teaches the words.
+What it is not: a task that some prompts solve without a tool; the share without a call is a note, never more.
+What to do: check the state of the environment and not the text: rerun the verifier on ten such trajectories.
+Source: "pseudo-success", a failure treated as a success: known from agents whose text says done while the state is
+unchanged.
+"""
+
+from dataclasses import replace
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "pseudo-success"
+FLOOR = 0.1  # of the well paid
+FACTOR = 2.0  # times the early share
+MEDIUM = 0.15
+HIGH = 0.5  # every second success is none
+CHRONIC = 0.4  # an agent may try once too often after it has the answer; not in two of five successes
+
+AFTER_FAILURE = Question(
+    id=ID,
+    what="trajectories paid well that end on a failed call",
+    missing=("trajectories.reward", "tool_calls.ok"),
+    enable="log completions with tool calls and reward; a success flag where the task has one",
+    causes=(
+        "a verifier that reads the answer's words and not the environment's state",
+        "a call made after the work was done",
+        "an answer guessed without the tool",
+    ),
+    confirm="take ten well paid trajectories {steps} whose last call failed and check the environment's state by hand",
+    next=("let the verifier check the state, not the text", "score the trajectories anew and compare the two rewards"),
+)
+WITHOUT_CALL = replace(AFTER_FAILURE, what="trajectories paid well that call nothing while most others call")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge what is paid well."""
+    environment = evidence.environment
+    after = environment.paid_after_failure if environment is not None else None
+    without = environment.paid_without_call if environment is not None else None
+    verdict = judge_shares(AFTER_FAILURE, counted(after, "tool_calls.ok"), limits)
+    beside = judge_shares(WITHOUT_CALL, counted(without, "trajectories.reward"), limits)
+    notes = tuple(_note(finding) for finding in _findings(beside))
+    match verdict:
+        case Broken(findings=findings):
+            return Broken(findings=findings + notes)
+        case Healthy():
+            return replace(verdict, notes=verdict.notes + notes)
+        case NotJudged():
+            return verdict
+
+
+def _findings(verdict: RuleVerdict) -> tuple[Finding, ...]:
+    match verdict:
+        case Broken(findings=found) | Healthy(notes=found):
+            return found
+        case NotJudged():
+            return ()
+
+
+def _note(finding: Finding) -> Finding:
+    """Some prompts need no tool, and a policy that learns which is right: never more than a note."""
+    return replace(finding, severity=Severity.LOW)
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+    families=ONLINE,
+)

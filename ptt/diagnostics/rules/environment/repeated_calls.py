@@ -1,0 +1,59 @@
+"""This run shows trajectories that make the same tool call again and again.
+
+What: a call repeats when its trajectory made it before: same tool, same arguments, same result, and it had not
+failed. The share of such calls rises for good above 0.1 and above twice its early level, or lies above 0.4 in the
+last third.
+Why it matters: nothing is learnt from an answer one has already. A policy that repeats calls is paid for calling, or
+has lost the thread.
+What it is not: asking again for what may have changed (another result), or another try after a failure.
+What to do: look for a reward that counts calls or turns, and for what the policy does not see of its own history (a
+cut context). Take away the pay for the repeat, not for the call.
+Source: tool hacking, as reward hacking by calls is called; repetition is judged by name and arguments, since by name
+alone most healthy agents look like loops.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "repeated-calls"
+FLOOR = 0.1  # of the calls: an agent checks twice now and then
+FACTOR = 2.0  # times the early share
+MEDIUM = 0.15  # of the calls in the end
+HIGH = 0.4  # nearly every second call
+CHRONIC = 0.4
+
+QUESTION = Question(
+    id=ID,
+    what="tool calls that repeat an earlier one",
+    missing=("tool_calls.args_json",),
+    enable="log completions with the arguments of their calls (TRL: log_completions=True)",
+    causes=(
+        "a reward that pays for calls or for turns",
+        "earlier results cut out of the context",
+        "a policy that lost the thread after an observation",
+    ),
+    confirm="read five trajectories {steps} with a repeated call: was the first result still in the context?",
+    next=(
+        "list what the reward pays for and take calls and turns out of it",
+        "keep earlier results in the context, or answer a repeat with a pointer to the first result",
+    ),
+)
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of calls that repeat an earlier one."""
+    counts = evidence.environment.repeated if evidence.environment is not None else None
+    return judge_shares(QUESTION, counted(counts, "tool_calls.args_json"), limits)
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+    families=ONLINE,
+    explains={"runaway-episodes": "repeats make episodes long"},
+)

@@ -1,0 +1,183 @@
+"""This run shows episodes that run away: far longer than usual, or round and round in circles.
+
+What: the share of trajectories with more than three times the turns (or tokens) that 95 % of the early ones stay
+below, and at least eight turns (1000 tokens); and the share that makes the same one to four calls, arguments and
+results included, three times in a row. Either rises for good above a tenth, or the logged share that reaches the
+turn limit does; without trajectories, the mean number of turns that the framework logs triples.
+Why it matters: such episodes hold up the step, fill the batch with tokens that teach little, and end at the limit.
+What it is not: longer work that pays. Where the long ones earn as much as the others, it is a note. Calling one tool
+often with other arguments is no circle.
+What to do: read the longest. A circle asks for an end to it in the environment; length alone, for a look at what the
+reward says about turns.
+Source: the definitions are this project's own; by tool names alone, random choice among four tools looks like a loop
+in every fifth episode.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.departures import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, early_level, rise
+from ptt.diagnostics.evidence.environment import Episodes
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.shares import counted, logged_share
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import reward_dropped
+
+ID = "runaway-episodes"
+TIMES = 3.0  # what 95 % of the early trajectories stay below
+TURNS = 8.0  # fewer are no long episode, however short the others were
+TOKENS = 1000.0
+FLOOR = 0.1  # of the trajectories
+FACTOR = 2.0  # times the early share
+MEDIUM = 0.1
+HIGH = 0.5  # the batch is mostly runaways
+CHRONIC = 0.3  # of the trajectories go round in circles from the start
+USUAL = 0.95
+
+QUESTION = Question(
+    id=ID,
+    what="trajectories that run away",
+    missing=("trajectories.n_turns", "turns/mean"),
+    enable="log completions as messages (TRL: log_completions=True), or the mean number of turns",
+    causes=(
+        "a reward that pays for turns or calls, or nothing that ends an episode",
+        "a policy that lost the thread and repeats itself",
+        "an environment that no longer says when the task is done",
+    ),
+    confirm="read the five longest trajectories {steps}: do they repeat themselves, and how did they end?",
+    next=(
+        "end an episode in the environment at its second identical round",
+        "take pay for turns and calls out of the reward",
+        "set the turn limit near what 95 % of the good trajectories need",
+    ),
+)
+AT_LIMIT = replace(QUESTION, what="trajectories that reach the turn limit")
+CIRCLES = replace(QUESTION, what="trajectories that go round in circles of calls")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the length of episodes and the circles in them."""
+    environment = evidence.environment
+    episodes = environment.episodes if environment is not None else None
+    verdicts: list[RuleVerdict] = []
+    if episodes is not None:
+        for what, least in (("turns", limits["turns"]), ("tokens", limits["tokens"])):
+            verdicts += _by_length(episodes, what, least, limits)
+    if environment is not None and environment.loops is not None:
+        verdicts.append(judge_shares(CIRCLES, counted(environment.loops, "tool_calls.args_json"), limits))
+    if at_limit := logged_share(evidence.metrics, "turns/limit_frac"):
+        verdicts.append(judge_shares(AT_LIMIT, at_limit, limits))
+    if not any(isinstance(verdict, Healthy | Broken) for verdict in verdicts):
+        verdicts.append(_by_metric(evidence, limits))
+    found = tuple(one for verdict in verdicts if isinstance(verdict, Broken) for one in verdict.findings)
+    if found:
+        return Broken(findings=found)
+    healthy = [verdict for verdict in verdicts if isinstance(verdict, Healthy)]
+    if healthy:
+        notes = tuple(note for verdict in healthy for note in verdict.notes)
+        return replace(healthy[0], reason="; ".join(verdict.reason for verdict in healthy), notes=notes)
+    return verdicts[0]
+
+
+def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> list[RuleVerdict]:
+    """Judge the share of trajectories far longer than the early ones."""
+    lengths = episodes.turns if what == "turns" else episodes.tokens
+    known = np.isfinite(lengths)
+    steps, lengths, reward = episodes.steps[known], lengths[known], episodes.reward[known]
+    order = np.unique(steps)
+    if len(order) < LEAST:
+        if not len(order) or what == "tokens":
+            return []
+        return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {LEAST} are needed")]
+    first = order[min(max(EARLY_LEAST, int(EARLY_SHARE * len(order))), EARLY_MOST) - 1]
+    usual = float(np.quantile(lengths[steps <= first], USUAL))
+    bound = max(least, limits["times"] * usual)
+    question = replace(QUESTION, what=f"trajectories that run beyond {bound:.0f} {what}")
+    verdict = judge_shares(question, counted(_counts(steps, lengths > bound), f"trajectories.{what}"), limits)
+    if isinstance(verdict, Broken) and _pays(reward, lengths > bound, steps > first):
+        notes = tuple(replace(finding, severity=Severity.LOW) for finding in verdict.findings)
+        reason = f"more trajectories run beyond {bound:.0f} {what}, and earn as much as the others"
+        return [Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=notes)]
+    return [verdict]
+
+
+def _pays(reward: npt.NDArray[np.float64], long: npt.NDArray[np.bool_], late: npt.NDArray[np.bool_]) -> bool:
+    known = np.isfinite(reward) & late
+    if not (known & long).any() or not (known & ~long).any():
+        return False
+    return bool(reward[known & long].mean() >= reward[known & ~long].mean())
+
+
+def _counts(steps: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_]) -> Counts:
+    order, at = np.unique(steps, return_inverse=True)
+    return Counts(
+        name="trajectories that run away",
+        steps=order,
+        hits=np.bincount(at, weights=hit.astype(np.float64)).astype(np.float64),
+        trials=np.bincount(at).astype(np.float64),
+    )
+
+
+def _by_metric(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged mean number of turns: coarser, since a few long episodes hide in a mean."""
+    series = evidence.metrics.get("turns/mean")
+    level = early_level(series) if series is not None else None
+    if series is None or level is None:
+        count = len(series.finite()[0]) if series is not None else 0
+        reason = f"{count} values of {series.raw_name} are logged; {LEAST} are needed" if series is not None else ""
+        return QUESTION.unjudged(reason or "neither trajectories nor the number of turns are recorded")
+    found = rise(series, floor=limits["turns"], factor=limits["times"])
+    if found is None or found.ended:
+        last = float(series.finite()[1][-series.width :].mean())
+        reason = f"{last:.3g} turns a trajectory in the end, {level.median:.3g} at first"
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
+    severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
+    finding = _turns(series, found.early, found.last, found.onset, found.interval, found.limit, severity)
+    if severity is Severity.LOW:
+        reason = "episodes have several times their early turns, and the reward did not fall"
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=(finding,))
+    return Broken(findings=(finding,))
+
+
+def _turns(
+    series: Series,
+    early: float,
+    last: float,
+    onset: int,
+    interval: tuple[int, int],
+    limit: float,
+    severity: Severity,
+) -> Finding:
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.ENVIRONMENT,
+        claim=f"Episodes went from {early:.3g} turns to {last:.3g}",
+        observed=last,
+        limit=limit,
+        unit="turns",
+        onset_step=onset,
+        onset_interval=interval,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": early},
+        causes=QUESTION.causes,
+        confirm=(QUESTION.confirm.format(steps=f"after step {onset}"),),
+        next=QUESTION.next,
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={
+        "times": TIMES, "turns": TURNS, "tokens": TOKENS, "floor": FLOOR, "factor": FACTOR, "medium": MEDIUM,
+        "high": HIGH, "chronic": CHRONIC,
+    },
+    families=ONLINE,
+)  # fmt: skip

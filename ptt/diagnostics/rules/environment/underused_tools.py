@@ -1,0 +1,131 @@
+"""This run shows a tool that the policy stopped calling while it goes on calling others.
+
+What: calls of one tool a trajectory fall for good below a tenth of their early level, from at least 0.05 calls a
+trajectory, while calls of all tools stay above half of theirs.
+Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back
+to it by itself: what is no longer tried is no longer learnt.
+What it is not: a tool that the task turned out not to need. Where the reward did not fall, the finding is a note. A
+tool that was never called cannot be told from one that does not exist.
+What to do: look at the tool's failures and latency just before its use fell, then force it on a few prompts.
+Source: use per tool over time is what the rule asks; the levels are this project's own.
+"""
+
+from collections.abc import Mapping
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
+from ptt.diagnostics.evidence.environment import Tool
+from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import reward_dropped
+
+ID = "underused-tools"
+LEFT = 0.1  # of a tool's early calls a trajectory
+WAS_USED = 0.05  # calls a trajectory: a tool called less often has hardly been tried
+OTHERS = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
+ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the calls of each tool a trajectory."""
+    calls = _calls(evidence)
+    enough = {name: series for name, series in calls.items() if early_level(series) is not None}
+    if not enough:
+        most = max((len(series.finite()[0]) for series in calls.values()), default=0)
+        reason = f"calls by tool are recorded at {most} steps; {LEAST} are needed" if calls else "no calls are recorded"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.name",), enable=ENABLE)
+    if len(enough) < 2:
+        return NotJudged(
+            id=ID,
+            link=Link.ENVIRONMENT,
+            reason=f"only one tool is called ({next(iter(enough))}): tool-use-vanished judges it",
+            enable="nothing to record, if the task has one tool",
+        )
+    early = sum(_early(series) for series in enough.values())
+    late = sum(_late(series) for series in enough.values())
+    fallen = {
+        name: found
+        for name, series in sorted(enough.items())
+        if _early(series) >= limits["was_used"]
+        and (found := fall(series, ceiling=_early(series), factor=limits["left"])) is not None
+        and not found.ended
+    }
+    if all(_early(series) < limits["was_used"] for series in enough.values()):
+        reason = f"no tool had {limits['was_used']:g} calls a trajectory at first: none has been given up"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+    if fallen and late < limits["others"] * early:
+        reason = f"calls of all tools fell from {early:.2g} to {late:.2g} a trajectory: tool-use-vanished judges that"
+        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+    if not fallen:
+        rate = ", ".join(f"{name} {_early(s):.2g} to {_late(s):.2g}" for name, s in sorted(enough.items())[:5])
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=f"calls a trajectory, early to late: {rate}")
+    severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
+    tools = evidence.environment.tools if evidence.environment is not None else {}
+    findings = tuple(_finding(name, found, severity, enough, tools) for name, found in fallen.items())
+    if severity is Severity.LOW:
+        reason = f"{', '.join(fallen)}: hardly called any more, but the reward did not fall"
+        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=findings)
+    return Broken(findings=findings)
+
+
+def _calls(evidence: Evidence) -> Mapping[str, Series]:
+    """Prefer what is counted: a framework logs calls by tool only where the environment does."""
+    tools = evidence.environment.tools if evidence.environment is not None else {}
+    if tools:
+        return {name: tool.calls.series for name, tool in tools.items()}
+    return logged_by_tool(evidence.other, CALLS)
+
+
+def _early(series: Series) -> float:
+    level = early_level(series)
+    return level.median if level is not None else 0.0
+
+
+def _late(series: Series) -> float:
+    return float(series.finite()[1][-series.width :].mean())
+
+
+def _finding(
+    name: str, found: Departure, severity: Severity, calls: Mapping[str, Series], tools: Mapping[str, Tool]
+) -> Finding:
+    failures = tools[name].failures if name in tools else None
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.ENVIRONMENT,
+        claim=f"Calls of {name} a trajectory fell from {found.early:.2g} to {found.last:.2g}, of others not",
+        observed=found.last,
+        limit=found.limit,
+        unit="calls a trajectory",
+        slice=f"tool:{name}",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={
+            "metric": calls[name].name,
+            "logged_as": calls[name].raw_name,
+            "tool": name,
+            "early": found.early,
+            "failed_share": failures.share if failures is not None else None,
+        },
+        causes=(
+            "the tool failed or was slow for a while, and was learnt to be avoided",
+            "another tool does the same for less",
+            "the prompts that need it became rare",
+        ),
+        confirm=(f"count prompts that need {name} around step {found.onset}, and read five of its calls just before",),
+        next=(
+            f"mend what made {name} fail or slow",
+            f"mix in prompts that cannot be solved without {name}, and see whether it is still called",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"left": LEFT, "was_used": WAS_USED, "others": OTHERS},
+    families=ONLINE,
+)

@@ -1,0 +1,58 @@
+"""This run shows assistant turns that neither call a tool nor say anything.
+
+What: the share of assistant turns without text and without a call rises for good above 0.05 and above twice its
+early level, or lies above 0.2 in the last third.
+Why it matters: such a turn moves nothing, yet it is trained on. They gather in trajectories whose tokens after tool
+output have become improbable, and come before gradients that explode.
+What it is not: a turn that only calls, or an answer without a call. Turns with half a code block or with text that is
+no answer are void in the source's sense too, but cannot be told from here: this share is a lower bound.
+What to do: leave trajectories with a void turn out of the update, as the source does, and find what the policy saw
+just before: an odd observation, a cut context, a stop token learnt too well.
+Source: SimpleTIR, arXiv 2509.02479.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "void-turns"
+FLOOR = 0.05  # of the assistant's turns
+FACTOR = 2.0  # times the early share
+MEDIUM = 0.05
+HIGH = 0.3
+CHRONIC = 0.2  # a fifth of all turns do nothing
+
+QUESTION = Question(
+    id=ID,
+    what="assistant turns that are void",
+    missing=("turns.text_len", "tool_calls.turn_idx"),
+    enable="log completions as messages with roles and tool calls (TRL: log_completions=True)",
+    causes=(
+        "improbable tokens after tool output that end the turn at once",
+        "a stop token or a template that ends turns early",
+        "reasoning kept apart from the message, and nothing after it",
+    ),
+    confirm="read five trajectories {steps} with an empty turn: what did the turn before it hold?",
+    next=(
+        "leave trajectories with a void turn out of the update",
+        "check stop tokens and template on one of these contexts",
+    ),
+)
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the share of void turns."""
+    counts = evidence.environment.void if evidence.environment is not None else None
+    return judge_shares(QUESTION, counted(counts, "turns.text_len"), limits)
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+    families=ONLINE,
+    explains={"gradient-spikes": "improbable tokens around void turns make gradients that large"},
+)

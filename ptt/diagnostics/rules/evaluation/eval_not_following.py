@@ -1,0 +1,109 @@
+"""This run shows a training reward that rises while the evaluation stays flat or falls.
+
+What: over the steps that evaluations cover, the training figure (the same one where both are logged, else the mean
+reward) rose beyond its noise, while no figure of any evaluation rose with it and one at least surely did not: the 95 %
+interval of its change lies below a third of the reward's relative gain, or it fell.
+Why it matters: what is learnt does not carry over to what is evaluated. A checkpoint chosen by the reward is then not
+a better one.
+What it is not: an evaluation near its ceiling, or one with fewer than six points: those are not held against a run.
+What to do: rule out the evaluation before the training: same prompt template, sampling, tools and parser as in
+training; then look whether the training tasks are few and repeated; then whether the reward pays for something else.
+Source: the comparison is of relative gains, by a straight line through the evaluations with its 95 % interval, widened
+for points that follow one another. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.02341).
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.following import FOLLOWS, Outcome, State, of_evaluation
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.evaluation.common import ENABLE, figures_of
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+
+ID = "eval-not-following"
+FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Hold every figure of an evaluation against training over the same steps."""
+    figures = figures_of(evidence, ID)
+    if isinstance(figures, NotJudged):
+        return figures
+    pairs = [(figure, outcome) for figure in figures if (outcome := _held(evidence, figure)) is not None]
+    if not pairs:
+        return NotJudged(
+            id=ID,
+            link=Link.EVALUATION,
+            reason="no training reward of 30 values covers the steps of the evaluations",
+            missing=("reward/mean",),
+            enable="log the mean reward at every step",
+        )
+    followed = [one for _, one in pairs if one.state in (State.ROSE, State.SOLVED)]
+    behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (State.FLAT, State.FELL)]
+    if behind and not followed:
+        return Broken(findings=(_finding(behind, limits["fell"]),))
+    if not followed and any(one.reward_rose for _, one in pairs):
+        return NotJudged(
+            id=ID,
+            link=Link.EVALUATION,
+            reason=f"training rose, but the noise of {pairs[0][1].name} hides whether it did",
+            missing=("more points, or more samples a point",),
+            enable=ENABLE,
+        )
+    if followed:
+        first = followed[0]
+        reason = f"{first.name} {'is near 1' if first.state is State.SOLVED else 'rose as well'} ({first.late:.3g})"
+    else:
+        reason = "the training reward did not rise over the steps that evaluations cover"
+    return Healthy(id=ID, link=Link.EVALUATION, reason=reason)
+
+
+def _held(evidence: Evidence, figure: Figure) -> Outcome | None:
+    against = [one for one in (figure.twin, evidence.metrics.get("reward/mean")) if one is not None]
+    return next((found for one in against if (found := of_evaluation(figure.series, one)) is not None), None)
+
+
+def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding:
+    figure, one = min(behind, key=lambda pair: (not pair[0].outcome, pair[1].state is not State.FELL, pair[1].name))
+    fell = one.state is State.FELL
+    share = (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
+    trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if fell and share <= -fell_limit else Severity.MEDIUM,
+        link=Link.EVALUATION,
+        claim=f"{trained} rose {one.reward_early:.3g} → {one.reward_late:.3g} while {one.name}"
+        f" {'fell' if fell else 'stayed flat'} ({one.early:.3g} → {one.late:.3g})",
+        observed=share,
+        limit=-fell_limit if fell else FOLLOWS,
+        unit="of the evaluation's level",
+        onset_step=one.onset,
+        onset_interval=one.interval,
+        evidence={
+            "metric": figure.name,
+            "logged_as": one.name,
+            "points": one.points,
+            "train_early": one.reward_early,
+            "train_late": one.reward_late,
+            "eval_early": one.early,
+            "eval_late": one.late,
+            "figures_behind": ", ".join(sorted({other.name for _, other in behind})),
+        },
+        causes=(
+            "the evaluation is taken in another way than training: prompt, sampling, tools, parser",
+            "few training tasks, seen again and again",
+            "the reward pays for something that the evaluation does not ask for",
+        ),
+        confirm=(
+            "score twenty training prompts through the evaluation's own code: the same rewards as in training?",
+            f"evaluate the checkpoint near step {one.onset} and the last one with equal settings and seeds",
+        ),
+        next=(
+            "if the evaluation's code scores lower, mend that first and evaluate the saved checkpoints again",
+            "if not, keep the checkpoint with the best evaluation and widen the training tasks, nothing else changed",
+        ),
+    )
+
+
+EXPLAINS = {"split-gap": "training goes up alone"}
+
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE, explains=EXPLAINS)

@@ -1,0 +1,81 @@
+"""This run shows an evaluation whose settings changed between points.
+
+What: temperature, top_p, max_tokens, the number of draws for a prompt, or the size of the suite is not the same at
+all points of one evaluation. A smaller last point is left out: a run may end in the midst of an evaluation.
+Why it matters: points under different settings cannot be compared; a step in the curve at that place is none of the
+policy's.
+What to do: evaluate the saved checkpoints again under one protocol, the first one, and compare those.
+Source: Machado et al., Revisiting the Arcade Learning Environment (arXiv 1709.06009), on how much protocols decide.
+Where the writer logs samples per second and the time, the size of the suite is their product.
+"""
+
+from itertools import pairwise
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Setting
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "eval-protocol-changed"
+SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
+LEAST_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge every setting that is recorded point by point."""
+    settings = evidence.evaluation.settings if evidence.evaluation is not None else ()
+    judged = [one for one in settings if len(one.points) >= 2]
+    if not judged:
+        return NotJudged(
+            id=ID,
+            link=Link.EVALUATION,
+            reason="no setting of an evaluation is recorded at two points",
+            missing=("temperature", "max_tokens", "samples"),
+            enable="log temperature, max_tokens, the tools and the number of samples with every evaluation",
+        )
+    findings = [found for one in judged if (found := _changed(one, limits["size"])) is not None]
+    if findings:
+        return Broken(findings=tuple(findings))
+    told = ", ".join(sorted({f"{one.name} of {one.suite}" for one in judged})[:4])
+    return Healthy(id=ID, link=Link.EVALUATION, reason=f"unchanged at all points: {told}")
+
+
+def _changed(setting: Setting, size_limit: float) -> Finding | None:
+    size = setting.name == "samples"
+    limit = size_limit if size else LEAST_CHANGE
+    points = list(setting.points)
+    if size and len(points) > 2 and points[-1][1] < points[-2][1]:
+        points.pop()  # cut short by the end of the run
+    apart = [
+        (one, two) for one, two in pairwise(points) if abs(two[1] - one[1]) > limit * max(abs(one[1]), abs(two[1]))
+    ]
+    if not apart:
+        return None
+    (before, old), (step, new) = apart[0]
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.EVALUATION,
+        claim=f"The {'size' if size else setting.name} of the evaluation {setting.suite} changed {old:.4g} → {new:.4g}",
+        observed=new,
+        limit=old,
+        unit=setting.name,
+        onset_step=step,
+        onset_interval=(before, step),
+        evidence={"metric": setting.suite, "logged_as": setting.name, "before": old, "after": new,
+                  "exact": setting.exact},
+        causes=("the run was resumed with other settings", "the suite was changed or sampled anew",
+                "evaluations of several kinds are logged under one name"),
+        confirm=(f"compare the settings and the code of the evaluations at steps {before} and {step}",),
+        next=(f"evaluate the checkpoints before and after step {step} under one protocol before comparing them",),
+    )  # fmt: skip
+
+
+EXPLAINS = {
+    "eval-spikes": "the point was taken in another way",
+    "eval-not-following": "later points are harder to do well in",
+    "split-gap": "one of the splits was changed",
+    "slice-degradation": "later points are harder to do well in",
+}
+
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT}, explains=EXPLAINS)

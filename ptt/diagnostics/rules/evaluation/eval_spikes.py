@@ -1,0 +1,91 @@
+"""This run shows a spike in an evaluation that training does not share.
+
+What: one point of an evaluation stands above both its neighbours by more than eight times what the other points do,
+and by a tenth of the figure's range of levels at least, while the training reward shows no such rise at that step.
+Why it matters: the best checkpoint is chosen by such a point, and it is chance, or another protocol, that chose it.
+What it is not: a jump that stays.
+What to do: evaluate that checkpoint again, with the same settings and another seed, before it is used or reported.
+Source: the point is held against the others, itself left out; Henderson et al., Deep RL that Matters
+(arXiv 1709.06560), on what single evaluations are worth.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.evaluation.common import figures_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+
+ID = "eval-spikes"
+SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
+SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
+LEAST = 10  # points: seven others to tell the noise from
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge every figure point by point."""
+    figures = figures_of(evidence, ID, LEAST)
+    if isinstance(figures, NotJudged):
+        return figures
+    reward = evidence.metrics.get("reward/mean")
+    findings = [found for one in figures if (found := _spike(one, one.twin or reward, limits["sds"])) is not None]
+    if findings:
+        return Broken(findings=tuple(sorted(findings, key=lambda one: (-(one.observed or 0.0), one.claim))[:3]))
+    return Healthy(id=ID, link=Link.EVALUATION, reason=f"no point of {len(figures)} figure(s) stands out")
+
+
+def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | None:
+    steps, values = figure.series.finite()
+    middle = values[1:-1]
+    above = middle - np.maximum(values[:-2], values[2:])
+    place = int(np.argmax(above))
+    off = middle - (values[:-2] + values[2:]) / 2
+    others = np.delete(off, np.arange(max(0, place - 1), min(len(off), place + 2)))
+    noise = float(np.sqrt(np.mean(np.square(others))))
+    level = float(np.max(np.abs(np.delete(values, place + 1))))
+    height = float(above[place])
+    if height <= max(limit * noise, SPIKE_SHARE * level) or height <= 0:
+        return None
+    step = int(steps[place + 1])
+    if trained is not None and _shared(trained, int(steps[place]), step, int(steps[place + 2])):
+        return None
+    best = bool(values[place + 1] >= values.max())
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM if best else Severity.LOW,
+        link=Link.EVALUATION,
+        claim=f"{figure.title} spikes to {values[place + 1]:.3g} at step {step}, between {values[place]:.3g} and"
+        f" {values[place + 2]:.3g}" + ("; it is the best point of the run" if best else ""),
+        observed=height / noise if noise > 0 else None,
+        limit=limit,
+        unit="x the others' noise",
+        onset_step=step,
+        onset_interval=(int(steps[place]), step),
+        evidence={"metric": figure.name, "logged_as": figure.title, "value": float(values[place + 1]),
+                  "before": float(values[place]), "after": float(values[place + 2]), "best_of_run": best},
+        causes=("another protocol at that point: temperature, max_tokens, tools, part of the suite",
+                "a small suite and a lucky draw", "tasks or answers that leaked into that point's prompts"),
+        confirm=(f"evaluate the checkpoint of step {step} again, same settings, another seed",),
+        next=("leave the point out of the choice of a checkpoint unless it comes again",),
+    )  # fmt: skip
+
+
+def _shared(trained: Series, before: int, at: int, after: int) -> bool:
+    """Tell whether training stands higher around that step than at both neighbours, beyond its noise."""
+    steps, values = trained.finite()
+    half = max(1, (after - before) // 4)
+
+    def near(step: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        held: np.ndarray[tuple[int], np.dtype[np.float64]] = values[(steps > step - half) & (steps <= step + half)]
+        return held
+
+    here, left, right = near(at), near(before), near(after)
+    if min(len(here), len(left), len(right)) < 3:
+        return False
+    noise = np.sqrt(sum(part.var(ddof=1) / len(part) for part in (here, left, right)))
+    return bool(here.mean() - max(left.mean(), right.mean()) > 3 * noise)
+
+
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS})

@@ -1,0 +1,112 @@
+"""This run shows a gap between two splits that grows.
+
+What: a public figure less the private one of the same name, or a training figure less its held-out twin, grew over
+the run: its straight line rises at one in a thousand, by 15 % of the figure's level at least.
+Why it matters: what is gained is gained on the split that was trained on or tuned against. The public figure no longer
+says how good the policy is on what it has not seen.
+What to do: choose checkpoints by the held-out split; look how often the public one was used to tune prompts, rewards
+or coefficients; widen the training tasks.
+Source: both figures at the steps of the evaluation; the line's error is widened for points that follow one another.
+Dwork et al., The reusable holdout (Science 349, 2015), on what tuning against one test set does.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.evaluation.common import figures_of
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.statistics.few_points import LEAST_POINTS, change_of
+from ptt.diagnostics.statistics.trend import rolling_mean
+
+ID = "split-gap"
+GAP_LIMIT = 0.15  # of the figure's level: less is what a dozen points that follow one another give by chance
+HIDDEN = ("private", "heldout", "held_out", "hidden")
+Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge every pair of splits with points enough."""
+    figures = figures_of(evidence, ID)
+    if isinstance(figures, NotJudged):
+        return figures
+    pairs = [*_published(figures), *_trained(figures)]
+    if not pairs:
+        return NotJudged(
+            id=ID,
+            link=Link.EVALUATION,
+            reason="no figure is logged for two splits at six steps",
+            missing=("the same figure of two splits",),
+            enable="log one figure under one name for both splits: accuracy and eval_accuracy, or public and private",
+        )
+    findings = [found for pair in pairs if (found := _grown(pair, limits["gap"])) is not None]
+    if findings:
+        return Broken(findings=(max(findings, key=lambda one: (one.observed or 0.0, one.claim)),))
+    return Healthy(id=ID, link=Link.EVALUATION, reason=f"{len(pairs)} pair(s) of splits keep their distance")
+
+
+def _published(figures: Sequence[Figure]) -> Iterator[Pair]:
+    """Give the pairs of figures whose names differ by public and private alone."""
+    by_name = {f"{one.split}/{one.name}": one for one in figures}
+    for name, one in sorted(by_name.items()):
+        if "public" not in name:
+            continue
+        for word in HIDDEN:
+            other = by_name.get(name.replace("public", word))
+            if other is not None:
+                yield _at_same_steps(one.series, other.series)
+
+
+def _trained(figures: Sequence[Figure]) -> Iterator[Pair]:
+    for one in figures:
+        if one.twin is None or len(one.twin.finite()[0]) < LEAST_POINTS:
+            continue
+        steps, values = one.twin.finite()
+        means = rolling_mean(values, one.twin.width, minimum=1)
+        at, held = one.series.finite()
+        places = np.searchsorted(steps, at, side="right") - 1
+        usable = places >= 0
+        yield (one.twin.raw_name, one.series.raw_name, at[usable], means[places[usable]], held[usable])
+
+
+def _at_same_steps(one: Series, other: Series) -> Pair:
+    steps, mine, theirs = np.intersect1d(one.finite()[0], other.finite()[0], return_indices=True)
+    return one.raw_name, other.raw_name, steps, one.finite()[1][mine], other.finite()[1][theirs]
+
+
+def _grown(pair: Pair, limit: float) -> Finding | None:
+    seen, held, steps, mine, theirs = pair
+    change = change_of(mine - theirs)
+    if change is None or change.surely <= 0:
+        return None
+    level = float(np.max(np.abs(np.concatenate([mine, theirs]))))
+    if level == 0 or min(change.amount, change.late - change.early) < limit * level or change.late <= 0:
+        return None
+    late_on = np.flatnonzero(mine - theirs - change.early > limit * level)
+    onset = int(steps[late_on[0]]) if len(late_on) else int(steps[-1])
+    before = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.EVALUATION,
+        claim=f"The gap between {seen} and {held} grew {change.early:.3g} → {change.late:.3g}",
+        observed=(change.late - change.early) / level,
+        limit=limit,
+        unit="of the figure's level",
+        onset_step=onset,
+        onset_interval=(before, onset),
+        evidence={"metric": seen, "logged_as": held, "points": len(steps), "gap_early": change.early,
+                  "gap_late": change.late},
+        causes=("few training tasks, seen again and again", "the public split was tuned against",
+                "tasks of the public split are among those trained on"),
+        confirm=("look for tasks that stand in both splits, word for word and near it",
+                 "evaluate the checkpoint before the gap and the last one on a third set that nobody has looked at"),
+        next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"),
+    )  # fmt: skip
+
+
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT})

@@ -1,0 +1,110 @@
+"""This run shows different prompts that get the same answer.
+
+What: among the last answers of a step, the share of pairs of different prompts whose texts are equal, letter by
+letter. It rises for good above 0.3 and by 0.2 over its early level, or lies above 0.9 in the last third.
+Why it matters: the answer no longer depends on the question. Entropy does not show it: a policy may choose among
+templates at random and still not look at the prompt.
+What it is not: answers alike within one prompt, which a solved task brings. Answers shorter than 40 letters may
+rightly agree (yes, no, a class): then it is a note unless the reward falls.
+What to do: read the commonest answer. If it is a refusal or a form, look at what pays for it; if it is empty talk,
+go back to before the onset and hold the policy closer to the reference.
+Source: template collapse in RAGEN-2 (openreview 4U7oGsOdiW): entropy stays while the mutual information of prompt and
+answer falls. Equal pairs across prompts against equal pairs within one are the cheapest reading of it.
+"""
+
+from dataclasses import replace
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
+from ptt.diagnostics.evidence.environment import Answers
+from ptt.diagnostics.evidence.series import MIN_LOGGED
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import reward_dropped
+
+ID = "template-collapse"
+FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
+MARGIN = 0.2  # over the early level: tasks with few answers have equal pairs by chance
+CHRONIC = 0.9  # of the pairs: there is one answer
+HIGH = 0.8
+SHORT = 40  # letters: a class or a number; longer texts do not agree by chance
+
+ENABLE = "log completions with their prompts (TRL: log_completions=True), several prompts a step"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge how alike answers to different prompts are."""
+    answers = evidence.environment.answers if evidence.environment is not None else None
+    if answers is None:
+        missing = ("turns.text_hash", "trajectories.prompt_hash")
+        reason = "no answers to several prompts of one step are recorded"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, missing=missing, enable=ENABLE)
+    count = len(answers.across.steps)
+    found = rise(answers.across, floor=limits["floor"], margin=limits["margin"])
+    late = float(answers.across.values[-max(1, count // 3) :].mean())
+    if found is None and late > limits["chronic"] and count >= MIN_LOGGED:
+        return _told(evidence, _finding(answers, late, None, limits), limits, answers)
+    if found is not None and not found.ended:
+        return _told(evidence, _finding(answers, late, found, limits), limits, answers)
+    if count < LEAST:
+        reason = f"answers are recorded at {count} steps; {LEAST} are needed"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
+    reason = f"{late:.1%} of pairs of answers to different prompts are equal in the end, limit {limits['floor']:.0%}"
+    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
+
+
+def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: Answers) -> RuleVerdict:
+    """Keep a finding; make it a note where answers are short and the reward does not fall."""
+    if answers.length >= limits["short"] or reward_dropped(evidence):
+        return Broken(findings=(finding,))
+    note = replace(finding, severity=Severity.LOW)
+    reason = f"answers agree across prompts, but are short ({answers.length} letters) and the reward does not fall"
+    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason, notes=(note,))
+
+
+def _finding(answers: Answers, late: float, found: Departure | None, limits: Limits) -> Finding:
+    within = answers.within.finite()[1] if answers.within is not None else None
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if late >= limits["high"] else Severity.MEDIUM,
+        link=Link.EXPLORATION,
+        claim=f"{late:.0%} of pairs of answers to different prompts are the same text in the end"
+        + (f", {found.early:.0%} at first" if found is not None else ""),
+        observed=late,
+        limit=found.limit if found is not None else limits["chronic"],
+        unit="share",
+        onset_step=found.onset if found is not None else int(answers.across.steps[0]),
+        onset_interval=found.interval if found is not None else None,
+        evidence={
+            "metric": "turns.text_hash",
+            "logged_as": answers.across.name,
+            "within_a_prompt": float(within[-max(1, len(within) // 3) :].mean()) if within is not None else None,
+            "commonest_share": answers.commonest,
+            "trajectory_id": answers.example,
+            "letters": answers.length,
+        },
+        causes=(
+            "a reward that one answer earns whatever was asked: a form, a refusal",
+            "a collapsed policy",
+            "prompts cut off, so that the policy never sees the question",
+        ),
+        confirm=(
+            f"read trajectory {answers.example}, and ten others of its step: is the question in the prompt, and does "
+            "the reward tell the answers apart?",
+        ),
+        next=(
+            "check that prompts reach the policy whole",
+            "find what in the reward the common answer earns, and take it out",
+            "resume from before the onset with a higher KL coefficient, nothing else changed",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.EXPLORATION,
+    check=check,
+    limits={"floor": FLOOR, "margin": MARGIN, "chronic": CHRONIC, "high": HIGH, "short": SHORT},
+    families=ONLINE,
+    explains={"no-signal-groups": "a group of equal answers has equal rewards"},
+)

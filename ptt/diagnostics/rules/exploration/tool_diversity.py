@@ -1,0 +1,151 @@
+"""This run shows a policy that came down to one tool out of several, without getting better by it.
+
+What: the entropy of the distribution of calls over tools, as a share of what equal use would give, falls for good
+below a quarter of its early level, from at least 0.3, while calls go on and the reward falls.
+Why it matters: what is no longer tried is not learnt; a task that needs the other tools is then out of reach.
+What it is not: settling on the right tool. Where the reward does not fall, the finding is a note, and a run that
+gives up calling altogether is tool-use-vanished.
+What to do: see which tool is left and whether it earns by being called; then whether the others fail.
+Source: exploration at the level of tools is what the rule asks; entropy of tool names, levels this project's own.
+"""
+
+import math
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
+from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reading import reward_dropped
+
+ID = "tool-diversity"
+LEFT = 0.25  # of the early entropy
+WAS = 0.3  # of what equal use would give: below, there was one main tool from the start
+OTHERS = 0.5  # of all early calls that go on
+POOLED = 20.0  # calls a value: the entropy of fewer is too low by more than a few hundredths
+
+ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the spread of calls over tools."""
+    held = _mix(evidence)
+    if held is None:
+        missing = ("tool_calls.name",)
+        return NotJudged(
+            id=ID,
+            link=Link.EXPLORATION,
+            reason="no calls of several tools are recorded",
+            missing=missing,
+            enable=ENABLE,
+        )
+    series, calls, names = held
+    level = early_level(series)
+    if level is None:
+        reason = f"calls fill {len(series.steps)} values of the mix of tools; {LEAST} are needed"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
+    if level.median < limits["was"]:
+        reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
+    found = fall(series, ceiling=level.median, factor=limits["left"])
+    last = float(series.finite()[1][-series.width :].mean())
+    go_on = _late(calls) >= limits["others"] * _early(calls)
+    if found is not None and not go_on:
+        reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
+        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
+    if found is None or found.ended:
+        reason = f"entropy of calls over {len(names)} tools: {level.median:.2g} of 1 at first, {last:.2g} in the end"
+        return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
+    dropped = reward_dropped(evidence)
+    finding = _finding(series, found, names, Severity.MEDIUM if dropped else Severity.LOW)
+    if dropped:
+        return Broken(findings=(finding,))
+    reason = "calls came down to one tool, but the reward did not fall"
+    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason, notes=(finding,))
+
+
+def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
+    """Give the entropy by step, all calls by step, and the tools by calls; None with fewer than two tools."""
+    tools = evidence.environment.tools if evidence.environment is not None else {}
+    if len(tools) >= 2:
+        steps = next(iter(tools.values())).calls.steps
+        table = np.stack([tool.calls.hits for tool in tools.values()])
+        return (*_entropy(steps, table, POOLED), tuple(tools))
+    logged = logged_by_tool(evidence.other, CALLS)
+    if len(logged) < 2:
+        return None
+    shared = next(iter(logged.values())).steps
+    for series in logged.values():
+        shared = np.intersect1d(shared, series.steps)
+    rows = np.stack([series.values[np.isin(series.steps, shared)] for series in logged.values()])
+    usable = np.isfinite(rows).all(axis=0)
+    if not usable.any():
+        return None
+    return (*_entropy(shared[usable], rows[:, usable], 0.0), tuple(logged))
+
+
+def _entropy(steps: IntArray, table: FloatArray, least: float) -> tuple[Series, Series]:
+    """Pool neighbouring steps until a value rests on `least` calls, and give its entropy over that of equal use."""
+    places, rows = [], []
+    pooled = np.zeros(len(table))
+    for place in range(table.shape[1]):
+        pooled = pooled + table[:, place]
+        if pooled.sum() >= max(least, 1e-9):
+            places.append(place)
+            rows.append(pooled)
+            pooled = np.zeros(len(table))
+    held = np.array(rows).reshape(len(rows), len(table))
+    share = held / np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = -np.where(share > 0, share * np.log(share), 0.0).sum(axis=1) / math.log(len(table))
+    flags = np.zeros(len(rows), np.uint8)
+    mix = Series(name="tool_calls.name", raw_name="entropy of tools", steps=steps[places], values=values, flags=flags)
+    calls = table.sum(axis=0)
+    return mix, Series(name="calls", raw_name="calls", steps=steps, values=calls, flags=np.zeros(len(calls), np.uint8))
+
+
+def _early(series: Series) -> float:
+    level = early_level(series)
+    return level.median if level is not None else 0.0
+
+
+def _late(series: Series) -> float:
+    return float(series.finite()[1][-series.width :].mean())
+
+
+def _finding(series: Series, found: Departure, names: tuple[str, ...], severity: Severity) -> Finding:
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.EXPLORATION,
+        claim=f"The entropy of calls over {len(names)} tools fell from {found.early:.2g} to {found.last:.2g} of 1",
+        observed=found.last,
+        limit=found.limit,
+        unit="of equal use",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": found.early, "tools": ", ".join(names)},
+        causes=(
+            "one tool earns by being called",
+            "the other tools failed for a while and were learnt to be avoided",
+            "a collapsed policy",
+        ),
+        confirm=(f"compare calls by tool and their pay at 20 steps before and after step {found.onset}",),
+        next=(
+            "mend the tools that failed",
+            "mix in prompts that need the other tools, and see whether they are called",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.EXPLORATION,
+    check=check,
+    limits={"left": LEFT, "was": WAS, "others": OTHERS},
+    families=ONLINE,
+    explains={"underused-tools": "all calls go to another tool"},
+)

@@ -1,0 +1,121 @@
+"""This run shows preference training that tells right from wrong no better than a coin.
+
+What: over the second half of the run the share of pairs ranked rightly cannot be told from one half (99 % interval
+from the scatter of ten blocks of steps) and is surely below 0.6; a loss that is surely below ln 2 speaks against it.
+Where no such share is logged, the loss of a sigmoid objective is judged alone: not below ln 2 by more than 0.01.
+Why it matters: the model has learnt nothing from the pairs; whatever else moved is noise.
+What it is not: proof of bad labels. The logs alone cannot tell pairs that cannot be learnt from labels at random, nor
+either from a learning rate too small to show. Nor is a run of fewer than 30 logged values judged.
+What to do: overfit a few dozen pairs first. If that fails, the pipeline is wrong; if it succeeds, look at the labels.
+Source: at the start of DPO both rewards are 0, so the loss is ln 2 (arXiv 2305.18290, eq. 7); the test is our own.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
+
+ID = "at-chance"
+CHANCE = 0.5
+LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
+WEAK = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
+LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
+LONG = 100  # logged values: after so many nobody waits for the loss to start falling any more
+SIGMOID = ("dpo", "reward_model", "online_dpo")
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the accuracy of pairs, and the loss where it has a level for chance."""
+    series = of_pairs(
+        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs"
+    )
+    loss = _sigmoid_loss(evidence)
+    if isinstance(series, NotJudged):
+        return series if loss is None else _by_loss(loss)
+    level = level_of(late_half(series))
+    of_loss = level_of(late_half(loss)) if loss is not None else None
+    told = f"{level.mean:.3f} of pairs ({level.low:.3f} to {level.high:.3f}) are ranked rightly in the second half"
+    if level.low > CHANCE:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+    if of_loss is not None and of_loss.high < LN2 - LEARNT:
+        reason = f"{told}; the loss of {of_loss.mean:.3f} is below ln 2"
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason)
+    if level.high >= limits["weak"]:
+        return NotJudged(
+            id=ID,
+            link=Link.TRAINING_SIGNAL,
+            reason=f"{told}: too few pairs to tell learning from chance",
+            missing=("dpo/accuracy",),
+            enable="train on, or evaluate the accuracy on a few hundred held-out pairs",
+        )
+    return _broken(series, level, of_loss, limit=limits["weak"], told=told)
+
+
+def _sigmoid_loss(evidence: Evidence) -> Series | None:
+    """Give the loss where ln 2 is its level for chance, and enough of it is logged."""
+    sigmoid = evidence.run.context.get("loss_type") in (None, "sigmoid")
+    loss = evidence.metrics.get("loss/total")
+    fits = sigmoid and evidence.algorithm.name in SIGMOID and loss is not None
+    return loss if fits and loss is not None and len(loss.finite()[0]) >= LEAST else None
+
+
+def _by_loss(loss: Series) -> RuleVerdict:
+    level = level_of(late_half(loss))
+    told = f"the loss of the second half is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
+    if level.high < LN2 - LEARNT:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+    if level.low < LN2 - LEARNT:
+        return NotJudged(
+            id=ID,
+            link=Link.TRAINING_SIGNAL,
+            reason=f"{told}: too close to tell",
+            missing=("dpo/accuracy",),
+            enable=LOG_PAIRS,
+        )
+    return _broken(loss, level, level, limit=LN2, told=told)
+
+
+def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, told: str) -> Broken:
+    steps = series.finite()[0]
+    finding = Finding(
+        id=ID,
+        severity=Severity.HIGH if len(steps) >= LONG else Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"The model ranks pairs no better than chance: {told}",
+        observed=level.mean,
+        limit=limit,
+        unit="nats" if series.name == "loss/total" else "share",
+        onset_step=int(steps[0]),
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "interval_low": level.low,
+            "interval_high": level.high,
+            "late_loss": loss.mean if loss is not None else None,
+            "logged_values": len(steps),
+        },
+        causes=(
+            "pairs without a difference that this model can see, or labels at random: the logs alone cannot tell these",
+            "a learning rate, or beta, so small that nothing moves",
+            "chosen and rejected mixed up or masked alike on the way into the batch",
+        ),
+        confirm=(
+            "train on 32 pairs for 100 steps with the same code: an accuracy near 1 clears the pipeline",
+            "read 20 pairs as the collator hands them over: which one is called chosen, and what the loss mask covers",
+        ),
+        next=(
+            "if 32 pairs cannot be learnt, mend collator, mask or learning rate before anything else",
+            "if they can, have 50 pairs judged again by hand or by a stronger model, and count the agreement",
+        ),
+    )
+    return Broken(findings=(finding,))
+
+
+EXPLAINS = {"loss-plateau": "what is not told apart lowers no loss"}
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS, explains=EXPLAINS)

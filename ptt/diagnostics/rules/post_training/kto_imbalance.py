@@ -1,0 +1,86 @@
+"""This run shows a KTO loss that one of its two sides makes nearly alone.
+
+What: the 20-step mean of the share that the desirable side holds of both losses lies below a fifth or above four
+fifths, and stays there.
+Why it matters: the objective weighs both sides on purpose; where one rules, the model learns only to say, or only to
+avoid, what stands on that side.
+What to do: count both kinds of examples and set desirable_weight and undesirable_weight so that weight times count is
+between 1:1 and 4:3.
+Source: the weights of KTO (arXiv 2402.01306, section 4.2 gives that range); the share's limits are our own, far outside
+of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.rules.post_training.common import PREFERENCE, end_of, turned
+from ptt.diagnostics.rules.reading import logged
+
+ID = "kto-imbalance"
+LEAST_SHARE = 0.2  # of both losses: one side makes four times the other's
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the two sides' losses."""
+    if evidence.algorithm.name not in (None, "kto", "bco"):
+        return does_not_apply(ID, Link.TRAINING_SIGNAL, f"{evidence.algorithm.title} training")
+    sides = [
+        logged(
+            evidence,
+            f"kto/{side}_loss",
+            rule=ID,
+            link=Link.TRAINING_SIGNAL,
+            what=f"loss of the {side} examples",
+            enable="only KTO has it: log the loss of desirable and undesirable examples apart",
+        )
+        for side in ("desirable", "undesirable")
+    ]
+    for side in sides:
+        if isinstance(side, NotJudged):
+            return side
+    share = _share(*[side for side in sides if isinstance(side, Series)])
+    low, high = limits["least_share"], 1 - limits["least_share"]
+    onset_low, onset_high = turned(share).excess(-low), share.excess(high)
+    last = end_of(share) if len(share.values) else 0.5
+    told = f"desirable examples hold {last:.0%} of both losses at the end"
+    lasting = (onset_low is not None and last < low) or (onset_high is not None and last > high)
+    if not lasting:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+    finding = Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"One side makes nearly all of the KTO loss: {told}",
+        observed=last,
+        limit=low if last < low else high,
+        unit="share",
+        onset_step=onset_low if last < low else onset_high,
+        evidence={"metric": "kto/desirable_loss", "logged_as": share.raw_name},
+        causes=("many more examples of one kind", "weights that do not make up for it"),
+        confirm=("count desirable and undesirable examples, each times its weight",),
+        next=("set the weights so that these products stand between 1:1 and 4:3, and rerun",),
+    )
+    return Broken(findings=(finding,))
+
+
+def _share(desirable: Series, undesirable: Series) -> Series:
+    """Give the desirable side's share of both, at the steps that log both."""
+    steps, left, right = np.intersect1d(desirable.finite()[0], undesirable.finite()[0], return_indices=True)
+    one, other = desirable.finite()[1][left], undesirable.finite()[1][right]
+    held = (one + other) > 0
+    return replace(
+        desirable,
+        steps=steps[held],
+        values=one[held] / (one + other)[held],
+        flags=np.zeros(int(held.sum()), np.uint8),
+    )
+
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"least_share": LEAST_SHARE}, families=PREFERENCE)

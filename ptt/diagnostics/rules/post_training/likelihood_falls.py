@@ -1,0 +1,78 @@
+"""This run shows chosen answers that become less likely while it learns to prefer them.
+
+What: the log-probability of the chosen answers falls to twice its distance from 0 at the start or further, by half a
+nat at least, and stays there, while that of the rejected falls as well.
+Why it matters: the probability goes to answers that are in neither column; these may be the opposite of the wanted.
+What it is not: a finding above low where the chosen side loses less. Most preference runs push both sides down a
+little and are none the worse for it; a note says by how much.
+What to do: see what the model now says instead. An SFT term on the chosen answers, or pairs that differ more, hold it.
+Source: likelihood displacement (arXiv 2410.08847). That a doubling matters is our own limit, set above what public
+healthy runs show.
+"""
+
+from __future__ import annotations
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import PREFERENCE, Side, late_half, level_of, sides, turned
+
+ID = "likelihood-falls"
+TIMES = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared
+GRAVE = 4.0
+WORTH_A_NOTE = 1.25
+LEAST_FALL = 0.5  # nats: averaged per token that is much, summed over an answer nothing
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the chosen side's log-probabilities, with the rejected ones beside them."""
+    both = sides(evidence, ID)
+    if isinstance(both, NotJudged):
+        return both
+    chosen, rejected = both
+    path = f"log-probability of the chosen {chosen.path}, of the rejected {rejected.path}"
+    bound = chosen.start - max(LEAST_FALL, (limits["times"] - 1) * abs(chosen.start))
+    onset = turned(chosen.series).excess(-bound)
+    if rejected.last >= rejected.start or level_of(late_half(chosen.series)).high > chosen.start - LEAST_FALL:
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path)
+    if onset is None or chosen.last > bound:
+        lower = chosen.last < chosen.start - max(LEAST_FALL, (WORTH_A_NOTE - 1) * abs(chosen.start))
+        notes = (_finding(chosen, rejected, Severity.LOW, bound, None),) if lower else ()
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path, notes=notes)
+    severity = Severity.HIGH if chosen.last < GRAVE * chosen.start else Severity.MEDIUM
+    return Broken(findings=(_finding(chosen, rejected, severity, bound, onset),))
+
+
+def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, onset: int | None) -> Finding:
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.POLICY_UPDATE,
+        claim="Chosen answers become less likely along with the rejected ones: log-probability "
+        f"{chosen.path}, rejected {rejected.path}",
+        observed=chosen.last,
+        limit=bound,
+        unit="nats",
+        onset_step=onset,
+        evidence={
+            "metric": "dpo/logp_chosen",
+            "logged_as": chosen.series.raw_name,
+            "chosen_at_start": chosen.start,
+            "rejected_at_start": rejected.start,
+            "rejected_last": rejected.last,
+        },
+        causes=(
+            "chosen and rejected answers so alike that pushing one down takes the other along",
+            "a learning rate too high, or beta too small to hold the policy near the reference",
+            "chosen answers that the start model would hardly give: no SFT on them went before",
+        ),
+        confirm=("sample 20 training prompts from the last checkpoint: are these answers in either column?",),
+        next=(
+            "if they are worse than the chosen ones, add an SFT term on the chosen answers (TRL's DPO: loss_type with "
+            "sft in it)",
+            "drop the pairs whose two answers overlap most, and compare",
+        ),
+    )
+
+
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)

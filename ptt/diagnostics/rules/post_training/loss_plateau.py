@@ -1,0 +1,66 @@
+"""This run shows a training loss that never left its first level.
+
+What: the loss of the second half is not surely lower (99 %, by the scatter of ten blocks) than that of the first
+tenth, or by less than one per cent of it.
+Why it matters: the run may have learnt nothing. It is a note: a model that knew its data already looks the same, as
+does a run that was resumed.
+What to do: look at the gradient norm and the learning rate first: is either 0, are the adapters trained at all?
+Source: the run's own first level; no absolute loss means anything across models and data.
+"""
+
+from __future__ import annotations
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
+from ptt.diagnostics.rules.post_training.common import BLOCKS, late_half, level_of
+from ptt.diagnostics.rules.reading import logged
+
+ID = "loss-plateau"
+LEAST_FALL = 0.01  # of the first level
+LONG = 100  # logged values: the first tenth then makes ten blocks
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Compare the loss of the second half with the first tenth."""
+    series = logged(
+        evidence,
+        "loss/total",
+        rule=ID,
+        link=Link.TRAINING_SIGNAL,
+        what="training loss",
+        enable="log the training loss of every step: logging_steps=1",
+        least=LONG,
+    )
+    if isinstance(series, NotJudged):
+        return series
+    values = series.finite()[1]
+    first, late = level_of(values[: len(values) // BLOCKS]), level_of(late_half(series))
+    told = f"the loss of the first tenth is {first.mean:.3g}, of the second half {late.mean:.3g}"
+    fall = first.mean - late.mean
+    if fall > limits["least_fall"] * abs(first.mean) and late.high < first.mean:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+    note = Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"The training loss never left its first level: {told}",
+        observed=fall,
+        limit=limits["least_fall"] * abs(first.mean),
+        unit="nats",
+        onset_step=int(series.finite()[0][0]),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "first": first.mean, "late": late.mean},
+        causes=(
+            "a learning rate too small, or parameters that are frozen",
+            "data the model knew already, or a resumed run",
+            "targets that cannot be told from the input",
+        ),
+        confirm=("train on 32 examples for 100 steps: the loss must fall towards 0",),
+        next=(
+            "check that the gradient norm and the learning rate are not 0 and that the loss mask covers the answers",
+        ),
+    )
+    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told, notes=(note,))
+
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"least_fall": LEAST_FALL}, families=OFFLINE)

@@ -1,0 +1,77 @@
+"""This run shows a margin between chosen and rejected that was there and vanished.
+
+What: after its best 20-step mean the margin falls below a quarter of it, by more than its own noise, and stays there.
+Why it matters: what the model had learnt of the preferences is gone again; a later checkpoint is worse than an
+earlier one.
+What to do: go back to the checkpoint of the best margin; a learning rate too high late in a run, or data of another
+kind from there on, are what to look at.
+Source: relative to the run's own best; margins scale with beta, so no absolute limit means anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, fall
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import PAIRS, end_of, of_pairs
+
+ID = "margin-collapse"
+LEFT = 0.25  # of the best margin: less is gone, not merely lower
+NEAR_CHANCE = 0.6  # share of pairs: the ranking went with the margin
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the margin behind its best."""
+    series = of_pairs(evidence, "dpo/margin", rule=ID, link=Link.POLICY_UPDATE, what="margin of the pairs")
+    if isinstance(series, NotJudged):
+        return series
+    best, found = fallen(series, limits["left"])
+    if found is None or found.ended:
+        reason = f"the margin's best 20-step mean is {best:.3g}, its last {end_of(series):.3g}"
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=reason)
+    accuracy = evidence.metrics.get("dpo/accuracy")
+    last = end_of(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= LEAST else None
+    finding = Finding(
+        id=ID,
+        severity=Severity.HIGH if last is None or last < NEAR_CHANCE else Severity.MEDIUM,
+        link=Link.POLICY_UPDATE,
+        claim=f"The margin fell from {best:.3g} to {found.last:.3g}, below {limits['left']:.0%} of its best",
+        observed=found.last,
+        limit=found.limit,
+        unit="reward",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "best_mean": best, "last_accuracy": last},
+        causes=(
+            "a learning rate too high for where the model is",
+            "from some step on pairs of another kind or with swapped labels",
+            "a reference that was replaced or reloaded while training",
+        ),
+        confirm=(f"evaluate the checkpoints before and after step {found.onset} on the same held-out pairs",),
+        next=(
+            f"go back to the last checkpoint before step {found.interval[0]}",
+            f"read the pairs of the batches around step {found.onset}, then rerun with half the learning rate",
+        ),
+    )
+    return Broken(findings=(finding,))
+
+
+def fallen(series: Series, left: float) -> tuple[float, Departure | None]:
+    """Give the best mean over a full window, and the lasting fall behind it below `left` of it, if there is one."""
+    steps, values = series.finite()
+    means = np.convolve(values, np.full(series.width, 1 / series.width), mode="valid")
+    top = int(means.argmax())
+    best = float(means[top])
+    if best <= 0 or len(values) - top < LEAST:
+        return best, None
+    behind = replace(series, steps=steps[top:], values=values[top:], flags=np.zeros(len(values) - top, np.uint8))
+    return best, fall(behind, ceiling=left * best, factor=left)
+
+
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"left": LEFT}, families=PAIRS)

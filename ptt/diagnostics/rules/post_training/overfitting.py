@@ -1,0 +1,179 @@
+"""This run shows an evaluation loss that rises while the training loss goes on falling.
+
+What: behind its lowest value the evaluation loss lies at least 10 % higher (5 % is noted), by 0.02 nats, over its last
+three evaluations and beyond its own scatter from one evaluation to the next, while the training loss is lower than it
+was then.
+Or the training loss is nearly 0 with the evaluation loss half a nat above: the training data is memorised.
+Why it matters: every step since the lowest value made the model worse on what it has not seen.
+What it is not: a rise with the training loss, which is divergence; or a single bad evaluation.
+What to do: take the checkpoint of the lowest evaluation loss; fewer epochs, more data, or a smaller learning rate.
+Source: early stopping's generalisation loss (Prechelt 1998, "Early stopping, but when?", criterion GL); the
+limits are our own: a few per cent are common in the last epoch of a run that answers better all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
+from ptt.diagnostics.rules.post_training.common import FloatArray
+
+ID = "overfitting"
+RISE = 0.1  # of the lowest evaluation loss
+NOTED = 0.05
+GRAVE = 0.3
+LEAST_EVALS: Final = 5  # fewer have no lowest one with a course on both sides
+LAST: Final = 3  # evaluations that must agree
+LEAST_RISE: Final = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
+NOISE: Final = 4.0  # times the scatter of one evaluation about its neighbours
+MEMORISED = 0.1  # training loss over evaluation loss: an order of magnitude
+APART = 0.5  # nats: with less the two differ by little more than rounding near 0
+MAD_TO_SD: Final = 1.4826
+ENABLE: Final = 'evaluate on held-out data while training: in TRL eval_strategy="steps" with an eval_dataset'
+
+
+class Course(NamedTuple):
+    """The evaluation loss behind its lowest value."""
+
+    best_step: int
+    best: float
+    last: float  # median of the last three
+    noise: float  # standard deviation of one evaluation about its neighbours
+    onset: int | None  # first evaluation from which on all lie above the bound
+    interval: Steps | None
+
+    @property
+    def rise(self) -> float:
+        """By how much the last evaluations lie above the lowest, as a share of it."""
+        return (self.last - self.best) / self.best if self.best > 0 else 0.0
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the evaluation loss, with the training loss beside it."""
+    series = evidence.eval_loss
+    if series is None or len(series.finite()[0]) < LEAST_EVALS:
+        reason = (
+            "no evaluation loss is logged"
+            if series is None
+            else f"{len(series.finite()[0])} evaluation losses are logged; {LEAST_EVALS} are needed"
+        )
+        return _unjudged(reason, "eval/loss", ENABLE)
+    found = course(series, limits["noted"])
+    then, now = _train(evidence.metrics.get("loss/total"), found.best_step)
+    lowest = f"the evaluation loss is lowest at step {found.best_step} ({found.best:.3g})"
+    told = f"{lowest}, {found.last:.3g} over the last three"
+    rose = found.onset is not None and found.rise >= limits["noted"]
+    if then is None or now is None:
+        reason = f"{told}; without the training loss overfitting cannot be told from divergence"
+        return (
+            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1")
+            if rose
+            else Healthy(id=ID, link=Link.EVALUATION, reason=told)
+        )
+    if rose and now < then:
+        return _rising(series, found, told, then, now, limits)
+    if now < MEMORISED * found.last and found.last - now > limits["apart"]:
+        claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {found.last:.3g}"
+        return Broken(findings=(_finding(series, found, Severity.MEDIUM, claim, then, now, limits["apart"]),))
+    also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
+    return Healthy(id=ID, link=Link.EVALUATION, reason=told + also)
+
+
+def _unjudged(reason: str, missing: str, enable: str) -> NotJudged:
+    return NotJudged(id=ID, link=Link.EVALUATION, reason=reason, missing=(missing,), enable=enable)
+
+
+def course(series: Series, rise: float) -> Course:
+    """Follow the evaluation loss from its lowest value on."""
+    steps, values = series.finite()
+    low = int(values.argmin())
+    noise = scatter(values)
+    best, last = float(values[low]), float(np.median(values[-LAST:]))
+    bound = best + max(rise * abs(best), NOISE * noise, LEAST_RISE)
+    below = np.flatnonzero(values <= bound)
+    first = int(below[-1]) + 1
+    if first > len(values) - LAST:
+        return Course(int(steps[low]), best, last, noise, None, None)
+    return Course(int(steps[low]), best, last, noise, int(steps[first]), (int(steps[low]), int(steps[first])))
+
+
+def scatter(values: FloatArray) -> float:
+    """Give the standard deviation of one value about the line through its neighbours, robustly."""
+    bend = values[1:-1] - (values[:-2] + values[2:]) / 2  # its variance is 1.5 times that of one value
+    return MAD_TO_SD * float(np.median(np.abs(bend))) / math.sqrt(1.5)
+
+
+def _train(series: Series | None, step: int) -> tuple[float | None, float | None]:
+    """Give the training loss around `step` and at the end, as medians of a few values."""
+    if series is None or not len(series.finite()[0]):
+        return None, None
+    steps, values = series.finite()
+    place = int(np.searchsorted(steps, step))
+    near = values[max(0, place - LAST) : place + LAST]
+    return float(np.median(near)), float(np.median(values[-2 * LAST :]))
+
+
+def _rising(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> RuleVerdict:
+    claim = (
+        f"The evaluation loss rises while the training loss falls: {told}, the training loss {then:.3g} to {now:.3g}"
+    )
+    low = found.rise < limits["rise"]
+    severity = Severity.LOW if low else Severity.HIGH if found.rise > GRAVE else Severity.MEDIUM
+    finding = _finding(series, found, severity, claim, then, now, limits["noted"] if low else limits["rise"])
+    if low:
+        return Healthy(id=ID, link=Link.EVALUATION, reason=told, notes=(finding,))
+    return Broken(findings=(finding,))
+
+
+def _finding(
+    series: Series, found: Course, severity: Severity, claim: str, then: float, now: float, limit: float
+) -> Finding:
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.EVALUATION,
+        claim=claim,
+        observed=found.rise if found.onset is not None else found.last - now,
+        limit=limit,
+        unit="share" if found.onset is not None else "nats",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={
+            "metric": "eval/loss",
+            "logged_as": series.raw_name,
+            "lowest": found.best,
+            "lowest_at_step": found.best_step,
+            "last": found.last,
+            "scatter": found.noise,
+            "train_loss_then": then,
+            "train_loss_now": now,
+        },
+        causes=(
+            "more epochs than so little data carries",
+            "a learning rate or a rank of adapters too large for so little data",
+            "an evaluation set of another kind than the training set: it then never came down far",
+        ),
+        confirm=(
+            f"compare samples of the checkpoints near step {found.best_step} and of the last one on held-out prompts",
+            "count how many training examples repeat: duplicates count as epochs",
+        ),
+        next=(
+            f"take the checkpoint nearest to step {found.best_step}",
+            "rerun with as many epochs as lead there, nothing else changed; then with more data",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.EVALUATION,
+    check=check,
+    limits={"rise": RISE, "noted": NOTED, "apart": APART},
+    families=OFFLINE,
+)

@@ -1,0 +1,104 @@
+"""This run shows a training loss that leaps out of its own course, several times.
+
+What: at three logged values or more, and at one in two hundred at least, the loss lies half a nat (a perplexity 1.65
+times as high) and eight standard deviations above the median of the 20 values around it, itself left out.
+Why it matters: such a batch makes a gradient of another size and direction; a spike that takes steps to heal has
+moved the weights.
+What it is not: one bad batch, or the scatter of small batches, which the deviation around it measures.
+What to do: read the batches of these steps; clip gradients, and mend or drop what stands out.
+Source: a median and a median deviation that the point itself is no part of, so that it cannot hide itself; spikes of
+that kind and skipping their batches: PaLM (arXiv 2204.02311, section 5.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import SUPERVISED, FloatArray
+from ptt.diagnostics.rules.reading import logged
+
+ID = "perplexity-spikes"
+SIDE = 10  # values on either side
+LEAP = 0.5  # nats above the median around it
+DEVIATIONS = 8.0  # robust standard deviations: a normal value does not come so far, a batch of one sometimes
+MIN_SPIKES = 3
+MIN_SHARE = 0.005
+MAD_TO_SD = 1.4826
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the loss, or the logarithm of the perplexity where only that is logged."""
+    series = _loss(evidence)
+    if isinstance(series, NotJudged):
+        return series
+    steps, values = series.finite()
+    height, deviations = leaps(values)
+    spikes = np.flatnonzero((height > limits["leap"]) & (deviations > DEVIATIONS))
+    worst = float(height.max())
+    told = f"{len(spikes)} of {len(values)} losses leap by {limits['leap']:g} nats, the furthest by {max(worst, 0):.2g}"
+    if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(values)):
+        return Healthy(id=ID, link=Link.NUMERICS, reason=told)
+    places = ", ".join(str(step) for step in steps[spikes][:5])
+    finding = Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.NUMERICS,
+        claim=f"The training loss leaps out of its course again and again: {told}",
+        observed=worst,
+        limit=limits["leap"],
+        unit="nats",
+        onset_step=int(steps[spikes[0]]),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "spikes": len(spikes), "first_steps": places},
+        causes=(
+            "batches of broken or foreign text: wrong encoding, empty answers, another language, repeated lines",
+            "a learning rate too high: the spikes then take steps to heal",
+            "low precision of the optimiser or of a normalisation",
+        ),
+        confirm=(
+            f"look at the batches of steps {places}; run them again from the checkpoint before with the rate at 0",
+        ),
+        next=(
+            "if the batches stand out alone, mend or drop such data",
+            "if the same batches are harmless elsewhere, halve the learning rate or lengthen the warm-up",
+        ),
+    )
+    return Broken(findings=(finding,))
+
+
+def _loss(evidence: Evidence) -> Series | NotJudged:
+    perplexity = evidence.metrics.get("sft/perplexity")
+    if "loss/total" not in evidence.metrics and perplexity is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.where(perplexity.values > 0, np.log(perplexity.values), np.nan)
+        evidence = replace(evidence, metrics={"loss/total": replace(perplexity, values=logs)})
+    return logged(
+        evidence,
+        "loss/total",
+        rule=ID,
+        link=Link.NUMERICS,
+        what="training loss",
+        enable="log the training loss of every step: logging_steps=1",
+        least=4 * SIDE,
+    )
+
+
+def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Give each value's height above the median of its neighbours, and that in robust deviations of theirs."""
+    around = sliding_window_view(np.pad(values, SIDE, mode="reflect"), 2 * SIDE + 1)
+    others = np.delete(around, SIDE, axis=1)
+    middle = np.median(others, axis=1)
+    spread = MAD_TO_SD * np.median(np.abs(others - middle[:, None]), axis=1)
+    height = values - middle
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviations = np.where(spread > 0, height / spread, np.where(height > 0, np.inf, 0.0))
+    return height, deviations
+
+
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"leap": LEAP}, families=SUPERVISED)

@@ -1,0 +1,65 @@
+"""This run shows an accuracy of pairs that stopped rising well below 1.
+
+What: over the second half of the run the accuracy does not rise (its change over that half, at most a fiftieth of the
+pairs by the 99 % interval), and its mean lies between chance and 0.9.
+Why it matters: further steps on these pairs teach little; it is a note, never a failure.
+What it is not: a run at chance, which is a finding of its own, or one that has learnt its pairs.
+What to do: compare with how often two judges of the same pairs agree: where that is reached, nothing is left to learn.
+Source: our own; human agreement on preference pairs is commonly 0.65 to 0.8 (arXiv 2203.02155, section 3.4 gives
+0.73).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import PAIRS, SURE, late_half, level_of, of_pairs
+
+ID = "preference-plateau"
+CHANCE = 0.5
+LEARNT = 0.9  # share of pairs: nearly all that can be learnt
+RISE = 0.02  # share of pairs over a quarter of the run
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Compare the last two quarters of the accuracy."""
+    series = of_pairs(
+        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs", least=80
+    )
+    if isinstance(series, NotJudged):
+        return series
+    late = late_half(series)
+    before, last, whole = level_of(late[: len(late) // 2]), level_of(late[len(late) // 2 :]), level_of(late)
+    rise = last.mean - before.mean
+    highest = rise + SURE * math.hypot(before.error, last.error)
+    reason = f"the accuracy of the last quarter is {last.mean:.3f}, of the one before {before.mean:.3f}"
+    if highest > limits["rise"] or not whole.low > CHANCE or whole.mean >= LEARNT:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason)
+    note = Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"The accuracy of pairs stopped rising at {whole.mean:.2f}",
+        observed=rise,
+        limit=limits["rise"],
+        unit="share",
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "last_quarter": last.mean,
+            "before": before.mean,
+        },
+        causes=(
+            "what these pairs hold is learnt",
+            "labels that contradict each other",
+            "a learning rate decayed to zero",
+        ),
+        next=("compare with the agreement of two judges on the same pairs",),
+    )
+    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason, notes=(note,))
+
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"rise": RISE}, families=PAIRS)

@@ -1,0 +1,94 @@
+"""This run shows an accuracy of pairs that swings by more than its batches explain.
+
+What: in the second half of the run the logged accuracy scatters about its line with four times the variance that
+drawing so many pairs gives, and by 0.1 at least beyond that. The number of pairs is told from the values themselves:
+shares of B pairs are multiples of 1/B.
+Why it matters: either batches differ in kind, so that each step pulls elsewhere, or the model itself jumps.
+What it is not: the scatter of small batches. With 16 pairs an accuracy of 0.7 moves by 0.11 from step to step.
+What to do: see whether the batches are sorted by source or length; if not, lower the learning rate.
+Source: binomial noise p(1-p)/B; the limits are our own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import PAIRS, FloatArray, late_half, of_pairs
+
+ID = "preference-unstable"
+TIMES = 4.0  # the binomial variance: scatter twice as wide as drawing gives
+LEAST_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
+MOST_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
+ROUNDED = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the scatter of the accuracy."""
+    series = of_pairs(
+        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs"
+    )
+    if isinstance(series, NotJudged):
+        return series
+    pairs = pairs_of(series.finite()[1])
+    if pairs is None:
+        return NotJudged(
+            id=ID,
+            link=Link.TRAINING_SIGNAL,
+            reason="the accuracies are no shares of one number of pairs, so their noise is not known",
+            missing=("dpo/accuracy",),
+            enable="log every step, not smoothed: logging_steps=1",
+        )
+    swing, times = excess_swing(late_half(series), pairs)
+    told = (
+        f"with {pairs} pairs a logged value the accuracy scatters with {times:.2g} times the variance of drawing them"
+    )
+    if times <= limits["times"] or swing < LEAST_SWING:
+        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+    steps = series.finite()[0]
+    finding = Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.TRAINING_SIGNAL,
+        claim=f"The accuracy swings by {swing:.2f} beyond the noise of its batches: {told}",
+        observed=times,
+        limit=limits["times"],
+        unit="x",
+        onset_step=int(steps[len(steps) // 2]),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "pairs": pairs, "swing": swing},
+        causes=(
+            "batches of one source or difficulty each: the data is sorted, or sampled by groups",
+            "a learning rate at which the model jumps to and fro",
+        ),
+        confirm=(
+            "evaluate one checkpoint on several training batches: if the accuracies differ as much, it is the data",
+        ),
+        next=("shuffle the pairs over all sources", "if they are shuffled, halve the learning rate"),
+    )
+    return Broken(findings=(finding,))
+
+
+def pairs_of(values: FloatArray) -> int | None:
+    """Give the smallest number of pairs that all these shares can be shares of; None where there is none."""
+    for pairs in range(2, MOST_PAIRS + 1):
+        counts = values * pairs
+        if np.abs(counts - np.round(counts)).max() < ROUNDED:
+            return pairs
+    return None
+
+
+def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
+    """Give the scatter about the line beyond binomial noise, and the variance in units of the binomial one."""
+    place = np.arange(len(values), dtype=np.float64)
+    line = np.polynomial.Polynomial.fit(place, values, 1)(place)
+    variance = float(((values - line) ** 2).sum()) / (len(values) - 2)
+    share = (values.sum() * pairs + 1) / (len(values) * pairs + 2)  # Laplace: never exactly 0 or 1
+    drawn = float(share * (1 - share)) / pairs
+    return math.sqrt(max(0.0, variance - drawn)), variance / drawn
+
+
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"times": TIMES}, families=PAIRS)

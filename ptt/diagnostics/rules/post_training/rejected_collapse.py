@@ -1,0 +1,79 @@
+"""This run shows a margin that was made by destroying the rejected answers, not by learning the chosen ones.
+
+What: the log-probability of the rejected answers falls to twelve times its distance from 0 at the start or further
+and stays there, while the chosen side gains less than a tenth of what the rejected side lost.
+Why it matters: loss, margin and accuracy look perfect, and the model has only learnt what not to say; text near the
+rejected answers, often the chosen answers' own words, becomes impossible too.
+What it is not: the ordinary fall of the rejected side. Every such objective pushes it down, often by a multiple.
+What to do: lower the learning rate or raise beta, add an SFT term on the chosen answers, and judge by samples.
+Source: that DPO pushes rejected answers down faster than it lifts chosen ones is shown in arXiv 2404.04626. Twelve:
+a token that stood at one nat, as is usual, then stands beyond ln of a vocabulary of 150 thousand, less likely than
+drawn blindly.
+"""
+
+from __future__ import annotations
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.post_training.common import PREFERENCE, sides, turned
+
+ID = "rejected-collapse"
+TIMES = 12.0  # of the start's distance from 0; see the source above
+GRAVE = 24.0
+LIFTED = 0.1  # of what the rejected side lost: more, and the chosen side was learnt too
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge both sides' log-probabilities by where they started."""
+    both = sides(evidence, ID)
+    if isinstance(both, NotJudged):
+        return both
+    chosen, rejected = both
+    series, bound = turned(rejected.series), limits["times"] * rejected.start
+    onset = series.excess(-bound) if rejected.start < 0 else None
+    gained, lost = chosen.last - chosen.start, rejected.start - rejected.last
+    path = f"rejected log-probability {rejected.path}, chosen {chosen.path}"
+    if onset is None or rejected.last > bound or gained > LIFTED * lost:
+        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path)
+    finding = Finding(
+        id=ID,
+        severity=Severity.HIGH if rejected.last < GRAVE * rejected.start else Severity.MEDIUM,
+        link=Link.POLICY_UPDATE,
+        claim=f"The margin comes from destroying the rejected answers: {path}",
+        observed=rejected.last,
+        limit=bound,
+        unit="nats",
+        onset_step=onset,
+        onset_interval=(series.first_above(-bound, onset), onset),
+        evidence={
+            "metric": "dpo/logp_rejected",
+            "logged_as": rejected.series.raw_name,
+            "rejected_at_start": rejected.start,
+            "chosen_at_start": chosen.start,
+            "chosen_last": chosen.last,
+        },
+        causes=(
+            "a learning rate too high for the objective",
+            "beta too small: nothing holds the policy near the reference",
+            "rejected answers that the start model would hardly give, easy to push out of reach",
+        ),
+        confirm=(
+            "sample 20 training prompts from the last checkpoint: broken or foreign text where the answer should be "
+            "proves it",
+            "compare the SFT loss on the chosen answers at the start and now",
+        ),
+        next=(
+            f"go back to the last checkpoint before step {onset}",
+            "rerun with a tenth of the learning rate, nothing else changed; after that try an SFT term on the chosen "
+            "answers",
+        ),
+    )
+    return Broken(findings=(finding,))
+
+
+EXPLAINS = {"likelihood-falls": "what pushes the rejected answers out of reach takes the chosen ones along"}
+
+RULE = Rule(
+    id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE, explains=EXPLAINS
+)

@@ -1,0 +1,106 @@
+"""This run shows a judge's score that jumps alone.
+
+What: the mean of a score that a model gives (judge, rubric, grader, preference) jumps up from one window to the next by
+eight standard deviations of a window's mean and stays, while no outcome beside it rises by three at that place.
+Why it matters: a policy that finds a phrase which pleases the judge is paid at once and everywhere; tasks are done no
+more often. A judge that was exchanged, or whose prompt was changed, looks the same.
+What to do: compare judge model, version and prompt before and after; read the samples that gained most.
+Source: Zheng et al., Judging LLM-as-a-Judge (arXiv 2306.05685), on position, verbosity and style bias.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST
+from ptt.diagnostics.evidence.naming import is_judge
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.turning import noise_of
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE
+
+ID = "judge-spikes"
+JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
+LEAST_JUMP = 0.1  # of the larger level
+SHARED = 3.0  # standard deviations: an outcome that rises by so much at the place shares the jump
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge every score of a judge by its largest step."""
+    parts = evidence.rewards.components if evidence.rewards is not None else {}
+    judges = {name: one for name, one in sorted(parts.items()) if is_judge(name) and len(one.finite()[0]) >= 2 * LEAST}
+    if not judges:
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"no score of a judge is logged at {2 * LEAST} steps under a name that says so",
+            missing=("a judge's mean score",),
+            enable="log the judge's score as a part of its own, with judge, rubric or grader in its name",
+        )
+    outcomes = evidence.rewards.outcomes if evidence.rewards is not None else {}
+    known = [one for _, one in sorted(outcomes.items()) if len(one.finite()[0]) >= 2 * LEAST]
+    jumps = {name: jump for name, one in judges.items() if (jump := _jump(one, limits["jump"])) is not None}
+    alone = {name: jump for name, jump in jumps.items() if not any(_rises(one, jump[0]) for one in known)}
+    if not alone:
+        return Healthy(id=ID, link=Link.REWARD, reason=f"{', '.join(judges)}: no jump of its own")
+    if not known:
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"{next(iter(alone))} jumps, but no outcome is logged that could share it",
+            missing=("an outcome beside the reward",),
+            enable=OUTCOME_ENABLE,
+        )
+    return Broken(findings=tuple(_finding(judges[name], jump, limits["jump"]) for name, jump in alone.items()))
+
+
+def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | None:
+    """Give the step, the levels before and after, and the height in standard deviations, of a jump that stays."""
+    steps, values = series.finite()
+    width = series.width
+    means = np.convolve(values, np.ones(width) / width, mode="valid")
+    ups = means[width:] - means[:-width]
+    place = int(np.argmax(ups))
+    before, after = float(means[place]), float(means[place + width])
+    half = width // 2  # the jump itself is no noise: half a window on either side is left out
+    around = noise_of(values[: place + half], width), noise_of(values[place + width + half :], width)
+    noise = float(np.fmax(*around))
+    scale = max(abs(before), abs(after))
+    stayed = float(values[-width:].mean()) - before >= (after - before) / 2
+    if not (np.isfinite(noise) and stayed and after - before > max(limit * noise, LEAST_JUMP * scale)):
+        return None
+    return int(steps[place + width]), before, after, (after - before) / noise if noise > 0 else 0.0
+
+
+def _rises(series: Series, step: int) -> bool:
+    steps, values = series.finite()
+    place = int(np.searchsorted(steps, step))
+    width = series.width
+    left, right = values[max(0, place - width) : place], values[place : place + width]
+    noise = noise_of(values, width)
+    return len(left) > 0 and len(right) > 0 and float(right.mean() - left.mean()) > SHARED * noise
+
+
+def _finding(series: Series, jump: tuple[int, float, float, float], limit: float) -> Finding:
+    step, before, after, height = jump
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM,
+        link=Link.REWARD,
+        claim=f"The judge's score {series.raw_name} jumps {before:.3g} → {after:.3g}, and no outcome with it",
+        observed=height,
+        limit=limit,
+        unit="standard deviations",
+        onset_step=step,
+        onset_interval=(step - 1, step),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "before": before, "after": after},
+        causes=("a phrase or style that pleases the judge", "another judge model, version or prompt from there on",
+                "a parser that now reads the judge's answer otherwise"),
+        confirm=(f"score the samples of the steps around {step} once more with one judge: does the jump stay?",
+                 "read the ten samples that the judge pays best after the jump"),
+        next=("fix model, version and prompt of the judge", "add what it was pleased by to its rubric, and check it"
+              " against labels of people"),
+    )  # fmt: skip
+
+
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT}, families=ONLINE)

@@ -1,0 +1,59 @@
+"""This run shows a share of refusals that rises.
+
+What: the logged share of refused answers lies lastingly above its early level by five points, and above 12 %.
+Why it matters: refusing is safe to be paid for, and easy to learn; helpfulness goes first, on prompts that were fine.
+What to do: read refused prompts that were answered before; look whether the safety part of the reward pays for refusing
+harmless ones; add such prompts with a reward for answering.
+Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.05862), section 4, on overrefusal.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, rise
+from ptt.diagnostics.evidence.naming import REFUSAL
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reward.common import sides_named
+
+ID = "refusals-rise"
+SHARE_LIMIT = 0.12  # of answers
+MARGIN = 0.05  # above the early share
+MOST = 0.5  # of answers: most prompts are lost
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged share of refusals."""
+    series = sides_named(evidence, REFUSAL)
+    if series is None:
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"no share of refusals is logged at {LEAST} steps",
+            missing=("refusal_rate",),
+            enable="log refusal_rate: the share of answers that a classifier, or a list of phrases, takes for refusals",
+        )
+    found = rise(series, floor=limits["share"], margin=MARGIN)
+    if found is None or found.ended:
+        return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH if found.last > MOST else Severity.MEDIUM,
+                link=Link.REWARD,
+                claim=f"Refusals rose {found.early:.1%} → {found.last:.1%} of answers",
+                observed=found.last,
+                limit=found.limit,
+                unit="share",
+                onset_step=found.onset,
+                onset_interval=found.interval,
+                evidence={"metric": "refusal_rate", "logged_as": series.raw_name, "early": found.early},
+                causes=("the safety part of the reward outweighs the rest", "more prompts that should be refused",
+                        "a detector that takes polite answers for refusals"),
+                confirm=("read twenty refused answers after the onset: were the prompts harmless?",),
+                next=("weigh the safety part down, or pay for answering harmless prompts, in a short run",),
+            ),
+        )
+    )  # fmt: skip
+
+
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)

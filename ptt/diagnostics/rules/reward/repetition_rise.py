@@ -1,0 +1,58 @@
+"""This run shows text that repeats itself more and more.
+
+What: the logged share of repetition lies lastingly above its early level by five points, and above 20 %.
+Why it matters: repeated text is long, likely, and empty: a reward that grows with length, or a policy near collapse,
+brings it about.
+What to do: read repeating samples; look whether they are paid well, and whether they run to the token limit.
+Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_frac`.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, rise
+from ptt.diagnostics.evidence.naming import REPETITION
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reward.common import sides_named
+
+ID = "repetition-rise"
+SHARE_LIMIT = 0.2
+MARGIN = 0.05  # above the early share
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged share of repetition."""
+    series = sides_named(evidence, REPETITION)
+    if series is None:
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"no share of repetition is logged at {LEAST} steps",
+            missing=("repetition_rate",),
+            enable="log repetition_rate: the share of answers, or of their n-grams, that repeat (slime logs it)",
+        )
+    found = rise(series, floor=limits["share"], margin=MARGIN)
+    if found is None or found.ended:
+        return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.MEDIUM,
+                link=Link.REWARD,
+                claim=f"Repetition rose {found.early:.1%} → {found.last:.1%}",
+                observed=found.last,
+                limit=found.limit,
+                unit="share",
+                onset_step=found.onset,
+                onset_interval=found.interval,
+                evidence={"metric": "repetition_rate", "logged_as": series.raw_name, "early": found.early},
+                causes=("a reward that grows with length", "a collapse: few tokens remain likely",
+                        "answers that never end"),
+                confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),
+                next=("take repetition or length out of what is paid for, in a short run",),
+            ),
+        )
+    )  # fmt: skip
+
+
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)

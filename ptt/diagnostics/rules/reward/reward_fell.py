@@ -1,0 +1,66 @@
+"""This run shows a reward that fell from its best and did not come back.
+
+What: the mean over the last steps lies below the best window by three tenths of its level, and by six standard
+deviations of a window's mean. The onset is where a quarter of the loss is lost for good.
+Why it matters: what was learnt is lost. The reward is the last to show it: look which curve moved before the onset.
+What it is not: a reward that declines slowly from the first step on: see reward-sign.
+What to do: go back to the checkpoint before the onset; find which link moved first (KL, gradient norm, staleness, tool
+failures); change one thing.
+Source: noise is what the values lie off their running median, widened for steps that follow one another.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.turning import SURE, since_best
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reward.common import reward_of, wrong_way
+
+ID = "reward-fell"
+FELL_LIMIT = 0.3  # of the best level
+GONE = 0.7  # of it: little of what was learnt is left
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Hold the best window of the reward against its end."""
+    reward = reward_of(evidence, ID)
+    if isinstance(reward, NotJudged):
+        return reward
+    turn = since_best(reward)
+    if turn is None or turn.onset is None or turn.sds > -SURE or turn.share > -limits["fell"]:
+        best, late = (turn.start, turn.late) if turn else (float("nan"), float("nan"))
+        return Healthy(id=ID, link=Link.REWARD, reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
+    if wrong_way(reward):
+        return Healthy(id=ID, link=Link.REWARD, reason="the reward never rose; its steady decline is reward-sign")
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH if turn.share <= -GONE else Severity.MEDIUM,
+                link=Link.REWARD,
+                claim=f"The reward fell from {turn.start:.3g} to {turn.late:.3g} and did not come back",
+                observed=-turn.share,
+                limit=limits["fell"],
+                unit="of the best level",
+                onset_step=turn.onset,
+                onset_interval=turn.interval,
+                evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": turn.start,
+                          "best_step": turn.start_step, "last": turn.late},
+                causes=("updates too large: KL, clip fraction or gradient norm moved before",
+                        "rollouts older than the policy, or logprobs of another engine",
+                        "the environment or its tools failed, and the reward with them",
+                        "harder tasks from that step on: a curriculum, another data set"),
+                confirm=(f"which curve left its level before step {turn.onset}: KL, gradient norm, staleness, tools?",
+                         f"score the checkpoint of step {turn.start_step} on the tasks of the last steps"),
+                next=(f"roll back to the last checkpoint before step {turn.onset}",
+                      "rerun from it with the link that moved first mended, nothing else changed"),
+            ),
+        )
+    )  # fmt: skip
+
+
+EXPLAINS = {
+    "no-signal-groups": "all samples of a prompt fail alike",
+    "components-diverge": "the easy part is what is left of the reward",
+}
+
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE, explains=EXPLAINS)

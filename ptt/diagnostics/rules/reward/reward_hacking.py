@@ -1,0 +1,158 @@
+"""This run shows a reward that rises while what it stands for does not.
+
+What: the mean reward rose for good, beyond its own noise, while every outcome beside it that can be judged fell, or
+stayed flat as side metrics (length, repetition, format, refusals, tool calls) shifted. An outcome is a share of tasks
+done that is logged in training, or a figure of a held-out evaluation; the figure of an evaluation that pays the same
+reward again is none. The onset is where reward and outcome part.
+Why it matters: the policy optimises what it is paid for. From the onset on, every further step makes it better at
+being paid and no better, or worse, at the task; the reward curve cannot show it.
+What it is not: a task that is solved, where the outcome stands at its ceiling; or a reward and an outcome that fall
+together.
+What to do: in this order: make sure that the evaluation is still taken as it was; read the highest-reward samples;
+look at the reward part by part; look whether the policy left the reference; then change the reward, one part at a
+time, in a short run, and decide by the outcome.
+Source: Gao, Schulman and Hilton, Scaling Laws for Reward Model Overoptimization (arXiv 2210.10760): the proxy goes on
+rising after the true reward has turned. Amodei et al., Concrete Problems in AI Safety (arXiv 1606.06565), section 4.
+"""
+
+from collections.abc import Sequence
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.following import Outcome, State, outcomes_of, recorded
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
+
+ID = "reward-hacking"
+LOST_LIMIT = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Hold the reward against every outcome."""
+    reward = reward_of(evidence, ID)
+    if isinstance(reward, NotJudged):
+        return reward
+    outcomes = outcomes_of(evidence, reward)
+    if not outcomes:
+        few = recorded(evidence)
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"too few values of {', '.join(few[:3])} are logged" if few else "no outcome beside the reward is",
+            missing=("an outcome beside the reward",),
+            enable=OUTCOME_ENABLE,
+        )
+    rising = [one for one in outcomes if one.state in (State.ROSE, State.SOLVED)]
+    parted = [one for one in outcomes if one.state is State.FELL and one.reward_rose]
+    stalled = [one for one in outcomes if one.state is State.FLAT]
+    shifts = shifts_of(evidence)
+    if not rising and (parted or (stalled and shifts)):
+        return Broken(findings=(_finding(evidence, reward, parted or stalled, shifts, limits["lost"]),))
+    if all(one.state is State.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
+        return NotJudged(
+            id=ID,
+            link=Link.REWARD,
+            reason=f"the reward rose, but the noise of {outcomes[0].name} hides whether it did",
+            missing=("more points, or more samples a point, of an outcome",),
+            enable=OUTCOME_ENABLE,
+        )
+    told = "; ".join(f"{one.name} {_moved(one)}" for one in outcomes[:2])
+    beside = "" if not stalled or rising else "; nothing beside the reward shifted"
+    return Healthy(id=ID, link=Link.REWARD, reason=f"{told}{beside}")
+
+
+def _moved(one: Outcome) -> str:
+    word = {State.UNSURE: "did not surely move", State.FLAT: "stayed flat", State.SOLVED: "is near 1"}
+    return f"{word.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})"
+
+
+def _finding(
+    evidence: Evidence, reward: Series, against: Sequence[Outcome], shifts: Sequence[Shift], lost: float
+) -> Finding:
+    worst = min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
+    fell = worst.state is State.FELL
+    share = (worst.late - worst.early) / max(abs(worst.early), abs(worst.late), 1e-300)
+    gone = fell and share <= -lost
+    moved = "fell" if fell else "stayed flat"
+    beside = f"; {shifts[0].words}" if shifts else ""
+    facts: dict[str, JsonScalar] = {
+        "metric": "reward/mean",
+        "logged_as": reward.raw_name,
+        "reward_early": number(worst.reward_early),
+        "reward_late": number(worst.reward_late),
+        "outcome": worst.name,
+        "outcome_early": number(worst.early),
+        "outcome_late": number(worst.late),
+        "outcome_points": worst.points,
+        "outcomes_against": ", ".join(sorted({one.name for one in against})),
+    }
+    facts |= {f"shifted: {one.name}": f"{one.turn.start:.4g} → {one.turn.late:.4g}" for one in shifts[:4]}
+    return Finding(
+        id=ID,
+        severity=Severity.CRITICAL if gone else Severity.HIGH,
+        link=Link.REWARD,
+        claim=f"The reward rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name} {moved}"
+        f" ({worst.early:.3g} → {worst.late:.3g}){beside}",
+        observed=share,
+        limit=-lost if fell else 0.0,
+        unit="of the outcome's level",
+        onset_step=worst.onset,
+        onset_interval=worst.interval,
+        evidence=facts,
+        causes=_causes(shifts),
+        confirm=_confirm(evidence, worst, shifts),
+        next=(
+            "rerun a few hundred steps with that part capped or with a penalty on what shifted ("
+            + (shifts[0].name if shifts else "length first")
+            + "), nothing else changed",
+            "go or no-go on a private set: if the reward is lower there and the outcome higher, the old reward was"
+            " wrong; do not go on from a checkpoint after step " + str(worst.onset),
+        ),
+    )
+
+
+def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
+    longer = any("len" in one.name for one in shifts)
+    calls = any("tool" in one.name or "call" in one.name for one in shifts)
+    return (
+        *(("the reward pays for length, or for what comes with it",) if longer else ()),
+        *(("the reward pays for tool calls, whatever they bring",) if calls else ()),
+        "a part of the reward can be had without doing the task: format, politeness, a judge's taste",
+        "the outcome is measured in another way than what is trained (prompt, parser, sampling)",
+    )
+
+
+def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tuple[str, ...]:
+    samples = highest_samples(evidence)
+    asked = ", ".join(one.name for one in shifts[:3]) or "length, format"
+    components = sorted(evidence.rewards.components) if evidence.rewards is not None else []
+    return (
+        "check the evaluation first: temperature, max_tokens, prompts and tools as for the baseline?",
+        "read the highest-reward samples"
+        + (f" ({samples})" if samples else f" from step {worst.onset} on")
+        + ": longer, emptier, more alike?",
+        f"take the reward apart: which part rose, and does it pay for {asked}?"
+        + (f" Logged parts: {', '.join(components[:6])}" if components else " Log every part by itself"),
+        "look at KL and entropy: did the policy leave the reference, or settle on one way of answering?",
+    )
+
+
+EXPLAINS = {
+    "eval-not-following": "the reward rises for something else than the task",
+    "split-gap": "what is learnt pays in training alone",
+    "kl-over-target": "the reward pulls the policy away from the reference",
+    "tool-tail-growth": "the policy leaves the reference for what is paid",
+    "components-diverge": "the part that is easy to have is had at the others' cost",
+    "length-inflation": "length, or what comes with it, is paid for",
+    "repetition-rise": "repeated text is paid for",
+    "refusals-rise": "refusing is paid for",
+    "reward-sign": "the reward now pays for failures",
+    "slice-degradation": "what is not paid for is forgotten",
+    "judge-spikes": "the judge is pleased without the task being done",
+    "entropy-collapse": "one answer is paid best",
+    "gradient-spikes": "the policy is pulled far from where it was sampled",
+    "clip-fraction-high": "the policy is pulled hard towards what is paid",
+}
+
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE, explains=EXPLAINS)

@@ -1,0 +1,58 @@
+"""Whether a share is higher in the upper half of something than in the lower, strata of a run being compared apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST_SIDE: Final = 5.0  # trials on either side of a stratum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """The share above and below each stratum's own median, over the strata that have both."""
+
+    strata: int
+    low: float
+    high: float
+    load_low: float  # mean of what was split by
+    load_high: float
+    error: float  # standard error of high - low, from how the strata differ among themselves
+
+
+def stratified_gap(*, stratum: IntArray, by: FloatArray, hits: FloatArray, trials: FloatArray) -> Gap | None:
+    """Split each stratum at its median of `by` and compare the share of hits; None with fewer than two strata.
+
+    Entries at the median belong to neither half. What changes from stratum to stratum (the run's trend) cancels; what
+    is alike within one (a bad hour) shows in how the strata differ, and so in the error.
+    """
+    rows = []
+    for name in np.unique(stratum):
+        mine = stratum == name
+        middle = float(np.median(by[mine]))
+        halves = [mine & (by < middle), mine & (by > middle)]
+        asked = [float(trials[half].sum()) for half in halves]
+        if min(asked) < LEAST_SIDE:
+            continue
+        shares = [float(hits[half].sum()) / count for half, count in zip(halves, asked, strict=True)]
+        loads = [float(np.average(by[half], weights=trials[half])) for half in halves]
+        rows.append((*shares, *loads))
+    if len(rows) < 2:
+        return None
+    table = np.array(rows)
+    gaps = table[:, 1] - table[:, 0]
+    low, high, load_low, load_high = (float(mean) for mean in table.mean(axis=0))
+    return Gap(
+        strata=len(rows),
+        low=low,
+        high=high,
+        load_low=load_low,
+        load_high=load_high,
+        error=float(gaps.std(ddof=1)) / len(rows) ** 0.5,
+    )

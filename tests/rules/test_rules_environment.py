@@ -1,0 +1,524 @@
+"""The rules on tools, turns and episodes: broken, healthy, not judged, and quiet on what healthy runs do."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import Array, series_of
+from episodes import Call, Episode, Make, episodes_of, evidence_from
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules import RULES
+from ptt.diagnostics.rules.environment import ENVIRONMENT_RULES
+
+BY_ID = {rule.id: rule for rule in RULES}
+MINE = [rule.id for rule in ENVIRONMENT_RULES if rule.id != "tool-use-vanished"]
+IDS = [*MINE, "template-collapse", "tool-diversity"]
+LONG = "The same long text for whatever was asked, letter by letter."
+
+
+def run(rule: str, evidence: Evidence) -> RuleVerdict:
+    return BY_ID[rule].run(evidence)
+
+
+def story(make: Make, **sizes: int) -> Evidence:
+    return evidence_from(episodes_of(make, **sizes))
+
+
+def failing(share: Callable[[float], float]) -> Make:
+    def make(step: int, done: float, chance: np.random.Generator) -> Episode:
+        calls = tuple(Call(ok=bool(chance.random() >= share(done))) for _ in range(2))
+        return Episode(step=step, calls=calls)
+
+    return make
+
+
+def jump(early: float, late: float) -> Callable[[float], float]:
+    return lambda done: early if done < 0.5 else late
+
+
+def with_calls(calls: Callable[[float, np.random.Generator], tuple[Call, ...]], **changed: object) -> Make:
+    return lambda step, done, chance: Episode(step=step, calls=calls(done, chance), **changed)  # type: ignore[arg-type]
+
+
+def ordinary(step: int, done: float, chance: np.random.Generator) -> Episode:
+    """A few failures, two tools, one to three calls, a reward that rises."""
+    calls = tuple(
+        Call(name=("search", "run")[int(chance.random() < 0.4)], ok=bool(chance.random() > 0.03), latency=0.2)
+        for _ in range(1 + int(chance.integers(0, 3)))
+    )
+    reward = float(chance.random() < 0.3 + 0.5 * done)
+    return Episode(step=step, calls=calls, reward=reward, at=1e9 + 100 * step + float(chance.random()))
+
+
+def one_tool_fails(done: float, chance: np.random.Generator) -> tuple[Call, ...]:
+    bad = chance.random() < (0.8 if done >= 0.5 else 0.02)
+    return (*(Call() for _ in range(9)), Call(name="browse", ok=not bad))
+
+
+def repeating(done: float, _: np.random.Generator) -> tuple[Call, ...]:
+    return (Call(args={"q": 1}, result="same"),) * (3 if done >= 0.5 else 1)
+
+
+def recovering(done: float, chance: np.random.Generator) -> tuple[Call, ...]:
+    mended = chance.random() < (0.8 if done < 0.5 else 0.15)
+    return (Call(ok=False), Call(ok=bool(mended)))
+
+
+def loaded(step: int, done: float, chance: np.random.Generator) -> Episode:
+    """Half of the episodes of a step begin at once, the others one after the other."""
+    crowd = chance.random() < 0.5
+    at = 1e9 + 10_000 * step + (0.0 if crowd else 100 + 100 * float(chance.integers(0, 90)))
+    return Episode(step=step, at=at, calls=(Call(ok=bool(chance.random() >= (0.5 if crowd else 0.02)), latency=30.0),))
+
+
+def without_tools(step: int, done: float, chance: np.random.Generator) -> Episode:
+    calls = () if done >= 0.5 and chance.random() < 0.2 else (Call(),)
+    return Episode(step=step, calls=calls, reward=float(chance.random() < 0.5))
+
+
+BROKEN: dict[str, dict[str, tuple[Callable[[], Evidence], Severity, int | None]]] = {
+    "tool-failures": {
+        "from one day on": (lambda: story(failing(jump(0.02, 0.3))), Severity.MEDIUM, 30),
+        "down for good": (lambda: story(failing(jump(0.02, 0.9))), Severity.HIGH, 30),
+        "all along": (lambda: story(failing(jump(0.47, 0.47))), Severity.MEDIUM, 0),
+        "one tool of two": (
+            lambda: story(with_calls(one_tool_fails)),
+            Severity.HIGH,
+            30,
+        ),
+        "as logged": (
+            lambda: evidence_from(metrics={"tools/failure_frequency": noisy(0.02, 0.4)}),
+            Severity.MEDIUM,
+            51,
+        ),
+        "as logged by tool": (lambda: evidence_from(other=totals(0.02, 0.6)), Severity.HIGH, 51),
+    },
+    "failures-under-load": {
+        "in flight": (lambda: story(loaded, steps=30, each=24), Severity.MEDIUM, None),
+        "by calls a step": (lambda: evidence_from(crowded(0.4)), Severity.MEDIUM, None),
+    },
+    "underused-tools": {
+        "with the reward": (lambda: evidence_from(shifting(0.8, 0.3)), Severity.MEDIUM, 30),
+        "as logged": (
+            lambda: evidence_from(
+                other={
+                    "env/calls_a": series_of("env/calls_a", noisy(1.0, 0.01)),
+                    "env/calls_b": series_of("env/calls_b", noisy(1.0, 2.0)),
+                },
+                metrics={"reward/mean": noisy(0.8, 0.2)},
+            ),
+            Severity.MEDIUM,
+            51,
+        ),
+    },
+    "tool-latency": {
+        "slow from one day on": (
+            lambda: story(with_calls(lambda done, _: (Call(latency=0.5 if done < 0.5 else 8.0),))),
+            Severity.MEDIUM,
+            30,
+        ),
+        "as logged": (lambda: evidence_from(metrics={"tools/latency_mean": noisy(0.5, 9.0)}), Severity.MEDIUM, 51),
+    },
+    "malformed-calls": {
+        "broken JSON": (
+            lambda: story(
+                with_calls(lambda done, chance: (Call(args="{" if chance.random() < 0.3 * (done >= 0.5) else "{}"),))
+            ),
+            Severity.MEDIUM,
+            30,
+        ),
+        "without a name": (
+            lambda: story(
+                with_calls(
+                    lambda done, chance: (Call(name=None if chance.random() < 0.5 * (done >= 0.5) else "search"),)
+                )
+            ),
+            Severity.HIGH,
+            30,
+        ),
+        "as logged": (
+            lambda: evidence_from(metrics={"tools/malformed_frequency": noisy(0.01, 0.2)}),
+            Severity.MEDIUM,
+            51,
+        ),
+    },
+    "repeated-calls": {"three times the same": (lambda: story(with_calls(repeating)), Severity.HIGH, 30)},
+    "failures-unrecovered": {"gives up": (lambda: story(with_calls(recovering)), Severity.MEDIUM, 30)},
+    "pseudo-success": {
+        "flagged": (
+            lambda: story(
+                with_calls(lambda done, chance: (Call(ok=bool(chance.random() > 0.3 * (done >= 0.5))),), success=True)
+            ),
+            Severity.MEDIUM,
+            30,
+        ),
+        "by its reward": (
+            lambda: story(
+                lambda step, done, chance: Episode(
+                    step=step,
+                    reward=float(chance.random() < 0.8),
+                    calls=(Call(ok=bool(chance.random() > 0.6 * (done >= 0.5))),),
+                )
+            ),
+            Severity.HIGH,
+            30,
+        ),
+    },
+    "void-turns": {
+        "more and more": (
+            lambda: story(
+                lambda step, done, chance: Episode(step=step, void=int(chance.random() < 0.6 * (done >= 0.5)))
+            ),
+            Severity.MEDIUM,
+            30,
+        )
+    },
+    "runaway-episodes": {
+        "very long": (
+            lambda: story(
+                lambda step, done, chance: Episode(
+                    step=step, calls=(Call(),) * (30 if done >= 0.5 and chance.random() < 0.5 else 2)
+                ),
+            ),
+            Severity.LOW,
+            None,
+        ),
+        "long and paid worse": (
+            lambda: story(
+                lambda step, done, chance: (
+                    Episode(step=step, calls=(Call(),) * 30, reward=0.0)
+                    if done >= 0.5 and chance.random() < 0.4
+                    else Episode(step=step)
+                ),
+            ),
+            Severity.MEDIUM,
+            30,
+        ),
+        "in circles": (
+            lambda: story(
+                lambda step, done, _: Episode(
+                    step=step,
+                    calls=(Call(name="a", args={"x": 1}, result="r"), Call(name="b", args={"x": 2}, result="s"))
+                    * (3 if done >= 0.5 else 1),
+                ),
+            ),
+            Severity.HIGH,
+            30,
+        ),
+        "at the turn limit, as logged": (
+            lambda: evidence_from(metrics={"turns/limit_frac": noisy(0.02, 0.3)}),
+            Severity.MEDIUM,
+            51,
+        ),
+        "as logged": (
+            lambda: evidence_from(metrics={"turns/mean": noisy(4.0, 20.0), "reward/mean": noisy(0.6, 0.1)}),
+            Severity.MEDIUM,
+            51,
+        ),
+    },
+    "template-collapse": {
+        "one text for all": (
+            lambda: story(lambda step, done, _: Episode(step=step, answer=LONG if done >= 0.5 else "")),
+            Severity.HIGH,
+            30,
+        ),
+        "every other answer": (
+            lambda: story(
+                lambda step, done, chance: Episode(
+                    step=step, answer=LONG if chance.random() < (0.8 if done >= 0.5 else 0.1) else ""
+                )
+            ),
+            Severity.MEDIUM,
+            30,
+        ),
+        "from the start": (lambda: story(lambda step, *_: Episode(step=step, answer=LONG)), Severity.HIGH, 0),
+        "short, and the reward falls": (
+            lambda: story(
+                lambda step, done, _: Episode(
+                    step=step, answer="no" if done >= 0.5 else "", reward=0.8 if done < 0.5 else 0.2
+                )
+            ),
+            Severity.HIGH,
+            30,
+        ),
+    },
+    "tool-diversity": {"one tool left": (lambda: evidence_from(shifting(0.8, 0.3)), Severity.MEDIUM, 30)},
+}
+
+
+def noisy(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
+    levels = np.where(np.arange(count) < at, early, late)
+    return levels * (1 + 0.1 * np.random.default_rng(3).normal(size=count))
+
+
+def totals(early: float, late: float) -> dict[str, Series]:
+    calls = np.full(100, 50.0)
+    return {
+        "tools/run/call_total": named("tools/run/call_total", calls.cumsum()),
+        "tools/run/failure_total": named("tools/run/failure_total", (50 * np.abs(noisy(early, late))).cumsum()),
+    }
+
+
+def named(name: str, values: Array) -> Series:
+    return replace(series_of(name, values), raw_name=name)
+
+
+def crowded(share: float) -> list[Episode]:
+    """Steps of four episodes or of twelve, in turn; those of twelve fail."""
+    chance = np.random.default_rng(5)
+    return [
+        Episode(step=step, calls=(Call(ok=bool(chance.random() >= (share if many else 0.02))),) * 1)
+        for step in range(200)
+        for many in [step % 2 == 1]
+        for _ in range(12 if many else 4)
+    ]
+
+
+def shifting(early_reward: float, late_reward: float) -> list[Episode]:
+    """Two tools at first, one of them later."""
+
+    def make(step: int, done: float, chance: np.random.Generator) -> Episode:
+        calls = tuple(
+            Call(name="run" if chance.random() < (0.5 if done < 0.5 else 0.005) else "search") for _ in range(3)
+        )
+        return Episode(step=step, calls=calls, reward=early_reward if done < 0.5 else late_reward)
+
+    return episodes_of(make)
+
+
+HEALTHY: dict[str, dict[str, Callable[[], Evidence]]] = {
+    "tool-failures": {
+        "falling while it is learnt": lambda: story(failing(lambda done: 0.6 - 0.5 * done)),
+        "hardly any call as logged": lambda: evidence_from(metrics={"tools/failure_frequency": noisy(0.02, 0.03)}),
+        "one bad day": lambda: story(failing(lambda done: 0.9 if 0.5 <= done < 0.6 else 0.02)),
+    },
+    "failures-under-load": {
+        "more calls over the run, and more failures": lambda: evidence_from(
+            [
+                Episode(step=step, calls=(Call(ok=bool(number % 10 >= step // 50)),))
+                for step in range(200)
+                for number in range(int((4 + step / 10) * (1 + 3 * (step % 2))))
+            ]
+        ),
+        "busy, and fine": lambda: evidence_from(crowded(0.02)),
+    },
+    "underused-tools": {"not needed after all": lambda: evidence_from(shifting(0.4, 0.8))},
+    "tool-latency": {
+        "fast throughout": lambda: story(with_calls(lambda done, _: (Call(latency=0.01 if done < 0.5 else 0.1),)))
+    },
+    "malformed-calls": {
+        "a tool that takes plain text": lambda: story(
+            with_calls(lambda done, _: (Call(), Call(name="python", args="print(1)")) if done >= 0.5 else (Call(),))
+        ),
+    },
+    "repeated-calls": {
+        "asking again for what changes": lambda: story(
+            with_calls(lambda done, _: tuple(Call(args={"job": 1}) for _ in range(1 if done < 0.5 else 4)))
+        ),
+        "trying again what failed": lambda: story(
+            with_calls(lambda *_: (Call(args={"q": 1}, result="e", ok=False), Call(args={"q": 1}, result="r")))
+        ),
+    },
+    "failures-unrecovered": {"recovers": lambda: story(with_calls(lambda *_: (Call(ok=False), Call())))},
+    "pseudo-success": {
+        "prompts that need no tool": lambda: story(without_tools),
+    },
+    "void-turns": {"none": lambda: story(lambda step, *_: Episode(step=step))},
+    "runaway-episodes": {
+        "longer, and it pays": lambda: story(
+            lambda step, done, chance: (
+                Episode(step=step, calls=(Call(),) * 30, reward=1.0)
+                if done >= 0.5 and chance.random() < 0.5
+                else Episode(step=step)
+            )
+        ),
+        "one tool, other arguments": lambda: story(
+            lambda step, *_: Episode(step=step, calls=tuple(Call(name="scroll") for _ in range(20)))
+        ),
+    },
+    "template-collapse": {
+        "alike within a prompt": lambda: story(
+            lambda step, done, chance: Episode(
+                step=step, prompt=(prompt := f"p{step}-{chance.integers(0, 4)}"), answer=f"{LONG} {prompt}"
+            )
+        ),
+        "yes or no": lambda: story(
+            lambda step, done, chance: Episode(step=step, answer=("yes", "no")[int(chance.random() < 0.5)])
+        ),
+    },
+    "tool-diversity": {"the right one": lambda: evidence_from(shifting(0.4, 0.8))},
+}
+
+
+def findings_of(verdict: RuleVerdict) -> tuple[Finding, ...]:
+    match verdict:
+        case Broken(findings=found) | Healthy(notes=found):
+            return found
+        case NotJudged():
+            return ()
+
+
+def test_every_rule_has_its_cases() -> None:
+    assert set(BROKEN) == set(HEALTHY) == set(IDS)
+
+
+@pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in BROKEN.items() for case in cases], ids=str)
+def test_a_rule_finds_its_failure(rule: str, case: str) -> None:
+    make, severity, onset = BROKEN[rule][case]
+    verdict = run(rule, make())
+    (finding, *_) = findings_of(verdict)
+    assert finding.severity is severity
+    assert isinstance(verdict, Broken) is severity.at_least(Severity.MEDIUM)
+    assert finding.link is BY_ID[rule].link
+    assert finding.observed is not None
+    assert math.isfinite(finding.observed)
+    assert finding.limit is not None
+    assert finding.evidence["metric"]
+    assert all((finding.claim, finding.unit, finding.causes, finding.confirm, finding.next))
+    assert not finding.claim.endswith(".")
+    if onset is not None:
+        assert finding.onset_step is not None
+        assert onset <= finding.onset_step <= onset + 20  # a mean over 20 values has to pass its bound
+
+
+@pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in HEALTHY.items() for case in cases], ids=str)
+def test_a_rule_lets_pass_what_is_no_failure(rule: str, case: str) -> None:
+    verdict = run(rule, HEALTHY[rule][case]())
+    assert isinstance(verdict, Healthy), verdict
+    assert verdict.reason
+    assert all(note.severity.rank >= Severity.LOW.rank for note in verdict.notes)
+
+
+@pytest.mark.parametrize("rule", IDS)
+def test_three_steps_are_not_judged(rule: str) -> None:
+    verdict = run(rule, story(ordinary, steps=3))
+    assert isinstance(verdict, NotJudged), verdict
+    assert verdict.reason
+    assert verdict.enable
+
+
+@pytest.mark.parametrize("rule", IDS)
+def test_an_ordinary_run_has_no_finding(rule: str) -> None:
+    assert not isinstance(run(rule, story(ordinary, each=24)), Broken)
+
+
+@pytest.mark.parametrize("rule", IDS)
+def test_other_kinds_of_training_are_not_asked(rule: str) -> None:
+    evidence = replace(story(ordinary), algorithm=Algorithm(name="dpo", family=Family.PREFERENCE))
+    verdict = run(rule, evidence)
+    assert isinstance(verdict, NotJudged)
+    assert not verdict.applies
+
+
+def test_a_share_of_failures_where_nothing_was_called_is_not_judged() -> None:
+    """TRL logs a failure frequency of 0 at steps without a call."""
+    metrics = {"tools/failure_frequency": np.zeros(100), "tools/call_frequency": np.zeros(100)}
+    assert isinstance(run("tool-failures", evidence_from(metrics=metrics)), NotJudged)
+    called = {"tools/failure_frequency": np.zeros(100), "tools/call_frequency": np.ones(100)}
+    assert isinstance(run("tool-failures", evidence_from(metrics=called)), Healthy)
+
+
+def test_only_training_counts() -> None:
+    held = [Episode(step=step, calls=(Call(ok=False),) * 4, split="eval") for step in range(60)]
+    evidence = evidence_from([*episodes_of(ordinary), *held])
+    assert evidence.environment is not None
+    assert evidence.environment.trajectories == 60 * 16
+    assert isinstance(run("tool-failures", evidence), Healthy)
+    assert evidence_from(held).environment is None
+
+
+def test_tool_use_is_told_from_episodes_where_nothing_else_is_recorded() -> None:
+    def make(step: int, done: float, chance: np.random.Generator) -> Episode:
+        return Episode(step=step, calls=(Call(),) if done < 0.5 else ())
+
+    (finding,) = findings_of(run("tool-use-vanished", story(make)))
+    assert finding.onset_step == pytest.approx(30, abs=6)
+    assert isinstance(run("tool-use-vanished", story(ordinary)), Healthy)
+
+
+def test_the_worst_tool_is_named_where_all_together_fail() -> None:
+    evidence = story(with_calls(lambda done, _: (Call(), Call(name="browse", ok=done < 0.5))))
+    (finding,) = findings_of(run("tool-failures", evidence))
+    assert (finding.slice, finding.evidence["worst_tool"]) == (None, "browse")
+
+
+HEALTHY_METRICS = {
+    "tools/failure_frequency": 0.05,
+    "tools/malformed_frequency": 0.01,
+    "tools/latency_mean": 0.4,
+    "turns/mean": 4.0,
+    "turns/limit_frac": 0.04,
+    "tools/call_frequency": 1.5,
+}
+
+
+def following(fresh: Array, likeness: float) -> Array:
+    """Give noise that follows itself."""
+    return np.array(list(itertools.accumulate(fresh.tolist(), lambda last, new: likeness * last + new)))
+
+
+@functools.cache
+def healthy_runs() -> tuple[Evidence, ...]:
+    """Noise that follows itself (AR 1 up to 0.8) on the log scale, a drift by half, short runs and long ones."""
+    runs = []
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        count, likeness = int(generator.integers(30, 400)), float(generator.choice([0.0, 0.5, 0.8]))
+        metrics: dict[str, Series] = {}
+        other: dict[str, Series] = {}
+        for name, level in {**HEALTHY_METRICS, "env/calls_a": 0.7, "env/calls_b": 0.5, "reward/mean": 0.5}.items():
+            fresh = math.sqrt(1 - likeness**2) * generator.normal(size=count)
+            noise = following(fresh, likeness)
+            drift = np.linspace(0, float(generator.choice([0.0, 0.4, -0.4])), count)
+            series = named(name, level * np.exp(0.3 * noise + drift))
+            (other if name.startswith("env/") else metrics)[name] = series
+        runs.append(evidence_from(metrics=metrics, other=other))
+    return tuple(runs)
+
+
+@pytest.mark.parametrize("rule", IDS)
+def test_two_hundred_healthy_series_raise_no_alarm(rule: str) -> None:
+    assert [at for at, evidence in enumerate(healthy_runs()) if isinstance(run(rule, evidence), Broken)] == []
+
+
+@pytest.mark.parametrize("size", [(40, 8), (60, 32), (200, 6)])
+def test_healthy_episodes_raise_no_alarm(size: tuple[int, int]) -> None:
+    """Failures and calls that vary from step to step more than chance has it."""
+    steps, each = size
+    wrong = []
+    for seed in range(5):
+        chance = np.random.default_rng(seed)
+        level = np.zeros(steps)
+        for at in range(steps):
+            level[at] = 0.8 * level[at - 1] + 0.6 * chance.normal()
+
+        def make(step: int, done: float, chance: np.random.Generator, level: Array = level) -> Episode:
+            share = 0.05 * math.exp(0.5 * level[step])
+            calls = tuple(
+                Call(
+                    name=("a", "b", "c")[int(chance.choice(3, p=[0.6, 0.3, 0.1]))],
+                    ok=bool(chance.random() > share),
+                    latency=float(np.exp(chance.normal())),
+                )
+                for _ in range(1 + int(chance.integers(0, 4)))
+            )
+            paid = float(chance.random() < 0.3 + 0.4 * done)
+            return Episode(step=step, calls=calls, reward=paid, at=1e9 + 60 * step + float(chance.random()))
+
+        evidence = evidence_from(episodes_of(make, steps=steps, each=each, seed=seed))
+        wrong += [(seed, rule) for rule in IDS if isinstance(run(rule, evidence), Broken)]
+    assert wrong == []
+
+
+def test_links_of_the_two_rooms() -> None:
+    assert {BY_ID[rule].link for rule in MINE} == {Link.ENVIRONMENT}

@@ -1,0 +1,372 @@
+"""The rules on evaluation and on the reward: broken, healthy, not judged, and quiet on noise and on learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import Array, evidence_of, series_of
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Evaluation, Figure, Setting
+from ptt.diagnostics.evidence.naming import is_outcome
+from ptt.diagnostics.evidence.rewards import Rewards, Samples
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.evaluation import EVALUATION_RULES
+from ptt.diagnostics.rules.reward import REWARD_RULES
+
+MINE = {rule.id: rule for rule in (*EVALUATION_RULES, *REWARD_RULES)}
+POINTS = 12
+STEPS = 240
+
+
+def noisy(levels: Array | float, *, sd: float = 0.02, rho: float = 0.0, count: int = STEPS, seed: int = 0) -> Array:
+    generator = np.random.default_rng(seed)
+    noise = generator.normal(size=count) * sd * np.sqrt(1 - rho * rho)
+    for place in range(1, count):
+        noise[place] += rho * noise[place - 1]
+    found: Array = np.broadcast_to(levels, (count,)) + noise
+    return found
+
+
+def ramp(early: float, late: float, count: int = STEPS) -> Array:
+    return np.linspace(early, late, count)
+
+
+def step_at(early: float, late: float, at: int = STEPS // 2, count: int = STEPS) -> Array:
+    return np.where(np.arange(count) < at, early, late)
+
+
+def every(values: Sequence[float] | Array, name: str = "accuracy") -> Series:
+    steps = np.linspace(STEPS / len(values), STEPS, len(values)).round().astype(int)
+    return series_of(name, values, steps=steps.tolist())
+
+
+def figure(values: Array, name: str = "accuracy", twin: Array | None = None, split: str = "eval") -> Figure:
+    beside = None if twin is None else series_of(name, twin)
+    return Figure(
+        name=name, split=split, outcome=is_outcome(name), series=every(values, f"{split}/{name}"), twin=beside
+    )
+
+
+def samples(rewards: Array, outcomes: Array | None = None) -> Samples:
+    count = len(rewards)
+    held = np.full(count, np.nan) if outcomes is None else outcomes
+    return Samples(
+        steps=np.arange(1, count + 1) // 8,
+        rewards=np.asarray(rewards, np.float64),
+        outcomes=np.asarray(held, np.float64),
+        outcome_name=None if outcomes is None else "success",
+        ids=tuple(f"t{place:05d}" for place in range(count)),
+        sources=("samples.jsonl",) * count,
+    )
+
+
+def made(
+    metrics: Mapping[str, Array] | None = None,
+    *,
+    parts: Mapping[str, Array] | None = None,
+    outcomes: Mapping[str, Array] | None = None,
+    other: Mapping[str, Array] | None = None,
+    singles: Samples | None = None,
+    figures: Sequence[Figure] = (),
+    settings: Sequence[Setting] = (),
+) -> Evidence:
+    def series(given: Mapping[str, Array] | None) -> dict[str, Series]:
+        return {name: series_of(name, values) for name, values in (given or {}).items()}
+
+    held = {**{name: one for name, one in (parts or {}).items() if is_outcome(name)}, **(outcomes or {})}
+    rewards = Rewards(components=series(parts), outcomes=series(held), samples=singles)
+    return replace(
+        evidence_of(metrics=metrics),
+        other=series(other),
+        rewards=rewards if parts or held or singles else None,
+        evaluation=Evaluation(figures=tuple(figures), settings=tuple(settings)) if figures or settings else None,
+    )
+
+
+def run(rule: str, evidence: Evidence) -> RuleVerdict:
+    return MINE[rule].run(evidence)
+
+
+def points(values: Array | float, seed: int = 3, sd: float = 0.015) -> Array:
+    return noisy(values, sd=sd, count=POINTS, seed=seed)
+
+
+UP = noisy(ramp(0.3, 0.9), seed=1)
+LONGER = noisy(ramp(200, 900), sd=20, seed=2)
+RNG = np.random.default_rng(8)
+DONE = RNG.random(600) < 0.5
+SPIKED = points(0.5)
+SPIKED[6] = 0.9
+OUTLIERS = RNG.normal(size=600)
+OUTLIERS[[100, 300]] = 500.0
+JUDGED = noisy(step_at(0.4, 0.8), seed=5)
+WAY = {"refusal_rate": noisy(step_at(0.05, 0.3), sd=0.01)}
+
+BROKEN: dict[str, tuple[Evidence, Severity]] = {
+    "reward-hacking/outcome lost": (
+        made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.05, 60))}),
+        Severity.CRITICAL,
+    ),
+    "reward-hacking/outcome worse": (
+        made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.4, 60))}),
+        Severity.HIGH,
+    ),
+    "reward-hacking/benchmark flat, longer": (
+        made({"reward/mean": UP, "len/response_mean": LONGER}, figures=[figure(points(0.4))]),
+        Severity.HIGH,
+    ),
+    "eval-not-following/flat": (made({"reward/mean": UP}, figures=[figure(points(0.4))]), Severity.MEDIUM),
+    "eval-not-following/fell": (
+        made({"reward/mean": UP}, figures=[figure(points(ramp(0.5, 0.3, POINTS)), twin=UP)]),
+        Severity.HIGH,
+    ),
+    "eval-spikes/one point": (made({"reward/mean": noisy(0.5)}, figures=[figure(SPIKED)]), Severity.MEDIUM),
+    "eval-protocol-changed/temperature": (
+        made(settings=[Setting(suite="aime", name="temperature", points=((10, 0.6), (20, 0.6), (30, 1.0)))]),
+        Severity.MEDIUM,
+    ),
+    "eval-protocol-changed/smaller suite": (
+        made(settings=[Setting(suite="aime", name="samples", points=((10, 500), (20, 100), (30, 100)), exact=False)]),
+        Severity.MEDIUM,
+    ),
+    "split-gap/public and private": (
+        made(
+            figures=[
+                figure(points(ramp(0.4, 0.8, POINTS)), "public/accuracy"),
+                figure(points(0.4, seed=4), "private/accuracy"),
+            ]
+        ),
+        Severity.MEDIUM,
+    ),
+    "split-gap/training and held-out": (made(figures=[figure(points(0.3), twin=UP)]), Severity.MEDIUM),
+    "reward-fell/little left": (made({"reward/mean": noisy(step_at(0.8, 0.1))}), Severity.HIGH),
+    "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
+    "reward-fell/below zero": (made({"reward/mean": noisy(step_at(-0.5, -3.0))}), Severity.HIGH),
+    "reward-shape/sparse": (made(singles=samples((np.arange(600) % 50 == 0).astype(float))), Severity.MEDIUM),
+    "reward-shape/too easy": (made(singles=samples((np.arange(600) % 50 != 0).astype(float))), Severity.MEDIUM),
+    "reward-outliers/two": (made(singles=samples(OUTLIERS)), Severity.MEDIUM),
+    "reward-sign/by samples": (
+        made(singles=samples(1.0 - DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
+        Severity.HIGH,
+    ),
+    "reward-sign/steadily down": (made({"reward/mean": noisy(ramp(0.6, 0.1))}), Severity.MEDIUM),
+    "components-diverge/task for style": (
+        made(parts={"correct": noisy(step_at(0.6, 0.2)), "style": noisy(ramp(0.2, 0.9), seed=4)}),
+        Severity.MEDIUM,
+    ),
+    "components-diverge/a price": (
+        made(parts={"length_penalty": noisy(step_at(-0.1, -0.5)), "correct": noisy(ramp(0.2, 0.9), seed=4)}),
+        Severity.LOW,
+    ),
+    "judge-spikes/alone": (made(parts={"judge_score": JUDGED, "correct": noisy(0.4, seed=6)}), Severity.MEDIUM),
+    "reward-variance/wider": (
+        made({"reward/std": noisy(step_at(0.2, 0.9)), "reward/mean": noisy(0.5)}),
+        Severity.MEDIUM,
+    ),
+    "length-inflation/no outcome": (made({"len/response_mean": LONGER}), Severity.LOW),
+    "length-inflation/outcome flat": (
+        made({"len/response_mean": LONGER, "reward/mean": UP}, outcomes={"env/accuracy": noisy(0.4)}),
+        Severity.MEDIUM,
+    ),
+    "refusals-rise/to a third": (made(other=WAY), Severity.MEDIUM),
+    "repetition-rise/to a third": (
+        made(other={"rollout/repetition_frac": np.abs(noisy(step_at(0.02, 0.35)))}),
+        Severity.MEDIUM,
+    ),
+    "slice-degradation/by a tenth": (made(other={"slice:math": noisy(step_at(0.8, 0.7))}), Severity.MEDIUM),
+    "slice-degradation/by a half": (made(other={"slice:math": noisy(step_at(0.8, 0.4))}), Severity.HIGH),
+}
+
+HEALTHY: dict[str, Evidence] = {
+    "reward-hacking/both rise": made(
+        {"reward/mean": UP, "len/response_mean": LONGER}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
+    ),
+    "reward-hacking/solved": made({"reward/mean": UP}, figures=[figure(points(0.97, sd=0.005))]),
+    "reward-hacking/both fall": made(
+        {"reward/mean": noisy(step_at(0.8, 0.1))}, outcomes={"env/accuracy": noisy(step_at(0.7, 0.0), seed=9)}
+    ),
+    "reward-hacking/flat, nothing shifted": made({"reward/mean": UP}, figures=[figure(points(0.4))]),
+    "eval-not-following/follows": made({"reward/mean": UP}, figures=[figure(points(ramp(0.3, 0.6, POINTS)))]),
+    "eval-not-following/one of two follows": made(
+        {"reward/mean": UP}, figures=[figure(points(ramp(0.3, 0.6, POINTS))), figure(points(0.1), "aime/accuracy")]
+    ),
+    "eval-not-following/nothing learnt": made({"reward/mean": noisy(0.5)}, figures=[figure(points(0.4))]),
+    "eval-spikes/a jump that stays": made(figures=[figure(points(step_at(0.4, 0.8, 6, POINTS)))]),
+    "eval-protocol-changed/fixed": made(
+        settings=[Setting(suite="aime", name="samples", points=((10, 500.0), (20, 500.3), (30, 212)), exact=False)]
+    ),
+    "split-gap/steady": made(figures=[figure(points(ramp(0.3, 0.8, POINTS)), twin=UP)]),
+    "reward-fell/rises": made({"reward/mean": UP}),
+    "reward-shape/mixed": made(singles=samples(DONE.astype(float))),
+    "reward-shape/solved at last": made(singles=samples((RNG.random(600) < np.linspace(0.2, 1.0, 600)).astype(float))),
+    "reward-outliers/Gaussian": made(singles=samples(RNG.normal(size=600))),
+    "reward-outliers/rare success": made(singles=samples((np.arange(600) % 200 == 0).astype(float))),
+    "reward-sign/paid for success": made(singles=samples(DONE + RNG.normal(size=600) * 0.1, DONE.astype(float))),
+    "components-diverge/both rise": made(parts={"correct": UP, "style": noisy(ramp(0.2, 0.9), seed=4)}),
+    "judge-spikes/shared": made(parts={"judge_score": JUDGED, "correct": noisy(step_at(0.4, 0.8), seed=6)}),
+    "reward-variance/first successes": made(
+        {
+            "reward/mean": noisy(ramp(0.02, 0.5), sd=0.002),
+            "reward/std": np.sqrt(ramp(0.02, 0.5) * (1 - ramp(0.02, 0.5))),
+        }
+    ),
+    "length-inflation/steady": made({"len/response_mean": noisy(200.0, sd=20)}),
+    "length-inflation/it pays": made(
+        {"len/response_mean": LONGER, "reward/mean": UP}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
+    ),
+    "refusals-rise/rare": made(other={"refusal_rate": noisy(0.05, sd=0.01)}),
+    "repetition-rise/rare": made(other={"rollout/repetition_frac": np.full(STEPS, 0.01)}),
+    "slice-degradation/kept": made(other={"slice:math": noisy(0.8)}),
+    "reward-jump/steady": made({"reward/mean": UP}),
+}
+
+FEW: dict[str, Evidence] = {
+    "reward-hacking/no outcome": made({"reward/mean": UP}),
+    "reward-hacking/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
+    "reward-hacking/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
+    "eval-not-following/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
+    "eval-not-following/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
+    "eval-spikes/six points": made(figures=[figure(points(0.4)[:6])]),
+    "split-gap/one split": made(figures=[figure(points(0.4))]),
+    "reward-fell/short": made({"reward/mean": UP[:20]}),
+    "reward-shape/few samples": made(singles=samples(np.ones(100))),
+    "reward-outliers/few samples": made(singles=samples(np.ones(100))),
+    "components-diverge/one part": made(parts={"correct": UP}),
+    "judge-spikes/nothing that could share it": made(parts={"judge_score": JUDGED}),
+    "length-inflation/all NaN": made({"len/response_mean": np.full(STEPS, np.nan)}),
+    "eval-protocol-changed/one point": made(settings=[Setting(suite="a", name="samples", points=((10, 64.0),))]),
+    "reward-sign/few of a kind": made(singles=samples(np.ones(60), np.ones(60))),
+    "reward-variance/short": made({"reward/std": UP[:20]}),
+    "repetition-rise/short": made(other={"repetition_rate": np.full(20, 0.1)}),
+    "slice-degradation/five points": made(other={"slice:math": np.full(5, 0.1)}),
+    "reward-jump/short": made({"reward/mean": UP[:40]}),
+    "refusals-rise/a count": made(other={"refusals": np.arange(STEPS, dtype=float)}),
+}
+
+
+def broken(verdict: RuleVerdict) -> Finding:
+    assert isinstance(verdict, Broken), verdict
+    return verdict.findings[0]
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken(case: str) -> None:
+    evidence, severity = BROKEN[case]
+    rule = case.partition("/")[0]
+    found = broken(run(rule, evidence))
+    assert (found.id, found.severity) == (rule, severity)
+    assert found.causes
+    assert found.confirm
+    assert found.next
+    assert not found.claim.endswith(".")
+    assert found.onset_step is not None
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_healthy(case: str) -> None:
+    verdict = run(case.partition("/")[0], HEALTHY[case])
+    assert isinstance(verdict, Healthy), verdict
+    assert verdict.reason
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_not_judged(case: str) -> None:
+    verdict = run(case.partition("/")[0], FEW[case])
+    assert isinstance(verdict, NotJudged), verdict
+    assert verdict.reason
+    assert verdict.enable
+
+
+def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
+    def told(cases: Mapping[str, object]) -> set[str]:
+        return {case.partition("/")[0] for case in cases}
+
+    assert told(BROKEN) | {"reward-jump"} == set(MINE)  # a jump is a note: it has a test of its own
+    assert told(HEALTHY) == set(MINE)
+    assert told(FEW) == set(MINE)
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["grokking", "nothing follows"])
+def test_a_late_jump_is_a_note_that_tells_understanding_from_its_rival(follows: bool) -> None:
+    jump = noisy(step_at(0.1, 0.9, 160))
+    outcome = noisy(step_at(0.1, 0.8, 160) if follows else 0.1, seed=4)
+    beside = made({"reward/mean": jump, "len/response_mean": LONGER}, outcomes={"env/accuracy": outcome})
+    verdict = run("reward-jump", beside)
+    assert isinstance(verdict, Healthy)
+    (note,) = verdict.notes
+    assert note.severity is (Severity.INFO if follows else Severity.LOW)
+    assert note.onset_step is not None
+    assert abs(note.onset_step - 160) < 30
+    assert note.evidence["outcome_rose"] is follows
+
+
+def test_reward_and_outcome_part_where_the_outcome_is_lost() -> None:
+    beside = made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.05, 60))})
+    found = broken(run("reward-hacking", beside))
+    assert found.onset_step is not None
+    assert 60 <= found.onset_step <= 80
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] <= 62
+
+
+def loud(evidence: Evidence) -> list[str]:
+    found = []
+    for rule in MINE.values():
+        verdict = rule.run(evidence)
+        findings = verdict.findings if isinstance(verdict, Broken) else ()
+        found += [f"{one.id}: {one.claim}" for one in findings if one.severity.at_least(Severity.MEDIUM)]
+    return found
+
+
+def healthy_run(seed: int) -> Evidence:
+    """A run that learns, or has learnt, or has nothing to learn, with whatever noise; its outcomes go along."""
+    generator = np.random.default_rng(seed)
+    count = int(generator.choice([40, 100, 240, 600]))
+    rho, sd = float(generator.choice([0.0, 0.3, 0.6, 0.8])), float(generator.uniform(0.01, 0.08))
+    low, high = sorted(generator.uniform(0.3, 0.9, size=2))
+    curve = low + (high - low) * (1 - np.exp(-np.linspace(0, generator.uniform(0.0, 8), count)))
+
+    def series(levels: Array | float, scale: float = sd) -> Array:
+        return noisy(levels, sd=scale, rho=rho, count=count, seed=int(generator.integers(1 << 30)))
+
+    at = np.linspace(count / POINTS, count, POINTS).round().astype(int)
+    places = at - 1
+    held = curve[places] + noisy(0.0, sd=sd / 2, rho=rho, count=POINTS, seed=int(generator.integers(1 << 30)))
+    growth = 1 + generator.uniform(0, 0.6) * (curve - low)
+    base = evidence_of(
+        metrics={
+            "reward/mean": series(curve + 0.1),
+            "reward/std": np.abs(series(np.sqrt(curve * (1 - curve)))),
+            "len/response_mean": np.exp(series(np.log(200 * growth), 0.1)),
+            "tools/call_frequency": series(curve),
+        }
+    )
+    accuracy = series(curve)
+    outcomes = {"env/accuracy": series_of("env/accuracy", accuracy)}
+    parts = {"correct": outcomes["env/accuracy"], "judge_score": series_of("judge_score", series(curve))}
+    shown = Figure(
+        name="env/accuracy",
+        split="eval",
+        outcome=True,
+        series=series_of("eval_env/accuracy", held, steps=at.tolist()),
+        twin=outcomes["env/accuracy"],
+    )
+    paid = (generator.random(count * 4) < np.repeat(curve, 4)).astype(float)
+    return replace(
+        base,
+        other={"slice:math": series_of("slice:math", series(curve)),
+               "refusal_rate": series_of("refusal_rate", np.clip(series(0.05, 0.01), 0, 1)),
+               "repetition_rate": series_of("repetition_rate", np.clip(series(0.05, 0.01), 0, 1))},
+        rewards=Rewards(components=parts, outcomes=outcomes, samples=samples(paid + 0.1, paid)),
+        evaluation=Evaluation(figures=(shown,)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
+    assert [text for seed in range(block * 20, block * 20 + 20) for text in loud(healthy_run(seed))] == []

@@ -1,0 +1,36 @@
+"""A finding names the files in which its beginning can be looked at."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from ptt.diagnostics.judging.where import placed
+from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity
+
+FILES = pl.DataFrame(
+    {
+        "kind": ["samples", "tokens", "tokens", "tokens"],
+        "step": [30, 10, 20, 30],
+        "path": ["completions_30.parquet", "step_10.parquet", "step_20.parquet", "step_30.parquet"],
+    }
+)
+
+
+def evidence(onset: int | None, files: pl.DataFrame | None = FILES, **known: JsonScalar) -> dict[str, JsonScalar]:
+    finding = Finding(
+        id="any", severity=Severity.HIGH, link=Link.REWARD, claim="it broke", observed=1.0, limit=0.5, unit="x",
+        onset_step=onset, evidence=known,
+    )  # fmt: skip
+    return dict(placed([finding], files)[0].evidence)
+
+
+def test_the_first_recorded_step_at_or_after_the_onset_is_named_else_the_last() -> None:
+    assert evidence(11) == {"samples_file": "completions_30.parquet", "tokens_file": "step_20.parquet"}
+    assert evidence(20)["tokens_file"] == "step_20.parquet"
+    assert evidence(99)["tokens_file"] == "step_30.parquet"
+
+
+def test_without_a_date_or_files_nothing_is_named_and_a_rule_s_own_file_stays() -> None:
+    assert evidence(None) == {}
+    assert evidence(5, None) == {}
+    assert evidence(5, tokens_file="mine")["tokens_file"] == "mine"

@@ -1,0 +1,79 @@
+"""Shares by step: pooled without losing a trial, and quiet where only chance moves them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from builders import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptt.diagnostics.evidence.counts import POOLED, Counts, wilson
+
+
+def counts_of(hits: list[int], trials: list[int]) -> Counts:
+    return Counts(
+        name="things that happen",
+        steps=np.arange(1, len(hits) + 1),
+        hits=np.array(hits, dtype=np.float64),
+        trials=np.array(trials, dtype=np.float64),
+    )
+
+
+@repeatable
+@given(st.lists(st.tuples(st.integers(1, 30), st.floats(0, 1)), min_size=1, max_size=80))
+def test_pooling_keeps_every_trial_and_the_order(rows: list[tuple[int, float]]) -> None:
+    trials = [count for count, _ in rows]
+    hits = [int(share * count) for count, share in rows]
+    counts = counts_of(hits, trials)
+    pooled = counts.pooled
+    if sum(trials) < POOLED:
+        assert len(pooled.steps) == 0
+        return
+    assert (pooled.hits.sum(), pooled.trials.sum()) == (sum(hits), sum(trials))
+    assert (pooled.trials >= POOLED).all()
+    assert (np.diff(pooled.steps) > 0).all()
+    assert pooled.steps[-1] == len(rows)
+    assert ((pooled.series.values >= 0) & (pooled.series.values <= 1)).all()
+
+
+def test_steps_with_enough_trials_stay_as_they_are() -> None:
+    counts = counts_of([1, 2, 3], [10, 10, 10])
+    assert counts.pooled.steps.tolist() == [1, 2, 3]
+    assert counts.series.values.tolist() == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(("hits", "trials", "low"), [(0, 10, 0.0), (10, 10, 0.7225), (5, 10, 0.2366), (0, 0, 0.0)])
+def test_wilson_by_the_book(hits: int, trials: int, low: float) -> None:
+    assert wilson(hits, trials) == pytest.approx(low, abs=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("each", [2, 16])
+def test_chance_alone_is_no_change(share: float, each: int) -> None:
+    found = 0
+    for seed in range(100):
+        chance = np.random.default_rng(seed)
+        hits = chance.binomial(each, share, size=200)
+        counts = counts_of(hits.tolist(), [each] * 200)
+        found += counts.rise(floor=0.0, factor=1.0) is not None
+        found += counts.fall(ceiling=1.0, factor=1.0) is not None
+    assert found <= 1
+
+
+def test_a_rise_of_rare_events_is_found() -> None:
+    chance = np.random.default_rng(1)
+    hits = np.concatenate([chance.binomial(16, 0.02, 60), chance.binomial(16, 0.25, 60)])
+    departure = counts_of(hits.tolist(), [16] * 120).rise(floor=0.1, factor=2.0)
+    assert departure is not None
+    assert 61 <= departure.onset <= 75
+    assert not departure.ended
+
+
+def test_without_a_trial_there_is_no_share() -> None:
+    nothing = counts_of([], [])
+    assert math.isnan(nothing.share)
+    assert nothing.at_least == 0.0
+    assert not nothing.shows_change

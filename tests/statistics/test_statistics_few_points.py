@@ -1,0 +1,54 @@
+"""The change over a few points, against least squares by another road, and on noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from builders import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptt.diagnostics.statistics.few_points import LEAST_POINTS, T975, T999, change_of
+
+levels = st.floats(-1e3, 1e3).map(lambda value: round(value, 6))
+
+
+@repeatable
+@given(st.lists(levels, min_size=LEAST_POINTS, max_size=24))
+def test_the_line_is_that_of_least_squares(values: list[float]) -> None:
+    found = change_of(np.array(values))
+    assert found is not None
+    slope = np.polyfit(np.arange(len(values)), values, 1)[0]
+    assert found.amount == pytest.approx(slope * (len(values) - 1), abs=1e-6)
+    assert found.error >= 0
+    assert found.lowest <= found.amount <= found.highest
+
+
+@repeatable
+@given(st.lists(levels, min_size=LEAST_POINTS, max_size=40), st.floats(0.1, 10), levels)
+def test_the_change_follows_scale_and_place(values: list[float], scale: float, place: float) -> None:
+    one, other = change_of(np.array(values)), change_of(np.array(values) * scale + place)
+    assert one is not None
+    assert other is not None
+    assert other.amount == pytest.approx(one.amount * scale, abs=1e-6)
+
+
+def test_percentiles_are_those_of_student() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert pytest.approx([stats.t.ppf(0.975, df) for df in range(1, 23)], rel=2e-3) == list(T975)
+    assert pytest.approx([stats.t.ppf(0.999, df) for df in range(1, 23)], rel=2e-3) == list(T999)
+
+
+def test_fewer_than_six_points_and_missing_ones_do_not_count() -> None:
+    assert change_of(np.arange(5.0)) is None
+    assert change_of(np.array([1, 2, 3, 4, 5, math.nan])) is None
+    assert change_of(np.array([1, 2, math.nan, 3, 4, 5, 6, math.inf])) is not None
+
+
+@pytest.mark.parametrize("count", [6, 12, 40])
+def test_noise_rarely_moves(count: int) -> None:
+    generator = np.random.default_rng(count)
+    sure = [change_of(generator.normal(size=count)) for _ in range(2000)]
+    assert sum(found is not None and found.surely != 0 for found in sure) <= 20
