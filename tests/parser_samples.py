@@ -156,6 +156,35 @@ MICROSOFT: list[dict[str, Any]] = [
     {"step": 2, "timestamp": STAMP, "metrics": {"grpo_loss": 0.1875}},
     {"type": "footer", "run_id": "r", "status": "completed", "total_steps": 2, "timestamp": STAMP},
 ]
+MICROSOFT_RUN: dict[str, Any] = {
+    "schema_version": "1.0",
+    "run_id": "r",
+    "trainer_type": "grpo",
+    "start_time": STAMP,
+    "end_time": STAMP,
+    "status": "completed",
+    "total_steps": 2,
+    "world_size": 2,
+    "git_sha": "0123abc",
+    "git_dirty": True,
+    "config": {"training_args": {"output_dir": "/data/secret", "seed": 7, "learning_rate": 1e-6, "run_name": "x y"}},
+    "environment": {"hostname": "secret", "pid": 1},
+    "package_versions": {"trl": "1.16.0", "torch": "2.13.0+cpu", "numpy": "see /data/secret"},
+    "hardware": {"hostname": "secret", "gpu_count": 2, "gpu_memory_gb": [80.0, 79.5]},
+}
+POSTMORTEM = {
+    "exit_reason": "oom",
+    "exit_code": None,
+    "last_step": 2,
+    "timestamp": STAMP,
+    "traceback": "Traceback (most recent call last):\n  x()\ntorch.OutOfMemoryError: CUDA out of memory.\n",
+    "last_metrics": {},
+    "recent_events": ["[" + STAMP + "] step: {'n': 1}", "[" + STAMP + "] error: {'kind': 'oom'}"],
+    "environment": {"hostname": "secret"},
+    "cuda_error": None,
+}
+CRITICAL = {"timestamp": STAMP, "reason": "loss is inf", "step": 2, "last_good_step": 1, "recommendation": "stop"}
+RESUMED = {"timestamp": STAMP, "resumed_from_step": 1, "warnings": ["seed differs"], "errors": [], "is_valid": True}
 WIDE = "step,loss,kl,note\n1,0.5,nan,a\n2,0.25,,b\n3,-inf,0.125,c\n"
 LONG = 'step\tmetric\tvalue\n1\tloss\t0.5\n1\t"kl"\tNaN\n2\tloss\t0.25\n'
 
@@ -242,6 +271,10 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "flat.jsonl.gz": ("metrics_jsonl", gzip.compress(jsonl(FLAT), mtime=0)),
     "flat.jsonl.zst": ("metrics_jsonl", _zstd(jsonl(FLAT))),
     "ptt_run/metrics.jsonl": ("microsoft_metrics", jsonl(MICROSOFT)),
+    "ptt_run/run_metadata_final.json": ("microsoft_records", json.dumps(MICROSOFT_RUN, indent=2).encode()),
+    "ptt_run/postmortem.json": ("microsoft_records", json.dumps(POSTMORTEM, indent=2).encode()),
+    "ptt_run/critical_failure.json": ("microsoft_records", json.dumps(CRITICAL, indent=2).encode()),
+    "ptt_run/resume_validation.json": ("microsoft_records", json.dumps(RESUMED, indent=2).encode()),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
     **CARRIERS,

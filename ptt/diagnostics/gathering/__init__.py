@@ -22,7 +22,7 @@ from ptt.diagnostics.gathering.environment import gather_environment, tool_table
 from ptt.diagnostics.gathering.evaluation import gather_evaluation
 from ptt.diagnostics.gathering.facts import run_facts
 from ptt.diagnostics.gathering.freshness import gather_freshness
-from ptt.diagnostics.gathering.machines import gather_machines
+from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
 from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
@@ -82,6 +82,8 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
+    machines = gather_machines(metrics, read_table(folder, "ranks"))
+    tables["ranks"] = ranks_table(machines)
     algorithm = algorithm_of(
         manifest.facts,
         series,
@@ -89,6 +91,7 @@ def gather(
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
     run = run_facts(name, manifest.facts, series, tokens, wide.steps())
+>>>>>>> main
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -99,9 +102,12 @@ def gather(
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
+<<<<<<< HEAD
         pairs=gather_pairs(tokens),
         signal=gather_signal(tokens, trajectories),
         machines=gather_machines(metrics, read_table(folder, "ranks")),
+=======
+        machines=machines,
         events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,
         tails_missing=() if found else missing if alone else NONE_RECORDED,

@@ -19,8 +19,12 @@ PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
 MISLEADING = frozenset({"reward_mean", "reward_std"})
 MISLEADING_ORPO = frozenset({"sft_loss"})
+<<<<<<< HEAD
+RUNNING = "running"
+=======
 LOSSES = {f"{trainer}_loss": trainer for trainer in ("orpo", "kto", "cpo", "dpo", "grpo", "ppo", "sft")}
 # In this order: ORPO rows hold an SFT loss too. Rows without a header (its early demos) are told by it.
+>>>>>>> main
 
 Facts = dict[str, str | int | float | bool | None]
 Seen = tuple[int | None, frozenset[str]]  # the current step, and the names it had so far
@@ -109,9 +113,13 @@ def _add(found: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) ->
 
 
 def _note_facts(found: dict[str, Any], facts: Facts) -> bool:
-    """Take what a header or footer tells; False if the object is neither."""
+    """Take what a header or footer tells; False if the object is neither.
+
+    A header without a footer is what a killed run leaves, or one that still goes on.
+    """
     if _is_header(found):
         trainer = found["trainer_type"]
+        facts["status"] = RUNNING
         if isinstance(trainer, str) and trainer != "unknown":
             facts["algorithm"] = trainer
         return True

@@ -195,7 +195,7 @@ def _closing(run: _Run) -> Iterator[Piece]:
     if not run.ended:
         note = f"{run.file.rel} holds no exit record: the run was killed, crashed, or still goes on."
         yield Lost(note=note)
-    facts = safe_settings(run.settings)
+    facts = safe_settings(run.settings) | ({} if run.ended else {"exit_record": False})
     if framework := framework_of(run.names):
         facts["framework"] = framework
     if facts:

@@ -1,6 +1,7 @@
 """Readings of the evidence that more than one rule takes."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,13 @@ def reward_fell(evidence: Evidence) -> bool:
     """Tell whether the reward ended below half of its best; not where it is not logged."""
     found = reward_range(evidence)
     return found is not None and found.best > 0 and found.last < REWARD_LEFT * found.best
+
+
+def in_logs(series: Series) -> Series:
+    """Give the natural logarithms of the positive values: factors then count alike up and down."""
+    steps, values = series.finite()
+    usable = values > 0
+    return replace(series, steps=steps[usable], values=np.log(values[usable]), flags=np.zeros(usable.sum(), np.uint8))
 
 
 def reward_by_step(evidence: Evidence) -> Series | None:

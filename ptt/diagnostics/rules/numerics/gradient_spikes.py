@@ -5,6 +5,7 @@ The usual level is the median of the 50 steps before, or of the run's first 50 w
 solved most gradients are nearly zero, and an ordinary one is then no spike.
 Why it matters: clipping hides the size of such a step but not its direction: a few tokens decide it.
 What to do: look at the batch of the first spike for outlier rewards, extreme log-ratios and padding in the loss.
+Fewer spikes than that are told as a note of low severity.
 Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
 """
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 
@@ -41,12 +43,16 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     ratio = np.divide(values[BEFORE:], usual, out=np.zeros(len(usual)), where=usual > 0)
     spikes = np.flatnonzero(ratio > limits["times_median"])
     worst = float(ratio.max())
+    largest = int(np.argmax(ratio))
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(ratio)):
         return Healthy(
             id=ID,
             link=Link.NUMERICS,
             reason=f"{len(spikes)} of {len(ratio)} steps above {limits['times_median']:g} times the usual norm, "
             f"the largest {worst:.2g} times",
+            notes=(_single(series, int(steps[BEFORE:][largest]), worst, limits["times_median"]),)
+            if len(spikes)
+            else (),
         )
     return Broken(
         findings=(
@@ -61,10 +67,30 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 unit="x",
                 onset_step=int(steps[BEFORE:][spikes[0]]),
                 evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
+                onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
                 causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
+                confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
                 next=("look at the samples of the step of the first spike, largest |advantage| first",),
             ),
         )
+    )
+
+
+def _single(series: Series, step: int, times: float, limit: float) -> Finding:
+    """Note a clear spike that is no pattern."""
+    return Finding(
+        id=ID,
+        severity=Severity.LOW,
+        link=Link.NUMERICS,
+        claim=f"The gradient norm jumped to {times:.3g} times its usual level at step {step}, and came back",
+        observed=times,
+        limit=limit,
+        unit="x",
+        onset_step=step,
+        onset_interval=(step, step),
+        evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": 1},
+        causes=("one batch with an outlier reward, a very short answer or an extreme log-ratio",),
+        next=(f"look at the samples of step {step} if reward or KL moved within 20 steps after it",),
     )
 
 

@@ -9,23 +9,24 @@ What to do: go back to the last step with finite values; look at gradient norm, 
 Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a flag); all arrive here as one.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.numerics.common import CORE, NOT_A_NUMBER, core_series
 
 ID = "metrics-lost"
-CORE = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
 DEAD_NULLS = 3  # nulls at the very end: a single one may be a row that does not log the metric
-NOT_A_NUMBER = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the flags and the coverage of the core metrics."""
-    held = [evidence.metrics[name] for name in CORE if name in evidence.metrics]
+    held = core_series(evidence)
     if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
         return NotJudged(
             id=ID,
@@ -36,7 +37,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
     first = min(int(series.steps[0]) for series in held)
-    findings = [finding for series in held if (finding := _not_finite(series))]
+    findings = [finding for series in held if (finding := _not_finite(series, evidence.metrics))]
     findings += [finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
@@ -45,7 +46,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-def _not_finite(series: Series) -> Finding | None:
+def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None:
     bad = np.flatnonzero(~np.isfinite(series.values))
     if not len(bad):
         return None
@@ -57,12 +58,14 @@ def _not_finite(series: Series) -> Finding | None:
     first = int(series.steps[tail[0] if dead else bad[0]])
     what = "NaN or infinite" if np.isin(series.flags[bad], NOT_A_NUMBER).any() else "null"
     alone = len(bad) == 1 and what == "null"
+    hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
     return Finding(
         id=ID,
         severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
         link=Link.NUMERICS,
         claim=f"{series.raw_name} is {what} at {len(bad)} of {len(series.steps)} logged steps"
-        + (", up to the end of the run" if dead else ""),
+        + (", up to the end of the run" if dead else "")
+        + (f"; the loss is shown as exactly 0 at {hidden} of them" if hidden else ""),
         observed=float(len(bad)),
         limit=0.0,
         unit="steps",
@@ -72,10 +75,16 @@ def _not_finite(series: Series) -> Finding | None:
             "logged_as": series.raw_name,
             "last_finite_step": last_finite,
             "first_not_finite_step": int(series.steps[bad[0]]),
+            **({"loss_shown_as_0": hidden} if hidden else {}),
         },
         causes=("a step that blew the weights up", "log of a zero probability", "an infinite reward"),
         next=(f"take the last checkpoint before step {first}; replay that step with anomaly detection on",),
     )
+
+
+def _hidden(loss: Series | None, steps: IntArray) -> int:
+    """Count the steps without a finite gradient norm at which a writer's filter shows a loss of exactly 0."""
+    return 0 if loss is None else int((np.isin(loss.steps, steps) & (loss.values == 0.0)).sum())
 
 
 def _vanished(series: Series, first: int, last: int, part: float) -> Finding | None:
@@ -103,6 +112,7 @@ EXPLAINS = {
     "tool-use-vanished": "NaN weights sample noise",
     "no-signal-groups": "NaN weights answer alike",
     "entropy-collapse": "NaN weights have no distribution",
+    "frozen-loss": "a filter shows a constant in place of NaN",
 }
 
 RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, explains=EXPLAINS)

@@ -1,0 +1,162 @@
+"""The small files that Microsoft's post-training toolkit leaves beside its metrics: how a run was set up and ended.
+
+After `post_training_toolkit/models/artifacts.py` and `postmortem.py` of microsoft/post-training-toolkit, schema 1.0.
+Of settings only those on the list of settings_facts are taken; hosts, folders and process ids never are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.lines import WHITE
+from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.settings_facts import PLAIN, Facts, safe_settings
+from ptt.diagnostics.parsers.side_rows import EventLog
+
+LARGEST: Final = 64 << 20  # the largest holds a traceback and a list of packages
+START: Final = "run_metadata_start.json"  # written once, at the start: its status says `running` for ever
+KEYS: Final[Mapping[str, tuple[bytes, ...]]] = {
+    "run_metadata.json": (b'"run_id"', b'"status"', b'"package_versions"'),
+    START: (b'"run_id"', b'"status"', b'"package_versions"'),
+    "run_metadata_final.json": (b'"run_id"', b'"status"', b'"package_versions"'),
+    "postmortem.json": (b'"exit_reason"', b'"last_step"'),
+    "critical_failure.json": (b'"reason"', b'"last_good_step"'),
+    "resume_validation.json": (b'"resumed_from_step"', b'"is_valid"'),
+}
+VERSION: Final = re.compile(r"\d{1,6}[0-9A-Za-z.+-]{0,31}")
+COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
+PACKAGES: Final = ("torch", "transformers", "trl", "accelerate", "peft", "vllm", "deepspeed", "numpy")
+SAID: Final = 20  # warnings, errors and events of one file
+
+
+def recognises(file: RunFile) -> bool:
+    """Say yes to the toolkit's file names with its own keys in the head."""
+    keys = KEYS.get(file.name)
+    if keys is None or not 0 < file.size <= LARGEST:
+        return False
+    try:
+        head = file.head
+    except OSError:  # unreadable: nobody's
+        return False
+    if file.name.startswith("run_metadata"):  # its packages may stand behind a long configuration
+        keys = keys[:2]
+    return head.lstrip(WHITE).startswith(b"{") and all(key in head for key in keys)
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield what the file says as events, and its settings as facts."""
+    found = _object(file)
+    if found is None:
+        yield Lost(bytes=max(1, file.size), note=f"{file.rel} is no whole JSON object; what it says is lost.")
+        return
+    events = EventLog(file)
+    if file.name.startswith("run_metadata"):
+        facts = _metadata(found, events, started=file.name == START)
+    elif file.name == "postmortem.json":
+        facts = _postmortem(found, events)
+    elif file.name == "critical_failure.json":
+        facts = _critical(found, events)
+    else:
+        facts = _resumed(found, events)
+    yield from events.pieces()
+    if facts:
+        yield Context(facts=facts)
+
+
+def _object(file: RunFile) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.path.read_bytes().decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _metadata(found: dict[str, Any], events: EventLog, *, started: bool) -> Facts:
+    """Take trainer, size of the world, code version, settings, package versions; the status where it is the last."""
+    status, last = _word(found.get("status")), as_step(found.get("total_steps"))
+    ended = status not in (None, "running")
+    when = as_seconds(found.get("end_time" if ended else "start_time"))
+    if status is not None:
+        events.add(last if ended else None, when, "exit" if ended else "stdout", f"run status: {status}")
+    config = _inner(found, "config")
+    facts = safe_settings(_inner(config, "training_args"))
+    trainer = _word(found.get("trainer_type"))
+    facts |= {"algorithm": trainer} if trainer not in (None, "unknown") else {}
+    facts |= {} if started or status is None else {"status": status}
+    for name in ("world_size", "dataset_size"):
+        facts |= {name: count} if (count := as_step(found.get(name))) else {}
+    commit = found.get("git_sha")
+    if isinstance(commit, str) and COMMIT.fullmatch(commit):
+        facts |= {"git_sha": commit, "git_dirty": found.get("git_dirty") is True}
+    versions = _inner(found, "package_versions")
+    for name in PACKAGES:
+        if isinstance(version := versions.get(name), str) and VERSION.fullmatch(version):
+            facts[f"{name}_version"] = version
+    return facts | _hardware(_inner(found, "hardware"))
+
+
+def _hardware(found: dict[str, Any]) -> Facts:
+    """Take the number of devices and the memory of the smallest."""
+    facts: Facts = {"gpu_count": count} if (count := as_step(found.get("gpu_count"))) else {}
+    given = found.get("gpu_memory_gb")
+    sizes = given if isinstance(given, list) else [given]
+    known = [float(size) for size in sizes if isinstance(size, int | float) and 0 < size < 1e6]
+    return facts | ({"gpu_memory_gb": min(known)} if known else {})
+
+
+def _postmortem(found: dict[str, Any], events: EventLog) -> Facts:
+    """Take why the process ended, the end of its traceback and of its events."""
+    reason, last = _word(found.get("exit_reason")), as_step(found.get("last_step"))
+    when = as_seconds(found.get("timestamp"))
+    events.add(last, when, "exit", f"exit reason: {reason or 'unknown'}")
+    for key in ("traceback", "cuda_error"):
+        if isinstance(text := found.get(key), str) and text.strip():
+            lines = [line for line in text.splitlines() if line.strip()]
+            for line in lines[-SAID:]:
+                events.add(last, when, "stderr", line)
+    recent = found.get("recent_events")
+    for text in recent[-SAID:] if isinstance(recent, list) else ():
+        if isinstance(text, str):
+            events.add_output(None, None, "alert", text)
+    return {"exit_reason": reason} if reason else {}
+
+
+def _critical(found: dict[str, Any], events: EventLog) -> Facts:
+    good, reason = as_step(found.get("last_good_step")), found.get("reason")
+    text = f"critical failure: {reason if isinstance(reason, str) else 'unknown'}"
+    events.add(as_step(found.get("step")), as_seconds(found.get("timestamp")), "alert", text)
+    return {} if good is None else {"last_good_step": good}
+
+
+def _resumed(found: dict[str, Any], events: EventLog) -> Facts:
+    step, when = as_step(found.get("resumed_from_step")), as_seconds(found.get("timestamp"))
+    events.add(step, when, "restart", f"resumed from step {'unknown' if step is None else step}")
+    for key in ("errors", "warnings"):
+        given = found.get(key)
+        for text in given[:SAID] if isinstance(given, list) else ():
+            if isinstance(text, str):
+                events.add(step, when, "alert", f"on resume, {key.removesuffix('s')}: {text}")
+    facts: Facts = {} if step is None else {"resumed_from_step": step}
+    return facts | ({"resume_valid": found["is_valid"]} if isinstance(found.get("is_valid"), bool) else {})
+
+
+def _inner(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+    held = found.get(key)
+    return held if isinstance(held, dict) else {}
+
+
+def _word(found: object) -> str | None:
+    return found if isinstance(found, str) and PLAIN.fullmatch(found) else None
+
+
+PARSER = Parser(
+    name="microsoft_records",
+    describes="Small files of Microsoft's post-training toolkit: settings, versions, why a run ended, resumes.",
+    priority=60,
+    recognises=recognises,
+    read=read,
+)

@@ -1,0 +1,40 @@
+"""What the rules on numbers share: the first step at which one is none, and stretches of a series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+
+CORE: Final = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
+NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
+
+
+def core_series(evidence: Evidence) -> list[Series]:
+    """Give the metrics that every run should have finite, as far as they are logged."""
+    return [evidence.metrics[name] for name in CORE if name in evidence.metrics]
+
+
+def first_not_a_number(held: Iterable[Series]) -> tuple[int, str] | None:
+    """Give the first step at which a series is NaN or infinite, and what it is logged as."""
+    found = []
+    for series in held:
+        bad = np.flatnonzero(np.isin(series.flags, NOT_A_NUMBER))
+        if len(bad):
+            found.append((int(series.steps[bad[0]]), series.raw_name))
+    return min(found, default=None)
+
+
+def longest_true(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Give place and length of the first longest stretch of True; (0, 0) where there is none."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    if not len(edges):
+        return 0, 0
+    starts, counts = edges[::2], edges[1::2] - edges[::2]
+    longest = int(np.argmax(counts))
+    return int(starts[longest]), int(counts[longest])

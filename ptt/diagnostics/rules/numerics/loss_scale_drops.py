@@ -1,0 +1,90 @@
+"""This run shows a loss scale that keeps falling.
+
+What: after the first 20 logged values the loss scale of mixed precision was lowered at four logged steps of 20 or more,
+or it has reached 1, where it cannot go lower.
+Why it matters: each drop is a step that overflowed and was thrown away. A scale at its end means that gradients
+overflow at any scale: NaN comes next.
+What it is not: the drops at the start, while the scale looks for its level, and one drop every thousand steps or so.
+What to do: train in bfloat16, which needs no scale; otherwise look for the layer that overflows first.
+Source: dynamic loss scaling as in arXiv 1710.03740 section 3.2: doubled after 1000 to 2000 steps without overflow,
+halved at each; DeepSpeed and Megatron stop at a least scale of 1.
+"""
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import EARLY_LEAST
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.rules.reading import logged
+
+ID = "loss-scale-drops"
+DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
+WINDOW = 20
+LOWEST = 1.0
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged loss scale."""
+    context = evidence.run.context
+    if "loss_scale" not in evidence.metrics and (context.get("bf16") is True or context.get("fp16") is False):
+        return does_not_apply(ID, Link.NUMERICS, "training without float16")
+    series = logged(
+        evidence,
+        "loss_scale",
+        rule=ID,
+        link=Link.NUMERICS,
+        what="loss scale",
+        enable="only float16 has one; DeepSpeed and Megatron log loss_scale",
+        least=EARLY_LEAST + WINDOW,
+    )
+    if isinstance(series, NotJudged):
+        return series
+    steps, values = series.finite()
+    dropped = np.append(False, values[1:] < values[:-1])
+    dropped[:EARLY_LEAST] = False
+    counts = np.convolve(dropped, np.ones(WINDOW), mode="valid")
+    often = np.flatnonzero(counts >= limits["drops"])
+    low = np.flatnonzero((values <= limits["lowest"]) & (np.arange(len(values)) >= EARLY_LEAST))
+    at_end = bool(len(low)) and values[-1] <= limits["lowest"] < values[: low[0]].max(initial=0.0)
+    if not len(often) and not at_end:
+        reason = f"{int(dropped.sum())} drops after the first {EARLY_LEAST} values; the scale ends at {values[-1]:g}"
+        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
+    if at_end:
+        claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), LOWEST, "scale"
+        onset = int(steps[low[0]])
+    else:
+        claim = f"The loss scale was lowered {int(counts.max())} times within {WINDOW} logged steps"
+        observed, limit, unit = float(counts.max()), limits["drops"], "drops"
+        window = slice(int(often[0]), int(often[0]) + WINDOW)
+        onset = int(steps[window][dropped[window]][0])
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH if at_end else Severity.MEDIUM,
+                link=Link.NUMERICS,
+                claim=claim,
+                observed=observed,
+                limit=limit,
+                unit=unit,
+                onset_step=onset,
+                onset_interval=(onset, onset),
+                evidence={
+                    "metric": series.name,
+                    "logged_as": series.raw_name,
+                    "drops": int(dropped.sum()),
+                    "first": float(values[0]),
+                    "last": float(values[-1]),
+                },
+                causes=("activations or gradients beyond what float16 holds", "a loss that is itself infinite"),
+                confirm=(f"replay step {onset} in float32: are loss and gradient norm finite there?",),
+                next=("train in bfloat16; if that is not to be had, clip logits or lower the learning rate",),
+            ),
+        )
+    )
+
+
+EXPLAINS = {"metrics-lost": "an overflow at every scale leaves NaN"}
+
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST}, explains=EXPLAINS)

@@ -1,0 +1,139 @@
+"""This run shows ranks that use very different amounts of memory.
+
+What: between the ranks or devices the largest and the smallest differ by more than a fifth of their mean, over 20 steps
+and to the end of the run.
+Why it matters: the fullest rank sets the batch size of all; it runs out of memory while others have room.
+What it is not: trouble by itself. Stages of a pipeline, and a rank that also holds an engine, differ by design; so it
+is of medium severity only where the fullest device is nearly full.
+What to do: compare what the fullest rank holds with the others: optimiser state, engine, experts, longest sequences.
+Source: a fifth of the mean is where Microsoft's toolkit speaks of imbalance; relative, never in megabytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.machines import ByRank, Measure
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.rules.systems.common import device_gb
+
+ID = "memory-imbalance"
+IMBALANCE = 0.2  # (largest - smallest) / mean
+NEARLY_FULL = 0.9  # of the device
+PERCENT = ("gpu.memoryAllocated", "memory_percent", "gpu.memory")
+GIGABYTES = "gb"
+
+
+class Ratio(NamedTuple):
+    """The spread of one memory metric between ranks, by step."""
+
+    series: Series  # (largest - smallest) / mean
+    place: str  # who uses most
+    size: float | None  # of the device, in the metric's unit
+    top: float | None  # the largest's level
+
+    @property
+    def middle(self) -> float:
+        """The median over the run."""
+        return float(np.median(self.series.finite()[1]))
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the spread of memory between ranks, or Microsoft's own rows of it."""
+    metrics = evidence.machines.of(Measure.MEMORY) if evidence.machines else ()
+    ratios = [found for metric in metrics if (found := _ratio(metric)) is not None]
+    rows = evidence.other.get("memory_imbalance_ratio")
+    if rows is not None and len(rows.finite()[0]) >= 2:
+        ratios.append(Ratio(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
+    if not ratios and evidence.run.context.get("world_size") == 1:
+        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
+    if not ratios:
+        return NotJudged(
+            id=ID,
+            link=Link.SYSTEMS,
+            reason=f"memory is not recorded of two ranks or devices at {MIN_LOGGED} steps or more",
+            missing=("ranks",),
+            enable="log torch.cuda.max_memory_reserved() on every rank, or let W&B sample every node",
+        )
+    off = [found for found in ratios if found.series.excess(limits["imbalance"]) is not None]
+    if not off:
+        worst = max(found.middle for found in ratios)
+        reason = f"largest and smallest differ by {worst:.0%} of their mean, limit {limits['imbalance']:.0%}"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+    worst_of = max(off, key=lambda found: found.middle)
+    finding = _finding(worst_of, device_gb(evidence), limits)
+    if finding.severity is Severity.MEDIUM:
+        return Broken(findings=(finding,))
+    return Healthy(id=ID, link=Link.SYSTEMS, reason=f"{finding.claim}; none is known to be full", notes=(finding,))
+
+
+def _ratio(metric: ByRank) -> Ratio | None:
+    """Give (largest - smallest) / mean by step, who is largest, the size of the device, the largest's level."""
+    steps = None
+    for series in metric.places.values():
+        held = series.finite()[0]
+        steps = held if steps is None else np.intersect1d(steps, held)
+    if steps is None or len(steps) < MIN_LOGGED:
+        return None
+    values = np.stack([s.finite()[1][np.searchsorted(s.finite()[0], steps)] for s in metric.places.values()], axis=1)
+    mean = values.mean(axis=1)
+    ratio = np.divide(np.ptp(values, axis=1), mean, out=np.zeros(len(steps)), where=mean > 0)
+    level = np.median(values, axis=0)
+    largest = int(np.argmax(level))
+    series = Series(
+        name=metric.name, raw_name=metric.name, steps=steps, values=ratio, flags=np.zeros(len(steps), np.uint8)
+    )
+    size = 100.0 if metric.name in PERCENT else None
+    return Ratio(series, list(metric.places)[largest], size, float(level[largest]))
+
+
+def _last(evidence: Evidence, name: str) -> int | None:
+    series = evidence.other.get(name)
+    values = series.finite()[1] if series is not None else np.empty(0)
+    return int(values[-1]) if len(values) else None
+
+
+def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
+    series, place, top, limit = found.series, found.place, found.top, limits["imbalance"]
+    device = found.size if found.size is not None else known if GIGABYTES in series.raw_name.lower() else None
+    full = device is not None and top is not None and top >= limits["nearly_full"] * device
+    onset, middle = series.excess(limit), found.middle
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM if full else Severity.LOW,
+        link=Link.SYSTEMS,
+        claim=f"{series.raw_name} differs between ranks by {middle:.0%} of its mean; {place} uses most"
+        + (", and is nearly full" if full else ""),
+        observed=middle,
+        limit=limit,
+        unit="share",
+        onset_step=onset,
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "largest": place,
+            "largest_level": top,
+            "device": device,
+        },
+        causes=(
+            "a rank that also holds an engine, the optimiser or the logits",
+            "sequences that are not balanced between ranks",
+            "experts or pipeline stages of different size",
+        ),
+        confirm=(f"compare the tokens of a step on {place} with those of another rank: more work, or more held?",),
+        next=("balance sequences by their length between ranks before changing the batch size",),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.SYSTEMS,
+    check=check,
+    limits={"imbalance": IMBALANCE, "nearly_full": NEARLY_FULL},
+    explains={"out-of-memory": "the fullest rank ran out first"},
+)

@@ -1,0 +1,85 @@
+"""This run shows a process that ran out of memory.
+
+What: the output of a process, an alert or a postmortem says so: an out-of-memory error of a device, the kernel's
+killer, or an allocation that failed.
+Why it matters: where it ended the run, the last steps may be missing from every log; where it was caught, a batch was
+dropped, and it is the longest ones that are: the run then trains on short answers only.
+What to do: look at the longest batch before it; cut micro-batches by tokens instead of by samples.
+Source: the messages of PyTorch (`CUDA out of memory`, `OutOfMemoryError`), NCCL, Ray and the Linux kernel; Microsoft's
+toolkit writes `exit_reason: oom`.
+"""
+
+import re
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.systems.common import ended_well
+
+ID = "out-of-memory"
+LEAST_EVENTS = 1.0
+PROOF = re.compile(  # no advice is worded so
+    r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory",
+    re.IGNORECASE,
+)
+SAYS = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
+ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you|risk)\b|\bwarn", re.IGNORECASE)
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Look through what the processes said."""
+    said = [event for event in evidence.events if _ran_out(event.text)]
+    if len(said) >= limits["events"]:
+        return Broken(findings=(_finding(evidence, said),))
+    if not evidence.events:
+        return NotJudged(
+            id=ID,
+            link=Link.SYSTEMS,
+            reason="neither the output of a process nor how it ended is recorded",
+            missing=("events",),
+            enable="keep the trainer's output (python train.py 2>&1 | tee RUN/train.log), or let W&B keep it",
+        )
+    reason = f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out"
+    return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+
+
+def _ran_out(text: str) -> bool:
+    """Tell whether a line says that memory ran out, and does not only advise against it."""
+    return bool(PROOF.search(text)) or (bool(SAYS.search(text)) and not ADVICE.search(text))
+
+
+def _finding(evidence: Evidence, said: list[Event]) -> Finding:
+    first = said[0]
+    known = [event.step for event in said if event.step is not None]
+    went_on = ended_well(evidence)
+    onset = min(known, default=None)
+    return Finding(
+        id=ID,
+        severity=Severity.MEDIUM if went_on else Severity.HIGH,
+        link=Link.SYSTEMS,
+        claim=f"A process ran out of memory, {len(said)} times by its output"
+        + ("; the run went on to its end" if went_on else ""),
+        observed=float(len(said)),
+        limit=LEAST_EVENTS,
+        unit="lines",
+        onset_step=onset,
+        onset_interval=None if onset is None else (onset, max(known)),
+        evidence={"said": first.text, "source": first.source, "kind": first.kind},
+        causes=("a batch of the longest answers", "memory that grew over the run", "an engine that shares the device"),
+        confirm=(f"read {first.source} around that line: which process, which size, which batch?",),
+        next=(
+            "cap micro-batches by tokens; lower the engine's share of the device before the batch size",
+            "compare lengths of trained and of generated samples: what was dropped?",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    link=Link.SYSTEMS,
+    check=check,
+    limits={"events": LEAST_EVENTS},
+    explains={"run-cut-short": "a process that runs out of memory ends the run"},
+)

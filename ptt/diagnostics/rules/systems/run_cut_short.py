@@ -1,0 +1,79 @@
+"""This run shows an end that was not planned.
+
+What: a process ended with an error, a postmortem or a status of failure, or a log that was opened and never closed,
+before the number of steps that was set. A last checkpoint before that number, with no other trace, is a note.
+Why it matters: the last steps, and what went wrong in them, are often missing from the logs; an average over the run
+then leaves out its worst part.
+What it is not: a resumed run. What was killed and went on to its end counts as ended; see resumed-segments.
+What to do: read the last lines of the output, then look for what the other findings say of the last steps.
+Source: exit records of W&B; header, footer, status and postmortem of Microsoft's toolkit; `global_step` and `max_steps`
+of Hugging Face trainers.
+"""
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.systems.common import crash_traces, done_share, ended_well, is_open
+
+ID = "run-cut-short"
+DONE = 0.999  # of the steps that were set: the last one may not have been saved
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge how the run ended."""
+    share = done_share(evidence)
+    if ended_well(evidence, done=limits["done"]):
+        told = f"it reached {share:.0%} of the steps that were set" if share is not None else "it says it completed"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=told)
+    traces = crash_traces(evidence)
+    if traces or (is_open(evidence) and share is not None):
+        return Broken(findings=(_finding(evidence, traces, share, Severity.HIGH if traces else Severity.MEDIUM),))
+    if is_open(evidence) or share is not None:
+        finding = _finding(evidence, (), share, Severity.LOW)
+        return Healthy(
+            id=ID, link=Link.SYSTEMS, reason=f"{finding.claim}; nothing says that it crashed", notes=(finding,)
+        )
+    return NotJudged(
+        id=ID,
+        link=Link.SYSTEMS,
+        reason="neither the number of steps that was set nor how the processes ended is recorded",
+        missing=("max_steps", "events"),
+        enable="keep trainer_state.json of the last checkpoint, the trainer's output, or a W&B log",
+    )
+
+
+def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, severity: Severity) -> Finding:
+    last = evidence.run.last_step
+    context = evidence.run.context
+    limit = context.get("max_steps")
+    planned = float(limit) if isinstance(limit, int | float) and limit > 0 else None
+    how = traces[0] if traces else "its log was opened and never closed" if is_open(evidence) else "no word of its end"
+    of = f" of {planned:.0f}" if planned else ""
+    facts: dict[str, JsonScalar] = {
+        "status": context.get("status"),
+        "exit_reason": context.get("exit_reason"),
+        "done_share": share,
+        "traces": len(traces),
+    }
+    return Finding(
+        id=ID,
+        severity=severity,
+        link=Link.SYSTEMS,
+        claim=f"The run ends at step {last}{of}: {how}",
+        observed=None if last is None else float(last),
+        limit=planned,
+        unit="steps",
+        onset_step=last,
+        onset_interval=None if last is None else (last, last),
+        evidence=facts,
+        causes=(
+            "an exception, or a rank that timed out in a collective",
+            "a scheduler that stopped or preempted it",
+            "killed by hand, or copied while it still went on",
+        ),
+        confirm=("read the last hundred lines of the output of every rank, the earliest error first",),
+        next=("mend what the earliest error names, then resume from the last checkpoint whose metrics are finite",),
+    )
+
+
+RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"done": DONE})

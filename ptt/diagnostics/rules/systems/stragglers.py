@@ -1,0 +1,229 @@
+"""This run shows ranks that are slower than the others, or that fell silent.
+
+What: over windows of 20 steps a rank's score lies below 0.75 and beyond its noise: the best rank's time over its own,
+or its own best time so far over its time now. In half of the windows that is chronic; less often it is a note.
+A rank that stops recording while others go on is a finding of its own.
+Why it matters: the slowest rank sets the pace of all; with 0.75 a quarter of every other device is wasted.
+What it is not: to be seen in the time of a whole step. A step ends when gradients have been summed over all ranks: a
+slow rank slows all alike and their times are equal. Only times of work before that point tell who is slow.
+What to do: move the rank to another device or node: if the slowness stays with the device it is the machine, if it
+stays with the rank it is its share of the work.
+Source: both scores and the 0.75 as in NVIDIA's resiliency extension (straggler detection); chronic by an exponentially
+weighted share of windows, so that a single hiccup accuses nobody.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.machines import ByRank, Measure
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.statistics.ranks import LEAST_STEPS, Scores, against_others, weighted_share
+
+ID = "stragglers"
+SCORE = 0.75  # of the best rank, or of its own best: see the source above
+FAR_BELOW = 0.5
+CHRONIC = 0.5  # of the windows, or of their weighted share at the end
+SILENT_SHARE = 0.1  # of the steps, at the end of the run
+SILENT_STEPS = 20
+OTHERS_FINE = 0.9  # score of the middle rank against its own best: else all slowed down, which is no straggler
+ROWS = 3  # of Microsoft's straggler rows that name one rank, as its own notion of consistent
+ENABLE = (
+    "record the time of the forward and backward pass by rank, before gradients are summed: NVIDIA's resiliency "
+    "extension, AReaL's perf_tracer, or one JSON line a step and rank with a file name that holds rank_N"
+)
+
+
+class Slow(NamedTuple):
+    """One rank that is slow in one timing."""
+
+    metric: ByRank
+    place: str
+    score: float  # median over the flagged windows
+    own: bool  # against its own best rather than against the best rank
+    chronic: bool
+    onset: int
+    windows: int
+    of: int
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge times by rank, and who fell silent."""
+    timings = evidence.machines.of(Measure.TIME, Measure.WHOLE_STEP) if evidence.machines else ()
+    silent = [finding for metric in _all(evidence) if (finding := _silent(metric)) is not None][:1]
+    scored = [(metric, scores) for metric in timings if metric.by_step and (scores := _scores(metric)) is not None]
+    rows = _by_rows(evidence, limits)
+    slow = [one for metric, scores in scored for one in _slow(metric, scores, limits["score"])]
+    findings = [*_findings(slow, limits), *silent, *rows]
+    broken = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
+    if broken:
+        return Broken(findings=broken)
+    notes = tuple(findings)
+    inner = [scores for metric, scores in scored if metric.measure is Measure.TIME]
+    if inner:
+        worst = min(float(scores.overall.min()) for scores in inner)
+        reason = f"the slowest rank's score is {worst:.2f} in {len(inner)} timings, limit {limits['score']:g}"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=notes)
+    if notes:
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=notes[0].claim, notes=notes)
+    if not scored and evidence.run.context.get("world_size") == 1:
+        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
+    reason = (
+        "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank slows "
+        "all alike and does not show"
+        if scored
+        else f"no time is recorded of two ranks at {LEAST_STEPS} common steps or more"
+    )
+    return NotJudged(id=ID, link=Link.SYSTEMS, reason=reason, missing=("ranks",), enable=ENABLE)
+
+
+def _all(evidence: Evidence) -> tuple[ByRank, ...]:
+    return tuple(metric for metric in evidence.machines.metrics if metric.by_step) if evidence.machines else ()
+
+
+def _scores(metric: ByRank) -> Scores | None:
+    return against_others({place: series.finite() for place, series in metric.places.items()})
+
+
+def _slow(metric: ByRank, scores: Scores, limit: float) -> list[Slow]:
+    """Give the ranks below the limit, by either score; nobody where most ranks slowed down alike."""
+    others = np.median(scores.own, axis=1, keepdims=True) >= OTHERS_FINE
+    against_best = (scores.relative < limit) & scores.beyond
+    against_self = (scores.own < limit) & others & ~against_best
+    found = []
+    for column, place in enumerate(scores.places):
+        flags = against_best[:, column] | against_self[:, column]
+        if not flags.any():
+            continue
+        own = int(against_self[:, column].sum()) > int(against_best[:, column].sum())
+        score = (scores.own if own else scores.relative)[flags, column]
+        share = float(flags.mean())
+        found.append(
+            Slow(
+                metric,
+                place,
+                float(np.median(score)),
+                own,
+                bool(max(share, weighted_share(flags)) >= CHRONIC and (flags.sum() > 1 or len(flags) == 1)),
+                int(scores.starts[np.argmax(flags)]),
+                int(flags.sum()),
+                len(flags),
+            )
+        )
+    return found
+
+
+def _findings(slow: list[Slow], limits: Limits) -> list[Finding]:
+    """Give one finding a rank, of the timing in which it is slowest; the five slowest ranks."""
+    worst: dict[str, Slow] = {}
+    for one in slow:
+        held = worst.get(one.place)
+        if held is None or (one.chronic, -one.score) > (held.chronic, -held.score):
+            worst[one.place] = one
+    ordered = sorted(worst.values(), key=lambda one: (not one.chronic, one.score, one.place))
+    return [_finding(one, len(worst), limits["score"]) for one in ordered[:5]]
+
+
+def _finding(one: Slow, ranks: int, limit: float) -> Finding:
+    against = "its own best" if one.own else "the best rank"
+    often = f"in {one.windows} of {one.of} windows"
+    whole = one.metric.measure is Measure.WHOLE_STEP
+    severity = Severity.HIGH if one.score < FAR_BELOW else Severity.MEDIUM
+    return Finding(
+        id=ID,
+        severity=severity if one.chronic else Severity.LOW,
+        link=Link.SYSTEMS,
+        claim=f"{one.place} takes {1 / one.score:.2g} times as long as {against} for {one.metric.name}, {often}"
+        + ("; the time includes waiting for all ranks, so that the truth is worse" if whole else ""),
+        observed=one.score,
+        limit=limit,
+        unit="score",
+        onset_step=one.onset,
+        evidence={
+            "metric": one.metric.name,
+            "rank": one.place,
+            "against": against,
+            "chronic": one.chronic,
+            "slow_ranks": ranks,
+            "ranks": len(one.metric.places),
+        },
+        causes=(
+            "a device that throttles or has errors, a slow link",
+            "more tokens than the others get, or longer ones",
+            "another process on that node",
+        ),
+        confirm=(f"swap {one.place} with another device: does the slowness move with the device or with the rank?",),
+        next=("replace the device, or balance the tokens between ranks; change nothing in the optimisation",),
+    )
+
+
+def _silent(metric: ByRank) -> Finding | None:
+    """Find a rank that recorded up to some step and no more."""
+    last = {place: int(series.steps[-1]) for place, series in metric.places.items() if len(series.steps) >= LEAST_STEPS}
+    if len(last) < 2:
+        return None
+    end, start = max(last.values()), min(int(series.steps[0]) for series in metric.places.values())
+    place, at = min(last.items(), key=lambda item: (item[1], item[0]))
+    gap = end - at
+    if gap < max(SILENT_STEPS, SILENT_SHARE * (end - start)):
+        return None
+    count = sum(end - step >= gap / 2 for step in last.values())
+    return Finding(
+        id=ID,
+        severity=Severity.HIGH if count < len(last) / 2 else Severity.LOW,
+        link=Link.SYSTEMS,
+        claim=f"{place} recorded {metric.name} up to step {at} and no more; others go on to step {end}",
+        observed=float(gap),
+        limit=float(max(SILENT_STEPS, SILENT_SHARE * (end - start))),
+        unit="steps",
+        onset_step=at + 1,
+        onset_interval=(at, at + 1),
+        evidence={"metric": metric.name, "rank": place, "silent_ranks": count, "ranks": len(last)},
+        causes=("the process of that rank hangs or died", "its log was not copied", "a smaller world after a restart"),
+        confirm=(f"look at the end of the output of {place}: a traceback, a timeout of a collective, or nothing?",),
+        next=(
+            "if it died, everything after that step was averaged over fewer ranks: go back to the checkpoint before",
+        ),
+    )
+
+
+def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
+    """Take Microsoft's rows: a rank and how many times the mean of all ranks its step takes."""
+    who, factor = evidence.other.get("straggler_rank"), evidence.other.get("straggler_slowdown_factor")
+    if who is None or factor is None or not len(factor.finite()[0]):
+        return []
+    ranks = who.finite()[1]
+    at, factors = factor.finite()
+    usual, counts = np.unique(ranks, return_counts=True)
+    rank, times = int(usual[np.argmax(counts)]), int(counts.max())
+    middle = float(np.median(factors))
+    chronic = times >= ROWS and 1 / middle < limits["score"]
+    return [
+        Finding(
+            id=ID,
+            severity=Severity.MEDIUM if chronic else Severity.LOW,
+            link=Link.SYSTEMS,
+            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {middle:.2g} times "
+            "the mean; its times include waiting for all ranks, so that the truth is worse",
+            observed=1 / middle,
+            limit=limits["score"],
+            unit="score",
+            onset_step=int(at[0]),
+            evidence={"metric": "straggler_slowdown_factor", "logged_as": factor.raw_name, "rank": rank, "rows": times},
+            causes=("a device that throttles or has errors", "more tokens than the others get"),
+            confirm=(f"swap rank {rank} with another device: does the slowness move with it?",),
+            next=("replace the device, or balance the tokens between ranks",),
+        )
+    ]
+
+
+EXPLAINS = {
+    "throughput-drop": "the slowest rank sets the pace",
+    "run-cut-short": "a rank that hangs ends the run by a timeout",
+}
+
+RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"score": SCORE}, explains=EXPLAINS)

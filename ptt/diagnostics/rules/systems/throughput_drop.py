@@ -1,0 +1,205 @@
+"""This run shows steps that take lastingly longer than at first.
+
+What: the mean time of a step rose to 1.5 times the run's own early level or more, beyond its noise, to the end of the
+run; steps that share one generation are taken together. Where the work of a step is logged, time is judged by the token
+as well: what longer answers explain is a note.
+Why it matters: a step that takes three times as long is two thirds of the machines thrown away; and what slows them (a
+tool that times out, a full disk, a sick device) may change the data too.
+What it is not: a fault of the optimisation. A healthy policy learns on at a third of the speed.
+What to do: find the part of the step that grew: generation, tools and rewards, update, or what lies between them.
+Source: 1.5 times is where Microsoft's toolkit warns of slowing; relative to the run's own early steps, since times
+differ by model and machine. What a rollout waits for is the environment's; this rule cannot see it in the time alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.reading import in_logs, logged
+from ptt.diagnostics.rules.systems.common import change_point, folded, grown_part, length_of, per_token, ratio_around
+
+ID = "throughput-drop"
+SLOWER = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
+FAR_SLOWER = 3.0
+ROW_EVERY = 20  # steps between two looks of Microsoft's callback
+LEAST_ROWS = 3
+STALLED_S = 0.05  # seconds a step: below, it is the timer that is slow
+ENABLE = "log the time of every step; with its parts (generation, tools, update) the slow one can be named"
+
+
+def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+    """Judge the logged time of a step, or else the logged throughput."""
+    series = logged(
+        evidence, "time/step", rule=ID, link=Link.SYSTEMS, what="time of a step", enable=ENABLE, least=LEAST
+    )
+    if isinstance(series, NotJudged):
+        return _by_throughput(evidence, limits) or _by_rows(evidence) or series
+    times = folded(series)
+    found = rise(times, floor=STALLED_S, factor=limits["slower"])
+    if found is None:
+        _, values = times.finite()
+        early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
+        reason = f"a step takes {early:.3g} s at first and {last:.3g} s at the end"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+    onset = change_point(times, found.onset)
+    begun = replace(found, onset=onset, interval=(min(onset, found.interval[0]), found.onset))
+    return _judged(evidence, series, begun, limits)
+
+
+def _judged(evidence: Evidence, series: Series, found: Departure, limits: Limits) -> RuleVerdict:
+    early, late = found.early, found.extreme if found.ended else found.last
+    lengths = length_of(evidence)
+    longer = ratio_around(lengths, found.onset) if lengths is not None else None
+    explained = lengths is not None and _explained(series, lengths, limits)
+    notes = found.ended or explained
+    part = grown_part(evidence, found.onset)
+    why = "; it came back" if found.ended else "; the tokens of a step grew along" if explained else ""
+    unknown = "; how much work a step is, is not logged" if lengths is None else ""
+    facts: dict[str, JsonScalar] = {
+        "metric": series.name,
+        "logged_as": series.raw_name,
+        "early_s": early,
+        "late_s": late,
+        "work_ratio": longer,
+        "work_logged_as": lengths.raw_name if lengths is not None else None,
+    }
+    if part is not None:
+        facts |= {"grew_most": part[0], "grew_most_early_s": part[1], "grew_most_late_s": part[2]}
+    times = late / early
+    finding = Finding(
+        id=ID,
+        severity=Severity.LOW if notes else Severity.HIGH if times >= FAR_SLOWER else Severity.MEDIUM,
+        link=Link.SYSTEMS,
+        claim=f"A step takes {late:.3g} s where it took {early:.3g} s at first{why}{unknown}",
+        observed=times,
+        limit=limits["slower"],
+        unit="x",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=facts,
+        causes=_causes(part[0] if part else ""),
+        confirm=_confirm(found.onset, part),
+        next=(
+            "mend the part that grew; leave the optimisation as it is",
+            "set a time limit on each tool call and reward, and log how often it is met",
+        ),
+    )
+    if notes:
+        reason = f"a step takes {late:.3g} s where it took {early:.3g} s at first{why}"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=(finding,))
+    return Broken(findings=(finding,))
+
+
+def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
+    """Tell whether the time of a token did not rise: longer steps are then more work, not slower machines."""
+    each = per_token(series, lengths)
+    if len(each.finite()[0]) < LEAST:
+        return False
+    found = rise(each, floor=0.0, factor=limits["slower"])
+    return found is None or found.ended
+
+
+def _by_throughput(evidence: Evidence, limits: Limits) -> RuleVerdict | None:
+    series = evidence.metrics.get("throughput/tokens")
+    if series is None or len(series.finite()[0]) < LEAST:
+        return None
+    times = folded(series)
+    found = fall(in_logs(times), ceiling=math.inf, margin=math.log(limits["slower"]))
+    if found is None or found.ended:
+        reason = f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+    early, late = math.exp(found.early), math.exp(found.last)
+    part = grown_part(evidence, found.onset)
+    return Broken(
+        findings=(
+            Finding(
+                id=ID,
+                severity=Severity.HIGH if early / late >= FAR_SLOWER else Severity.MEDIUM,
+                link=Link.SYSTEMS,
+                claim=f"{series.raw_name} fell from {early:.4g} to {late:.4g} tokens a second",
+                observed=early / late,
+                limit=limits["slower"],
+                unit="x",
+                onset_step=found.onset,
+                onset_interval=found.interval,
+                evidence={"metric": series.name, "logged_as": series.raw_name, "early": early, "late": late},
+                causes=_causes(part[0] if part else ""),
+                confirm=_confirm(found.onset, part),
+                next=("log the time of each part of a step", "mend the part that grew"),
+            ),
+        )
+    )
+
+
+def _by_rows(evidence: Evidence) -> RuleVerdict | None:
+    """Take Microsoft's own rows: written where its last ten steps took 1.5 times its first fifty.
+
+    Ten steps are few: a healthy run passes now and then. Only rows at every other look, up to the end, are a verdict.
+    """
+    series = evidence.other.get("slowdown_factor")
+    if series is None or not len(series.finite()[0]):
+        return None
+    steps, values = series.finite()
+    end = evidence.run.last_step or int(steps[-1])
+    due = (end - int(steps[0])) / ROW_EVERY + 1
+    lasting = len(values) >= max(LEAST_ROWS, due / 2) and end - int(steps[-1]) <= 2 * ROW_EVERY
+    last = float(np.median(values))
+    finding = Finding(
+        id=ID,
+        severity=Severity.MEDIUM if lasting else Severity.LOW,
+        link=Link.SYSTEMS,
+        claim=f"Microsoft's callback noted steps {last:.3g} times as long as at first, {len(values)} times",
+        observed=last,
+        limit=SLOWER,
+        unit="x",
+        onset_step=int(steps[0]),
+        evidence={"metric": "slowdown_factor", "logged_as": series.raw_name, "rows": len(values)},
+        causes=_causes(""),
+        confirm=_confirm(int(steps[0]), None),
+        next=("log the time of every step in the trainer itself",),
+    )
+    if finding.severity is Severity.LOW:
+        reason = f"Microsoft's callback noted slower steps at {len(values)} of {due:.0f} looks since the first"
+        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=(finding,))
+    return Broken(findings=(finding,))
+
+
+def _causes(part: str) -> tuple[str, ...]:
+    if any(word in part for word in ("tool", "env", "reward", "score")):
+        return ("tools or the reward service answer more slowly", "more calls a sample, or calls that time out")
+    if any(word in part for word in ("gen", "rollout", "wait")):
+        return (
+            "the environment or its tools answer more slowly",
+            "longer answers, or a few very long ones that all others wait for",
+            "an engine that preempts for want of cache",
+        )
+    if any(word in part for word in ("update", "train", "backward", "actor", "critic")):
+        return ("a device that throttles", "memory that is freed and taken again at each step", "a slow rank")
+    return (
+        "the environment or its tools answer more slowly",
+        "a slow or sick device that all others wait for",
+        "a disk or a network that fills up",
+    )
+
+
+def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ...]:
+    if part is not None:
+        look = f"plot {part[0]} around step {onset}: it went from {part[1]:.3g} to {part[2]:.3g} s"
+        return (look, "compare the utilisation of the devices before and after: idle means they wait, busy means work")
+    return (
+        f"time one rollout and one update apart, before and after step {onset}: only one of them will have changed",
+        "call each tool and the reward a hundred times outside the run and compare with their usual latency",
+    )
+
+
+EXPLAINS = {"idle-rollout": "the slow side is waited for"}
+
+RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"slower": SLOWER}, explains=EXPLAINS)

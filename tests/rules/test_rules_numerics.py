@@ -1,0 +1,209 @@
+"""Rules on numbers that are none: broken, healthy and not judged, and what healthy noise gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array, evidence_of
+
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.interface import Rule
+from ptt.diagnostics.rules.numerics import NUMERICS_RULES
+
+BY_ID = {rule.id: rule for rule in NUMERICS_RULES}
+NAN = math.nan
+Metrics = Mapping[str, Series | Array]
+
+
+def noise(level: float, count: int = 100, *, seed: int = 1, share: float = 0.05) -> Array:
+    return level * (1 + share * np.random.default_rng(seed).normal(size=count))
+
+
+def ar(count: int, *, likeness: float, seed: int) -> Array:
+    """AR(1) of variance 1."""
+    shocks = np.random.default_rng(seed).normal(size=count)
+    values = np.zeros(count)
+    for place in range(1, count):
+        values[place] = likeness * values[place - 1] + math.sqrt(1 - likeness**2) * shocks[place]
+    return values
+
+
+def run(rule: str, metrics: Metrics, *, family: Family | None = None, **context: Any) -> RuleVerdict:
+    evidence = evidence_of(metrics=metrics)
+    facts = replace(evidence.run, context=context)
+    return BY_ID[rule].run(replace(evidence, run=facts, algorithm=Algorithm(family=family)))
+
+
+def finding(verdict: RuleVerdict) -> Finding:
+    assert isinstance(verdict, Broken), verdict
+    return verdict.findings[0]
+
+
+STUCK = np.concatenate([noise(1.0, 60), np.full(40, 0.75)])
+DEAD_LOSS = np.concatenate([noise(1.0, 60), np.zeros(40)])
+DEAD_NORM = np.concatenate([noise(1.0, 60), np.full(40, NAN)])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "family"),
+    [
+        ({"loss/total": STUCK, "entropy": noise(0.5)}, Family.ONLINE),
+        ({"loss/total": DEAD_LOSS, "grad_norm": DEAD_NORM}, Family.ONLINE),
+        ({"loss/total": DEAD_LOSS, "grad_norm": DEAD_LOSS}, Family.ONLINE),
+        ({"loss/total": DEAD_LOSS, "sft/token_accuracy": noise(0.5)}, Family.SUPERVISED),
+        ({"loss/policy": STUCK, "kl/ref": noise(0.5)}, Family.ONLINE),
+    ],
+)
+def test_a_loss_that_stands_still_is_found(metrics: Metrics, family: Family) -> None:
+    found = finding(run("frozen-loss", metrics, family=family))
+    assert found.onset_step == 61
+    assert found.observed == 40
+    assert found.severity is Severity.HIGH
+    assert found.confirm
+
+
+def test_the_zero_loss_of_fresh_groups_is_no_frozen_loss() -> None:
+    metrics = {"loss/total": np.zeros(100), "grad_norm": noise(0.3), "entropy": noise(0.5)}
+    assert isinstance(run("frozen-loss", metrics, family=Family.ONLINE), Healthy)
+    verdict = run("frozen-loss", {"loss/total": np.zeros(100), "entropy": noise(0.5)}, family=Family.ONLINE)
+    assert isinstance(verdict, NotJudged)
+    assert verdict.missing == ("grad_norm",)
+    near_zero = {"loss/total": np.repeat(noise(0.0, 50) + 1e-9 * noise(1.0, 50), 2), "grad_norm": noise(0.3)}
+    assert isinstance(run("frozen-loss", near_zero, family=Family.ONLINE), Healthy)
+
+
+def test_gradients_that_vanish_are_found_with_what_they_mean() -> None:
+    gone = np.concatenate([noise(1.0, 25), noise(0.001, 75)])
+    lost = np.concatenate([noise(0.8, 25), noise(0.05, 75)])
+    found = finding(run("gradient-vanished", {"grad_norm": gone, "reward/mean": lost}))
+    assert found.severity is Severity.HIGH
+    assert found.onset_step == pytest.approx(35, abs=12)
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] == pytest.approx(26, abs=2)
+    assert finding(run("gradient-vanished", {"grad_norm": gone})).severity is Severity.MEDIUM
+    zeros = np.concatenate([noise(1.0, 70), np.zeros(30)])
+    assert finding(run("gradient-vanished", {"grad_norm": zeros})).onset_step == 71
+
+
+def test_gradients_of_a_solved_task_are_a_note() -> None:
+    gone = np.concatenate([noise(1.0, 50), noise(0.001, 50)])
+    solved = run("gradient-vanished", {"grad_norm": gone, "reward/mean": np.linspace(0.1, 1.0, 100)})
+    learnt = run("gradient-vanished", {"grad_norm": gone, "loss/total": np.geomspace(3.0, 0.01, 100)})
+    for verdict in (solved, learnt):
+        assert isinstance(verdict, Healthy)
+        assert verdict.notes[0].severity is Severity.LOW
+    assert isinstance(run("gradient-vanished", {"grad_norm": np.geomspace(1.0, 0.05, 200)}), Healthy)
+
+
+def test_one_clear_spike_is_noted_with_its_step() -> None:
+    values = noise(1.0)
+    values[70] = 100.0
+    verdict = run("gradient-spikes", {"grad_norm": values})
+    assert isinstance(verdict, Healthy)
+    assert [(note.onset_step, note.severity) for note in verdict.notes] == [(71, Severity.LOW)]
+
+
+def test_a_filtered_loss_is_said_beside_the_gradient() -> None:
+    verdict = run("metrics-lost", {"loss/total": DEAD_LOSS, "grad_norm": DEAD_NORM})
+    found = finding(verdict)
+    assert found.evidence["loss_shown_as_0"] == 40
+    assert "shown as exactly 0" in found.claim
+
+
+def test_what_moved_before_a_nan_is_told_in_order() -> None:
+    ratio, norm, loss = noise(1.2), noise(0.5), noise(0.1)
+    ratio[80:] *= 50
+    norm[84:] *= 40
+    loss[88:] = NAN
+    found = finding(run("nan-precursors", {"is/ratio_max": ratio, "grad_norm": norm, "loss/total": loss}))
+    assert found.evidence["chain"] == "is/ratio_max@81 > grad_norm@85"
+    assert found.onset_interval == (81, 89)
+    assert found.evidence["first_not_a_number"] == 89
+
+
+def test_a_run_that_dies_early_still_has_precursors() -> None:
+    kl = np.array([0.0, 0.0, 0.07, 5.4, 6.0, 7.0, 1.7, 1.7, 1.6, 1.7, 1.7, NAN])
+    found = finding(run("nan-precursors", {"kl/ref": kl}))
+    assert found.onset_step == 4
+
+
+def test_a_nan_out_of_nothing_is_a_note_and_no_nan_is_healthy() -> None:
+    loss = noise(0.1)
+    loss[88] = NAN
+    verdict = run("nan-precursors", {"grad_norm": noise(0.5), "loss/total": loss})
+    assert isinstance(verdict, Healthy)
+    assert verdict.notes[0].onset_step == 89
+    verdict = run("nan-precursors", {"grad_norm": noise(0.5), "loss/total": noise(0.1)})
+    assert isinstance(verdict, Healthy)
+    assert not verdict.notes
+    assert isinstance(run("nan-precursors", {"entropy": np.full(50, NAN)}), NotJudged)
+
+
+def test_a_loss_on_given_data_that_rises_again_is_found() -> None:
+    loss = np.concatenate([np.geomspace(3.0, 0.5, 100), np.linspace(0.5, 2.0, 100)]) * noise(1.0, 200)
+    found = finding(run("loss-divergence", {"loss/total": loss}, family=Family.SUPERVISED))
+    assert found.onset_step == pytest.approx(140, abs=15)
+    assert found.severity is Severity.MEDIUM
+    worse = np.concatenate([loss, np.full(50, 9.0) * noise(1.0, 50)])
+    assert finding(run("loss-divergence", {"loss/total": worse}, family=Family.PREFERENCE)).severity is Severity.HIGH
+    tiny = np.concatenate([np.geomspace(0.7, 0.001, 100), np.full(100, 0.01)]) * noise(1.0, 200)
+    assert isinstance(run("loss-divergence", {"loss/total": tiny}, family=Family.PREFERENCE), Healthy)
+
+
+def test_a_policy_loss_is_judged_by_its_size_alone() -> None:
+    small = np.random.default_rng(3).normal(size=200) * np.geomspace(0.005, 0.05, 200)
+    assert isinstance(run("loss-divergence", {"loss/total": small}, family=Family.ONLINE), Healthy)
+    blown = small.copy()
+    blown[120:] *= 1e4
+    found = finding(run("loss-divergence", {"loss/policy": blown}, family=Family.ONLINE))
+    assert found.severity is Severity.HIGH
+    assert found.onset_step == pytest.approx(125, abs=10)
+
+
+def test_a_loss_scale_that_keeps_falling_is_found() -> None:
+    often = np.concatenate([np.full(60, 65536.0), 65536.0 / 2.0 ** np.arange(6), np.full(40, 2048.0)])
+    found = finding(run("loss-scale-drops", {"loss_scale": often}))
+    assert (found.severity, found.onset_step) == (Severity.MEDIUM, 62)
+    ended = np.concatenate([np.full(60, 16.0), 16.0 / 2.0 ** np.arange(5), np.full(40, 1.0)])
+    assert finding(run("loss-scale-drops", {"loss_scale": ended})).severity is Severity.HIGH
+
+
+def test_a_loss_scale_that_finds_its_level_is_healthy_and_none_is_no_question_in_bfloat16() -> None:
+    warm = np.concatenate([65536.0 / 2.0 ** np.arange(8), np.full(200, 512.0), np.full(200, 1024.0), np.full(9, 512.0)])
+    assert isinstance(run("loss-scale-drops", {"loss_scale": warm}), Healthy)
+    assert isinstance(run("loss-scale-drops", {"loss_scale": np.full(100, 1.0)}), Healthy)
+    verdict = run("loss-scale-drops", {"grad_norm": noise(1.0)}, bf16=True)
+    assert isinstance(verdict, NotJudged)
+    assert not verdict.applies
+
+
+@pytest.mark.parametrize("rule", NUMERICS_RULES, ids=lambda rule: rule.id)
+def test_too_few_values_are_not_judged(rule: Rule) -> None:
+    metrics = {name: noise(1.0, 9) for name in ("loss/total", "grad_norm", "loss_scale", "kl/ref")}
+    assert isinstance(run(rule.id, metrics), NotJudged)
+
+
+@pytest.mark.parametrize("likeness", [0.0, 0.3, 0.6, 0.8])
+@pytest.mark.parametrize("count", [40, 100, 300, 700])
+def test_healthy_noise_and_drift_give_nothing(likeness: float, count: int) -> None:
+    """Sixteen kinds of run times thirteen seeds: over two hundred."""
+    for seed in range(13):
+        drift = np.linspace(0, 1, count)
+        metrics: Metrics = {
+            "loss/total": (2.0 - drift) * np.exp(0.1 * ar(count, likeness=likeness, seed=seed)),
+            "grad_norm": np.exp(0.5 * ar(count, likeness=likeness, seed=100 + seed) - 1.5 * drift),
+            "entropy": (0.5 - 0.3 * drift) * np.exp(0.1 * ar(count, likeness=likeness, seed=200 + seed)),
+            "reward/mean": 0.3 + 0.4 * drift + 0.05 * ar(count, likeness=likeness, seed=300 + seed),
+            "kl/ref": 0.05 * drift * np.exp(0.3 * ar(count, likeness=likeness, seed=400 + seed)),
+            "loss_scale": np.full(count, 65536.0),
+        }
+        for rule in NUMERICS_RULES:
+            for family in (Family.ONLINE, Family.SUPERVISED):
+                assert not isinstance(run(rule.id, metrics, family=family), Broken), (rule.id, seed)

@@ -1,0 +1,343 @@
+"""Rules on machines: broken, healthy and not judged, through the rules and through whole runs on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import Array, evidence_of, series_of
+
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.machines import Event, Machines
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
+from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.pipeline import Place, diagnose
+from ptt.diagnostics.rules.systems import SYSTEMS_RULES
+from ptt.diagnostics.schema import METRICS, RANKS
+
+BY_ID = {rule.id: rule for rule in SYSTEMS_RULES}
+Metrics = Mapping[str, Series | Array]
+
+
+def noise(level: float, count: int = 100, *, seed: int = 1, share: float = 0.05) -> Array:
+    return level * (1 + share * np.random.default_rng(seed).normal(size=count))
+
+
+def run(
+    rule: str,
+    metrics: Metrics | None = None,
+    *,
+    machines: Machines | None = None,
+    other: Metrics | None = None,
+    said: Sequence[tuple[str, str]] = (),
+    **context: Any,
+) -> RuleVerdict:
+    evidence = evidence_of(metrics=metrics)
+    rest = {name: one if isinstance(one, Series) else series_of(name, one) for name, one in (other or {}).items()}
+    events = tuple(Event(step=7, kind=kind, text=text, source="train.log") for kind, text in said)
+    facts = replace(evidence.run, context=context)
+    evidence = replace(evidence, run=facts, machines=machines, other=rest, events=events)
+    return BY_ID[rule].run(replace(evidence, algorithm=Algorithm(family=Family.ONLINE)))
+
+
+def finding(verdict: RuleVerdict) -> Finding:
+    assert isinstance(verdict, Broken), verdict
+    return verdict.findings[0]
+
+
+def ranks_of(values: Mapping[int, Array], *, name: str = "phase/forward", **columns: Any) -> Machines | None:
+    rows = [
+        {"step": step, "rank": rank, "name": name, "value": value, "source": f"traces-r{rank}.jsonl", **columns}
+        for rank, series in values.items()
+        for step, value in enumerate(series.tolist(), start=1)
+    ]
+    return gather_machines(pl.DataFrame(schema=METRICS), pl.DataFrame(rows, schema=RANKS))
+
+
+def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
+    return np.concatenate([noise(early, at), noise(late, count - at, seed=2)])
+
+
+def test_steps_that_take_longer_are_found_where_they_begin() -> None:
+    found = finding(run("throughput-drop", {"time/step": jump(0.3, 0.9)}))
+    assert (found.severity, found.onset_step) == (Severity.MEDIUM, 51)
+    assert "is not logged" in found.claim
+    assert finding(run("throughput-drop", {"time/step": jump(300.0, 1500.0)})).severity is Severity.HIGH
+
+
+def test_steps_that_share_a_generation_are_taken_together() -> None:
+    slow = np.tile([1.3, 0.2], 30) * noise(1.0, 60)
+    fast = np.tile([0.4, 0.2], 50) * noise(1.0, 100)
+    found = finding(run("throughput-drop", {"time/step": np.concatenate([fast, slow])}))
+    assert found.onset_step == pytest.approx(101, abs=2)
+    assert found.evidence["early_s"] == pytest.approx(0.3, rel=0.1)
+    assert found.evidence["late_s"] == pytest.approx(0.75, rel=0.1)
+
+
+def test_longer_answers_are_no_slower_machines() -> None:
+    times, lengths = jump(10.0, 30.0), jump(200.0, 600.0)
+    for name in ("len/response_mean", "tokens/step"):
+        verdict = run("throughput-drop", {"time/step": times, name: lengths})
+        assert isinstance(verdict, Healthy)
+        assert verdict.notes[0].severity is Severity.LOW
+    verdict = run("throughput-drop", {"time/step": times, "tokens/seen": np.cumsum(lengths)})
+    assert isinstance(verdict, Healthy)
+    slower = finding(run("throughput-drop", {"time/step": times, "len/response_mean": noise(200.0)}))
+    assert slower.evidence["work_ratio"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_part_of_the_step_that_grew_is_named() -> None:
+    parts = {"timing_s/gen": jump(5.0, 25.0), "timing_s/update_actor": noise(4.0), "timing_s/step": jump(10.0, 30.0)}
+    other = {name: replace(series_of(name, values), raw_name=name) for name, values in parts.items()}
+    found = finding(run("throughput-drop", {"time/step": jump(10.0, 30.0)}, other=other))
+    assert found.evidence["grew_most"] == "timing_s/gen"
+    assert "environment" in found.causes[0]
+
+
+def test_throughput_stands_in_for_the_time_of_a_step() -> None:
+    assert finding(run("throughput-drop", {"throughput/tokens": jump(9000.0, 4000.0)})).observed == pytest.approx(
+        2.25, rel=0.05
+    )
+    assert isinstance(run("throughput-drop", {"throughput/tokens": noise(9000.0)}), Healthy)
+
+
+def test_rows_of_microsofts_callback_count_only_where_they_go_on() -> None:
+    lasting = series_of("slowdown_factor", [1.6, 1.7, 1.8, 1.7], steps=[40, 60, 80, 100])
+    now_and_then = series_of("slowdown_factor", [1.6, 1.7, 1.8], steps=[10, 30, 50])
+    metrics = {"loss/total": noise(1.0)}
+    assert isinstance(run("throughput-drop", metrics, other={"slowdown_factor": lasting}), Broken)
+    assert isinstance(run("throughput-drop", metrics, other={"slowdown_factor": now_and_then}), Healthy)
+
+
+def test_memory_that_grows_towards_the_device_is_found() -> None:
+    growing = np.linspace(40.0, 76.0, 100) * noise(1.0, share=0.005)
+    found = finding(run("memory-growth", {"mem/peak_gb": growing}, gpu_memory_gb=80.0))
+    assert found.severity is Severity.HIGH
+    assert (
+        finding(run("memory-growth", {"mem/peak_gb": growing * 0.85}, gpu_memory_gb=80.0)).severity is Severity.MEDIUM
+    )
+    doubled = np.linspace(40.0, 130.0, 100)
+    assert finding(run("memory-growth", {"mem/peak_gb": doubled})).severity is Severity.MEDIUM
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        noise(79.0, share=0.001),  # nearly full, and steady
+        np.concatenate([np.linspace(40.0, 60.0, 30), np.full(70, 60.0)]),  # a peak that settles
+        np.linspace(40.0, 46.0, 100),
+    ],
+)
+def test_memory_that_is_high_or_settles_is_healthy(memory: Array) -> None:
+    assert isinstance(run("memory-growth", {"mem/peak_gb": memory}, gpu_memory_gb=80.0), Healthy)
+    assert isinstance(run("memory-growth", {"mem/peak_gb": memory}), Healthy)
+
+
+def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
+    levels = {0: noise(95.0, share=0.01), 1: noise(50.0, share=0.01, seed=2)}
+    full = ranks_of(levels, name="gpu.0.memoryAllocated")
+    found = finding(run("memory-imbalance", machines=full))
+    assert found.evidence["largest"] == "rank 0 gpu" or found.evidence["largest"] == "rank 0"
+    room = ranks_of({rank: 0.5 * values for rank, values in levels.items()}, name="gpu.0.memoryAllocated")
+    verdict = run("memory-imbalance", machines=room)
+    assert isinstance(verdict, Healthy)
+    assert verdict.notes[0].severity is Severity.LOW
+    even = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2)}, name="gpu.0.memoryAllocated")
+    verdict = run("memory-imbalance", machines=even)
+    assert isinstance(verdict, Healthy)
+    assert not verdict.notes
+
+
+def test_a_chronic_straggler_is_named_with_its_rank() -> None:
+    times = {rank: noise(1.0, 200, seed=rank) for rank in range(8)}
+    times[5][80:] *= 1.6
+    found = finding(run("stragglers", machines=ranks_of(times)))
+    assert found.evidence["rank"] == "rank 5"
+    assert found.observed == pytest.approx(1 / 1.6, rel=0.05)
+    assert found.onset_step == 81
+    assert found.evidence["chronic"] is True
+    times[5][80:] *= 2
+    assert finding(run("stragglers", machines=ranks_of(times))).severity is Severity.HIGH
+
+
+def test_one_slow_window_is_a_note() -> None:
+    times = {rank: noise(1.0, 200, seed=rank) for rank in range(4)}
+    times[2][80:100] *= 2
+    verdict = run("stragglers", machines=ranks_of(times))
+    assert isinstance(verdict, Healthy)
+    assert [note.evidence["chronic"] for note in verdict.notes] == [False]
+
+
+def test_a_rank_is_held_against_its_own_best_too() -> None:
+    """Rank 0 has less to do by design; when it slows to the others' pace, only its own past tells."""
+    times = {rank: noise(1.0 if rank else 0.8, 200, seed=rank) for rank in range(4)}
+    times[0][100:] *= 1.5
+    found = finding(run("stragglers", machines=ranks_of(times)))
+    assert (found.evidence["rank"], found.evidence["against"]) == ("rank 0", "its own best")
+    all_slow = {rank: jump(1.0, 2.0, at=100, count=200) * noise(1.0, 200, seed=rank) for rank in range(4)}
+    assert isinstance(run("stragglers", machines=ranks_of(all_slow)), Healthy)
+
+
+def test_whole_steps_by_rank_cannot_tell() -> None:
+    even = {rank: noise(1.0, 100, seed=9) for rank in range(4)}
+    verdict = run("stragglers", machines=ranks_of(even, name="phase/train_step"))
+    assert isinstance(verdict, NotJudged)
+    assert "summed" in verdict.reason
+
+
+def test_one_process_has_no_ranks_to_compare() -> None:
+    for rule in ("stragglers", "memory-imbalance"):
+        verdict = run(rule, {"time/step": noise(1.0)}, world_size=1)
+        assert isinstance(verdict, NotJudged)
+        assert not verdict.applies
+
+
+def test_a_rank_that_falls_silent_is_found() -> None:
+    times = {rank: noise(1.0, 200, seed=rank) for rank in range(4)}
+    times[3] = times[3][:120]
+    found = finding(run("stragglers", machines=ranks_of(times)))
+    assert found.onset_step == 121
+    assert found.evidence["rank"] == "rank 3"
+
+
+def test_healthy_ranks_give_nothing() -> None:
+    for seed in range(50):
+        generator = np.random.default_rng(seed)
+        shared = np.exp(0.4 * generator.normal(size=120))
+        times = {rank: shared * np.exp(0.2 * generator.normal(size=120)) for rank in range(8)}
+        assert isinstance(run("stragglers", machines=ranks_of(times)), Healthy), seed
+
+
+def test_healthy_times_and_memory_give_nothing() -> None:
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        count = (40, 100, 300, 700)[seed % 4]
+        likeness = (0.0, 0.3, 0.6, 0.8)[seed // 4 % 4]
+        noisy = np.zeros((3, count))
+        for place in range(1, count):
+            shock = math.sqrt(1 - likeness**2) * generator.normal(size=3)
+            noisy[:, place] = likeness * noisy[:, place - 1] + shock
+        metrics = {
+            "time/step": np.exp(0.25 * noisy[0] + np.linspace(0, 0.2, count)),
+            "mem/peak_gb": np.maximum.accumulate(60.0 * np.exp(0.03 * noisy[1])),
+            "time/wait_rollout": 0.3 * np.exp(0.25 * noisy[2]),
+        }
+        for rule in ("throughput-drop", "memory-growth", "idle-rollout"):
+            assert not isinstance(run(rule, metrics), Broken), (rule, seed)
+
+
+def test_a_side_that_waits_is_found_and_generation_in_turns_is_not() -> None:
+    found = finding(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": jump(2.0, 7.0)}))
+    assert found.onset_step == pytest.approx(60, abs=5)
+    assert found.evidence["who_waits"] == "the trainer"
+    other_side = finding(run("idle-rollout", {"idle/rollout": noise(0.7)}))
+    assert other_side.evidence["who_waits"] == "the side that samples"
+    assert isinstance(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": noise(2.0)}), Healthy)
+    turns = run("idle-rollout", {"time/step": noise(10.0), "time/generation": noise(9.5)})
+    assert isinstance(turns, NotJudged)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "exit reason: oom",
+        "CUDA out of memory. Tried to allocate 1 GiB. Try expandable_segments:True to avoid fragmentation",
+        "RuntimeError: CUDA error: out of memory",
+        "slurmstepd: error: Detected 1 oom_kill event",
+    ],
+)
+def test_memory_that_ran_out_is_found(text: str) -> None:
+    found = finding(run("out-of-memory", said=[("stderr", text)]))
+    assert found.severity is Severity.HIGH
+    assert found.evidence["said"] == text
+    went_on = finding(run("out-of-memory", said=[("stderr", text)], status="completed"))
+    assert went_on.severity is Severity.MEDIUM
+
+
+def test_a_warning_about_memory_is_no_out_of_memory() -> None:
+    said = [("stdout", "WARNING: lower gpu_memory_utilization to avoid out of memory errors"), ("exit", "exit code 0")]
+    assert isinstance(run("out-of-memory", said=said), Healthy)
+
+
+def test_an_end_that_was_not_planned_is_found() -> None:
+    metrics = {"loss/total": noise(1.0)}
+    crashed = run("run-cut-short", metrics, said=[("stderr", "Traceback (most recent call last):")], max_steps=500)
+    assert finding(crashed).severity is Severity.HIGH
+    assert finding(run("run-cut-short", metrics, said=[("exit", "exit code 1 after 9 s")])).severity is Severity.HIGH
+    assert finding(run("run-cut-short", metrics, status="running", max_steps=500)).severity is Severity.MEDIUM
+
+
+def test_an_early_last_checkpoint_alone_is_a_note_and_a_finished_run_is_healthy() -> None:
+    metrics = {"loss/total": noise(1.0)}
+    for context in ({"max_steps": 500}, {"status": "running"}):
+        verdict = run("run-cut-short", metrics, **context)
+        assert isinstance(verdict, Healthy)
+        assert verdict.notes[0].severity is Severity.LOW
+    killed_once = [("exit", "exit code 137")]
+    assert isinstance(run("run-cut-short", metrics, said=killed_once, max_steps=100), Healthy)
+    assert isinstance(run("run-cut-short", metrics, status="completed"), Healthy)
+    assert isinstance(run("run-cut-short", metrics), NotJudged)
+
+
+@pytest.mark.parametrize("rule", sorted(BY_ID))
+def test_without_a_record_nothing_is_judged(rule: str) -> None:
+    assert isinstance(run(rule, {"time/step": noise(1.0, 9), "mem/peak_gb": noise(1.0, 9)}), NotJudged)
+
+
+def test_the_table_of_ranks_holds_mean_spread_and_score() -> None:
+    machines = ranks_of({0: np.full(40, 1.0), 1: np.full(40, 2.0)})
+    rows = ranks_table(machines).rows()
+    assert rows == [("rank 0", "phase/forward", 1.0, 0.0, 1.0), ("rank 1", "phase/forward", 2.0, 0.0, 0.5)]
+    assert ranks_table(None).is_empty()
+
+
+def judged(tmp_path: Path, write: Mapping[str, str]) -> Diagnosis:
+    folder = tmp_path / "run"
+    for name, text in write.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return diagnose(Place(run=folder, store=tmp_path / "store", name="run"), Settings())
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_metrics_by_rank_are_told_by_the_names_of_their_files(tmp_path: Path) -> None:
+    slow = {0: 1.0, 1: 1.0, 2: 1.9}
+    files = {
+        f"metrics_rank{rank}.jsonl": lines(
+            [
+                {"step": step, "timing_s/forward": float(value), "loss": 1.0 / step}
+                for step, value in enumerate(noise(level, 60, seed=rank), start=1)
+            ]
+        )
+        for rank, level in slow.items()
+    }
+    diagnosis = judged(tmp_path, files)
+    found = [one for one in diagnosis.findings if one.id == "stragglers"]
+    assert [one.evidence["rank"] for one in found] == ["rank 2"]
+    assert set(diagnosis.tables["ranks"]["rank"]) == {"rank 0", "rank 1", "rank 2"}
+
+
+def test_a_run_of_microsofts_callback_that_was_killed_is_open(tmp_path: Path) -> None:
+    header = {"type": "header", "schema_version": "1.0", "run_id": "r", "trainer_type": "grpo", "timestamp": "x"}
+    rows = [{"step": step, "timestamp": "x", "metrics": {"grpo_loss": 0.1 / step}} for step in range(1, 41)]
+    mortem = {"exit_reason": "oom", "last_step": 40, "traceback": "x\nCUDA out of memory.", "recent_events": []}
+    diagnosis = judged(
+        tmp_path, {"ptt_run/metrics.jsonl": lines([header, *rows]), "ptt_run/postmortem.json": json.dumps(mortem)}
+    )
+    found = {one.id: one for one in diagnosis.findings}
+    assert found["run-cut-short"].evidence["exit_reason"] == "oom"
+    assert found["run-cut-short"].consequence_of == "out-of-memory"
+    assert found["out-of-memory"].onset_step == 40
