@@ -91,7 +91,6 @@ def gather(
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
     run = run_facts(name, manifest.facts, series, tokens, wide.steps())
->>>>>>> main
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -102,11 +101,8 @@ def gather(
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
-<<<<<<< HEAD
         pairs=gather_pairs(tokens),
         signal=gather_signal(tokens, trajectories),
-        machines=gather_machines(metrics, read_table(folder, "ranks")),
-=======
         machines=machines,
         events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,

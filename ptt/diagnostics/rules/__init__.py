@@ -32,6 +32,4 @@ RULES: tuple[Rule, ...] = (
 
 LIMITS = {rule.id: rule.limits for rule in RULES} | {tool_tail_growth.ID: tool_tail_growth.LIMITS}
 """Every limit that `ptt.toml` can set, with its default."""
-
-EXPLAINS = {rule.id: rule.explains for rule in RULES} | {tool_tail_growth.ID: tool_tail_growth.EXPLAINS}
 """Which failure brings which others about, and how: those are then told under it."""

@@ -63,11 +63,6 @@ VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice empti
 DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
 UNUSABLE_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
 
-EXPLAINS: Final = {
-    "kl-over-target": "the mean is the last to move",
-    "clip-fraction-high": "tokens in the tail are those that are clipped",
-    "gradient-spikes": "weights in the tail make the gradient",
-}
 LIMITS: Final[Limits] = {
     "material_p99": MATERIAL_P99,
     "high_p95": HIGH_P95,

@@ -113,10 +113,6 @@ def _sampled(found: MixedColumn) -> Finding:
 
 MOST_SHOWN = 6
 
-EXPLAINS = {
-    "scaled-logprobs": "the pooled slope is that of the mixture",
-    "truncated-support": "a temperature moves log-ratios to one side too",
-}
 
 RULE = Rule(
     id=ID,
@@ -124,5 +120,4 @@ RULE = Rule(
     check=check,
     families=ONLINE,
     limits={"scaled": SCALED, "plain": PLAIN},
-    explains=EXPLAINS,
 )

@@ -91,8 +91,5 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-EXPLAINS = {
-    "repeated-sequences": "the resumed segment recorded its steps again",
-}
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})

@@ -95,9 +95,6 @@ def _claim(pair: str, early: PairSample) -> str:
     )
 
 
-EXPLAINS = {
-    "truncated-support": "a temperature moves log-ratios to one side too",
-}
 
 RULE = Rule(
     id=ID,
@@ -105,5 +102,4 @@ RULE = Rule(
     check=check,
     families=ONLINE,
     limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT, "negative_share": NEGATIVE_SHARE},
-    explains=EXPLAINS,
 )

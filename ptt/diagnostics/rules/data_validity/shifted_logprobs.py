@@ -63,9 +63,5 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
     )
 
 
-EXPLAINS = {
-    "missing-logprobs": "a shift leaves the ends without a partner",
-    "placeholder-logprobs": "a shift pulls padding under sampled tokens",
-}
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN})

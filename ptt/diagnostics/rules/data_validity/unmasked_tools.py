@@ -63,13 +63,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-EXPLAINS = {
-    "missing-logprobs": "tool tokens have no logprob of the policy's",
-    "placeholder-logprobs": "tool tokens are filled with placeholders",
-    "truncated-support": "tool tokens shift the log-ratio to one side",
-    "retokenised-turns": "the mask runs past the turn's boundary",
-}
 
 RULE = Rule(
-    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED}, explains=EXPLAINS
+    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED},
 )

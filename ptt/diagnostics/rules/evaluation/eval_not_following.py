@@ -104,6 +104,4 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     )
 
 
-EXPLAINS = {"split-gap": "training goes up alone"}
-
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

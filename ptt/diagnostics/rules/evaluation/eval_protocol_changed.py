@@ -71,11 +71,5 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
     )  # fmt: skip
 
 
-EXPLAINS = {
-    "eval-spikes": "the point was taken in another way",
-    "eval-not-following": "later points are harder to do well in",
-    "split-gap": "one of the splits was changed",
-    "slice-degradation": "later points are harder to do well in",
-}
 
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT})

@@ -143,6 +143,4 @@ def _finding(series: Series, held: IntArray, value: float, gradient: str, moving
     )
 
 
-EXPLAINS = {"gradient-vanished": "a constant has no gradient"}
-
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"least_equal": LEAST_EQUAL}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"least_equal": LEAST_EQUAL})

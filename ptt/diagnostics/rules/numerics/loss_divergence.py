@@ -93,12 +93,9 @@ def _finding(series: Series, found: Departure, given: bool, lost: bool) -> Findi
     )
 
 
-EXPLAINS = {"metrics-lost": "a loss that diverges ends in NaN"}
-
 RULE = Rule(
     id=ID,
     link=Link.NUMERICS,
     check=check,
     limits={"times_best": TIMES_BEST, "times_online": TIMES_ONLINE, "least_online": LEAST_ONLINE},
-    explains=EXPLAINS,
 )

@@ -108,11 +108,5 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-EXPLAINS = {
-    "tool-use-vanished": "NaN weights sample noise",
-    "no-signal-groups": "NaN weights answer alike",
-    "entropy-collapse": "NaN weights have no distribution",
-    "frozen-loss": "a filter shows a constant in place of NaN",
-}
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART})

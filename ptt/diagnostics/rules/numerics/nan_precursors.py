@@ -177,6 +177,4 @@ def _sudden(step: int, name: str, metrics: int) -> Finding:
     )
 
 
-EXPLAINS = {"metrics-lost": "what blew up first ended in NaN"}
-
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"scatters": SCATTERS}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"scatters": SCATTERS})

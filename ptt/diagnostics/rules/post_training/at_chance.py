@@ -116,6 +116,4 @@ def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, t
     return Broken(findings=(finding,))
 
 
-EXPLAINS = {"loss-plateau": "what is not told apart lowers no loss"}
-
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS)

@@ -72,8 +72,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return Broken(findings=(finding,))
 
 
-EXPLAINS = {"likelihood-falls": "what pushes the rejected answers out of reach takes the chosen ones along"}
-
 RULE = Rule(
-    id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE, explains=EXPLAINS
+    id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE,
 )

@@ -58,9 +58,5 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )  # fmt: skip
 
 
-EXPLAINS = {
-    "no-signal-groups": "all samples of a prompt fail alike",
-    "components-diverge": "the easy part is what is left of the reward",
-}
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

@@ -138,21 +138,5 @@ def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tup
     )
 
 
-EXPLAINS = {
-    "eval-not-following": "the reward rises for something else than the task",
-    "split-gap": "what is learnt pays in training alone",
-    "kl-over-target": "the reward pulls the policy away from the reference",
-    "tool-tail-growth": "the policy leaves the reference for what is paid",
-    "components-diverge": "the part that is easy to have is had at the others' cost",
-    "length-inflation": "length, or what comes with it, is paid for",
-    "repetition-rise": "repeated text is paid for",
-    "refusals-rise": "refusing is paid for",
-    "reward-sign": "the reward now pays for failures",
-    "slice-degradation": "what is not paid for is forgotten",
-    "judge-spikes": "the judge is pleased without the task being done",
-    "entropy-collapse": "one answer is paid best",
-    "gradient-spikes": "the policy is pulled far from where it was sampled",
-    "clip-fraction-high": "the policy is pulled hard towards what is paid",
-}
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE)

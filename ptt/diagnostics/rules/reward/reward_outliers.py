@@ -72,6 +72,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )  # fmt: skip
 
 
-EXPLAINS = {"reward-variance": "single samples make the spread", "gradient-spikes": "one sample makes the gradient"}
-
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"far": FAR_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"far": FAR_LIMIT}, families=ONLINE)

@@ -67,6 +67,4 @@ def _finding(what: str, shares: list[float], limit: float, step: int, count: int
     )  # fmt: skip
 
 
-EXPLAINS = {"no-signal-groups": "all samples of a prompt are paid alike"}
-
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"alike": ALIKE_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"alike": ALIKE_LIMIT}, families=ONLINE)

@@ -106,6 +106,4 @@ def _paid_for_failure(samples: Samples, apart: tuple[float, float, float], limit
     )  # fmt: skip
 
 
-EXPLAINS = {"reward-fell": "training works against the task"}
-
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"errors": ERRORS_LIMIT}, families=ONLINE, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"errors": ERRORS_LIMIT}, families=ONLINE)

@@ -135,12 +135,9 @@ def _finding(evidence: Evidence, worst: Grown, count: int, limits: Limits) -> Fi
     )
 
 
-EXPLAINS = {"out-of-memory": "the device filled up", "run-cut-short": "the device filled up"}
-
 RULE = Rule(
     id=ID,
     link=Link.SYSTEMS,
     check=check,
     limits={"grown": GROWN, "nearly_full": NEARLY_FULL},
-    explains=EXPLAINS,
 )

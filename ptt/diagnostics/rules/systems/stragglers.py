@@ -221,9 +221,5 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     ]
 
 
-EXPLAINS = {
-    "throughput-drop": "the slowest rank sets the pace",
-    "run-cut-short": "a rank that hangs ends the run by a timeout",
-}
 
-RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"score": SCORE}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"score": SCORE})

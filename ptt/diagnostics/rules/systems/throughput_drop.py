@@ -200,6 +200,4 @@ def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ..
     )
 
 
-EXPLAINS = {"idle-rollout": "the slow side is waited for"}
-
-RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"slower": SLOWER}, explains=EXPLAINS)
+RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"slower": SLOWER})
