@@ -25,7 +25,7 @@ ALLOWED = {
     "rules": {"model", "evidence", "statistics"},
     "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
     "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
-    "catalogue": {"errors", "model", "rules"},
+    "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "gate": {"model"},

@@ -10,8 +10,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules import EXPLAINS, LIMITS, RULES, tool_tail_growth
+from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import EVERY, ONLINE
 
 SHOWS: Final = "This run shows "
@@ -60,5 +61,5 @@ def _page(name: str, link: Link, module: str, families: frozenset[object]) -> Pa
         sections=dict(zip(parts[1::2], bodies, strict=True)),
         limits=LIMITS[name],
         families=() if families == EVERY else tuple(sorted(str(family) for family in families)),
-        brings=EXPLAINS.get(name, {}),
+        brings=explains().get(name, {}),
     )

@@ -26,10 +26,11 @@ from ptt.diagnostics.gathering import Gathered, gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.gathering.series import read_evaluations
 from ptt.diagnostics.judging import contaminated, verdict_of
+from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.switches import how_to_record
-from ptt.diagnostics.rules import EXPLAINS, RULES, tool_tail_growth
+from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.store import ingest as store_ingest
@@ -118,7 +119,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         crashes=[*crashes, *faults],
         sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
-        explains=EXPLAINS,
+        explains=explains(),
     )
     held = Held(
         files=run_files(place.run)[0],

@@ -8,6 +8,7 @@ import pytest
 from builders import aggregates, run_of
 
 from ptt.diagnostics.judging import MAX_NEXT, verdict_of
+from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -22,7 +23,9 @@ from ptt.diagnostics.model import (
     Signature,
     Status,
 )
-from ptt.diagnostics.rules import EXPLAINS, LIMITS
+from ptt.diagnostics.rules import LIMITS
+
+EXPLAINS = explains()
 
 
 def finding(

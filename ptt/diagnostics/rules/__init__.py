@@ -32,4 +32,3 @@ RULES: tuple[Rule, ...] = (
 
 LIMITS = {rule.id: rule.limits for rule in RULES} | {tool_tail_growth.ID: tool_tail_growth.LIMITS}
 """Every limit that `ptt.toml` can set, with its default."""
-"""Which failure brings which others about, and how: those are then told under it."""

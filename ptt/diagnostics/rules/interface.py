@@ -25,7 +25,6 @@ class Rule:
     check: Callable[[Evidence, Limits], RuleVerdict]
     limits: Limits = field(default_factory=dict)
     families: frozenset[Family] = EVERY  # the kinds of training that can fail so
-    explains: Mapping[str, str] = field(default_factory=dict)  # id of a later failure -> how this one brings it about
 
     def run(self, evidence: Evidence) -> RuleVerdict:
         """Check with the limits in force; a run that cannot fail so is not asked."""

@@ -80,5 +80,4 @@ RULE = Rule(
     check=check,
     limits={"worse": WORSE, "learnt": LEARNT},
     families=ONLINE,
-    explains={"value-loss-rising": "a critic that does not learn falls behind the returns"},
 )

@@ -92,5 +92,4 @@ RULE = Rule(
     check=check,
     limits={"times_early": TIMES_EARLY},
     families=ONLINE,
-    explains={"explained-variance-low": "a critic further off explains less"},
 )

@@ -149,11 +149,4 @@ RULE = Rule(
         "logp_abs": LOGP_ABS,
     },
     families=ONLINE,
-    explains={
-        "ratio-explosion": "the ratio between trainer and engine is this difference",
-        "masked-share": "samples the two disagree on are rejected",
-        "gradient-spikes": "weights far from 1 make the gradient",
-        "kl-over-target": "the policy is pushed by samples it would not draw",
-        "entropy-explosion": "the policy is pushed by samples it would not draw",
-    },
 )

@@ -18,7 +18,6 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules.common import joined, named
 from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import FOLLOWS
 
 ID = "old-logprobs-off"
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
@@ -92,5 +91,4 @@ RULE = Rule(
     check=check,
     limits={"never_near": NEVER_NEAR, "nearer": NEARER},
     families=ONLINE,
-    explains=FOLLOWS,
 )

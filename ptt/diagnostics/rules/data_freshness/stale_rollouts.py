@@ -21,7 +21,6 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules.common import last_of, named
 from ptt.diagnostics.rules.data_freshness.common import Response, lag_of, response
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import FOLLOWS
 
 ID = "stale-rollouts"
 LAG_LIMIT = 8.0  # versions; see the source above
@@ -115,10 +114,4 @@ RULE = Rule(
     check=check,
     limits={"lag": LAG_LIMIT, "share": STALE_SHARE},
     families=ONLINE,
-    explains=FOLLOWS
-    | {
-        "engine-mismatch": "the sampler's policy is an older one",
-        "old-logprobs-off": "the sampler's policy is an older one",
-        "masked-share": "stale samples are rejected",
-    },
 )

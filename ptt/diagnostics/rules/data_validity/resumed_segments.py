@@ -91,5 +91,4 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-
 RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})

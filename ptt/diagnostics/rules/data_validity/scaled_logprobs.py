@@ -95,7 +95,6 @@ def _claim(pair: str, early: PairSample) -> str:
     )
 
 
-
 RULE = Rule(
     id=ID,
     link=Link.DATA_VALIDITY,

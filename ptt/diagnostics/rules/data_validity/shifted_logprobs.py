@@ -63,5 +63,4 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
     )
 
 
-
 RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN})

@@ -63,7 +63,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-
 RULE = Rule(
-    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED},
+    id=ID,
+    link=Link.DATA_VALIDITY,
+    check=check,
+    families=ONLINE,
+    limits={"observed": OBSERVED},
 )

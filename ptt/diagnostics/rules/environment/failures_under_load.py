@@ -108,5 +108,5 @@ RULE = Rule(
         "floor": FLOOR, "factor": FACTOR, "errors": ERRORS, "spread": SPREAD, "high": HIGH, "strata": STRATA,
     },
     families=ONLINE,
-    explains={"tool-failures": "calls fail for want of workers"},
+
 )  # fmt: skip

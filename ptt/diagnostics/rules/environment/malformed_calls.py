@@ -57,8 +57,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
     families=ONLINE,
-    explains={
-        "tool-failures": "a call that cannot be read fails",
-        "tool-use-vanished": "calls that cannot be read are none",
-    },
 )

@@ -55,5 +55,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
     families=ONLINE,
-    explains={"runaway-episodes": "repeats make episodes long"},
 )

@@ -63,9 +63,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
     families=ONLINE,
-    explains={
-        "tool-use-vanished": "a policy learns to leave alone what fails",
-        "failures-unrecovered": "nothing works the second time either",
-        "underused-tools": "a policy learns to leave alone what fails",
-    },
 )

@@ -97,5 +97,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "slow": SLOW},
     families=ONLINE,
-    explains={"tool-failures": "calls run into their time limit", "underused-tools": "slow calls do not pay"},
 )

@@ -54,5 +54,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
     families=ONLINE,
-    explains={"gradient-spikes": "improbable tokens around void turns make gradients that large"},
 )

@@ -71,5 +71,4 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
     )  # fmt: skip
 
 
-
 RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT})

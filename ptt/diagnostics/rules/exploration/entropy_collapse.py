@@ -86,8 +86,4 @@ RULE = Rule(
     check=check,
     limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},
     families=ONLINE,
-    explains={
-        "no-signal-groups": "answers that are all alike earn the same",
-        "advantage-scale": "answers that are all alike have no advantages",
-    },
 )

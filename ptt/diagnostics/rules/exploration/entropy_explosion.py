@@ -69,8 +69,4 @@ RULE = Rule(
     check=check,
     limits={"times_early": TIMES_EARLY, "floor": FLOOR},
     families=ONLINE,
-    explains={
-        "truncated-share": "a policy at random does not end its answers",
-        "tool-use-vanished": "calls at random are no calls",
-    },
 )

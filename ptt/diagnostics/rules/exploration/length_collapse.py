@@ -70,5 +70,4 @@ RULE = Rule(
     check=check,
     limits={"left_of_early": LEFT_OF_EARLY},
     families=ONLINE,
-    explains={"no-signal-groups": "answers of few tokens are alike", "tool-use-vanished": "no room for a call"},
 )

@@ -106,5 +106,4 @@ RULE = Rule(
     check=check,
     limits={"floor": FLOOR, "margin": MARGIN, "chronic": CHRONIC, "high": HIGH, "short": SHORT},
     families=ONLINE,
-    explains={"no-signal-groups": "a group of equal answers has equal rewards"},
 )

@@ -147,5 +147,4 @@ RULE = Rule(
     check=check,
     limits={"left": LEFT, "was": WAS, "others": OTHERS},
     families=ONLINE,
-    explains={"underused-tools": "all calls go to another tool"},
 )

@@ -108,5 +108,4 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-
 RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART})

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import back_off, confirm_by_checkpoint, followed_by
+from ptt.diagnostics.rules.policy_update.common import back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.reading import logged
 
 ID = "clip-fraction-high"
@@ -74,5 +74,4 @@ RULE = Rule(
     check=check,
     limits={"limit": CLIP_LIMIT},
     families=ONLINE,
-    explains=followed_by(ID),
 )

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import Excess, lasting_excess, named, peak_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint, followed_by
+from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.reading import logged
 
 ID = "kl-over-target"
@@ -120,5 +120,4 @@ RULE = Rule(
     check=check,
     limits={"limit": KL_LIMIT},
     families=ONLINE,
-    explains=followed_by(ID),
 )

@@ -23,7 +23,6 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import FOLLOWS
 
 ID = "ratio-explosion"
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
@@ -140,8 +139,4 @@ RULE = Rule(
     check=check,
     limits={"p999": P999_LIMIT, "ratio": RATIO, "times_early": TIMES_EARLY},
     families=ONLINE,
-    explains={
-        name: FOLLOWS[name]
-        for name in ("gradient-spikes", "metrics-lost", "kl-over-target", "clip-fraction-high", "update-too-large")
-    },
 )

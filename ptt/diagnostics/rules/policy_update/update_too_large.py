@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint, followed_by
+from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
@@ -96,5 +96,4 @@ RULE = Rule(
     check=check,
     limits={"kl": KL_LIMIT, "p99": P99_LIMIT},
     families=ONLINE,
-    explains=followed_by(ID),
 )

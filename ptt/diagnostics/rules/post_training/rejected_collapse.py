@@ -73,5 +73,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 
 RULE = Rule(
-    id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE,
+    id=ID,
+    link=Link.POLICY_UPDATE,
+    check=check,
+    limits={"times": TIMES},
+    families=PREFERENCE,
 )

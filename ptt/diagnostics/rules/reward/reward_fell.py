@@ -58,5 +58,4 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )  # fmt: skip
 
 
-
 RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

@@ -138,5 +138,4 @@ def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tup
     )
 
 
-
 RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE)

@@ -135,5 +135,4 @@ RULE = Rule(
     link=Link.SYSTEMS,
     check=check,
     limits={"imbalance": IMBALANCE, "nearly_full": NEARLY_FULL},
-    explains={"out-of-memory": "the fullest rank ran out first"},
 )

@@ -81,5 +81,4 @@ RULE = Rule(
     link=Link.SYSTEMS,
     check=check,
     limits={"events": LEAST_EVENTS},
-    explains={"run-cut-short": "a process that runs out of memory ends the run"},
 )

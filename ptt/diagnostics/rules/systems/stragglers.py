@@ -221,5 +221,4 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     ]
 
 
-
 RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"score": SCORE})

@@ -80,10 +80,4 @@ RULE = Rule(
     check=check,
     limits={"exploded": EXPLODED, "vanished": VANISHED},
     families=ONLINE,
-    explains={
-        "update-too-large": "advantages are the factor on every update",
-        "kl-over-target": "advantages are the factor on every update",
-        "clip-fraction-high": "advantages are the factor on every update",
-        "gradient-spikes": "advantages are the factor on every gradient",
-    },
 )

@@ -83,9 +83,4 @@ RULE = Rule(
     check=check,
     limits={"most": MOST, "risen": RISEN},
     families=ONLINE,
-    explains={
-        "no-signal-groups": "answers that are all cut all fail",
-        "masked-share": "cut answers are what is masked",
-        "tool-use-vanished": "a cut answer does not get to its call",
-    },
 )
