@@ -18,20 +18,24 @@ def sft(seed: int, dialect: str) -> Made:
     steps = every * np.arange(1, count + 1)
     u = np.linspace(0, 1, count)
     first, last = generator.uniform(1.4, 6.0), generator.uniform(0.15, 1.3)
-    fast, rate = generator.uniform(0.6, 0.9), generator.uniform(15, 60)
+    fast, rate = generator.uniform(0.6, 0.97), generator.uniform(15, 90)
     shape = fast * np.exp(-rate * u) + (1 - fast) * (1 - u) ** generator.uniform(1.0, 2.5)
     epochs = int(generator.choice([1, 2, 3]))
     drop = 1 - generator.uniform(0.01, 0.06) * np.minimum(np.floor(u * epochs), epochs - 1)
     level = (last + (first - last) * shape) * drop
     noise = np.exp(some_ar(generator, count, generator.uniform(0.02, 0.12)))
     loss = level * noise
-    grads = log_uniform(generator, 0.1, 2) * (0.6 + 0.8 * level / first) * heavy(generator, count, 0.2)
+    grads = (
+        log_uniform(generator, 0.1, 2)
+        * (0.6 + 0.8 * level / first)
+        * heavy(generator, count, generator.uniform(0.15, 0.4))
+    )
     spike = 1 + generator.uniform(0, 6) * np.exp(-np.arange(count) / 4)
     rows = {
         "loss": loss,
         "grad_norm": grads * spike,
         "lr": log_uniform(generator, 1e-6, 2e-4) * schedule(generator, count, constant=0.15),
-        "entropy": level * generator.uniform(0.9, 1.1) * np.exp(some_ar(generator, count, 0.03)),
+        "entropy": level * generator.uniform(0.9, 1.1) * np.exp(some_ar(generator, count, 0.04)),
         "token_accuracy": np.clip(np.exp(-0.45 * level) + generator.normal(0, 0.006, count), 0, 1),
         "num_tokens": np.cumsum(np.full(count, log_uniform(generator, 2e3, 2e5))),
     }
@@ -57,7 +61,7 @@ def dpo(seed: int, dialect: str) -> Made:
     steps = every * np.arange(1, count + 1)
     done = progress(generator, count)
     pairs = int(generator.choice([16, 32, 64, 128]))
-    last, own = log_uniform(generator, 0.5, 5.0), generator.uniform(0.6, 1.0)
+    last, own = log_uniform(generator, 0.5, 6.0), generator.uniform(0.15, 1.0)  # easy pairs differ little in margin
     margin = last * done * np.exp(some_ar(generator, count, 0.03))
     drawn = margin[:, None] + own * (0.05 + margin)[:, None] * generator.normal(size=(count, pairs))
     mean = drawn.mean(axis=1)
@@ -68,14 +72,18 @@ def dpo(seed: int, dialect: str) -> Made:
     spread = 0.5 * length / np.sqrt(pairs)
     rows = {
         "loss": np.logaddexp(0, -drawn).mean(axis=1),
-        "grad_norm": log_uniform(generator, 0.5, 20) * (0.1 + 0.9 / (1 + np.exp(margin))) * heavy(generator, count, 0.25),
+        "grad_norm": log_uniform(generator, 0.5, 20)
+        * (0.02 + 1.9 / (1 + np.exp(margin)))
+        * heavy(generator, count, generator.uniform(0.15, 0.4)),
         "lr": log_uniform(generator, 5e-7, 5e-5) * schedule(generator, count, constant=0.1),
         "margin": mean,
         "accuracy": (drawn > 0).mean(axis=1),
         "r_chosen": chosen,
         "r_rejected": chosen - mean,
         "lp_chosen": -length + chosen / BETA + generator.normal(0, spread, count),
-        "lp_rejected": -length * generator.uniform(0.9, 1.1) + (chosen - mean) / BETA + generator.normal(0, spread, count),
+        "lp_rejected": -length * generator.uniform(0.9, 1.1)
+        + (chosen - mean) / BETA
+        + generator.normal(0, spread, count),
         "lg_chosen": -2 + 0.3 * done + generator.normal(0, 0.04, count),
         "lg_rejected": -2 + 0.6 * done + generator.normal(0, 0.04, count),
         "entropy": generator.uniform(0.4, 1.2) * (1 - 0.1 * done) * np.exp(some_ar(generator, count, 0.05)),

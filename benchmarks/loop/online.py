@@ -30,17 +30,15 @@ class Learning:
     group: int
 
 
-def learning_of(generator: Generator, count: int, *, grouped: bool) -> Learning:
+def learning_of(generator: Generator, count: int) -> Learning:
     """Draw success by prompt and sample: reward, its spread and the groups without signal then agree."""
-    prompts = int(generator.choice([8, 16, 32, 64]))
-    group = int(generator.choice([4, 8, 16])) if grouped else int(generator.choice([1, 4]))
+    prompts = int(generator.choice([4, 8, 16, 32, 64]))
+    group = int(generator.choice([4, 8, 16]))
     done = progress(generator, count)
-    first, last = generator.uniform(0.1, 0.6), generator.uniform(0.6, 0.97)
+    first, last = generator.uniform(0.1, 0.75), generator.uniform(0.75, 0.97)
     solved = np.clip(first + (last - first) * done + some_ar(generator, count, 0.015), 0.01, 0.995)
     likeness = generator.uniform(0.8, 4.0)  # small: prompts are either easy or hard
-    chance = generator.beta(
-        (solved * likeness)[:, None], ((1 - solved) * likeness)[:, None], size=(count, prompts)
-    )
+    chance = generator.beta((solved * likeness)[:, None], ((1 - solved) * likeness)[:, None], size=(count, prompts))
     hits = generator.binomial(group, np.clip(chance, 0, 1))
     formed = 1 - (1 - generator.uniform(0.85, 0.99)) * (1 - 0.9 * done)
     form = generator.binomial(prompts * group, formed) / (prompts * group)
@@ -67,19 +65,23 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
     done, signal = learning.done[of], 1 - learning.alike[of]
     rows = learning.prompts * learning.group
     u = np.linspace(0, 1, count)
-    entropy = log_uniform(generator, 0.08, 1.2) * (1 - generator.uniform(0.15, 0.65) * done)
+    entropy = log_uniform(generator, 0.08, 1.2) * (1 - generator.uniform(0.1, 0.7) * done)
     most = log_uniform(generator, 0.006, 0.08)
     crept = most * (0.5 * done + 0.5 * u) ** generator.uniform(0.6, 1.2)
     spikes = np.where(generator.random(count) < 0.008, generator.uniform(2, 6, count), 1.0)
-    kl = np.minimum(crept * np.exp(some_ar(generator, count, generator.uniform(0.15, 0.45))) * spikes, 0.33)
+    kl = np.minimum(crept * np.exp(some_ar(generator, count, generator.uniform(0.15, 0.55))) * spikes, 0.33)
     length = log_uniform(generator, 60, 1500)
     drift = 1 + generator.uniform(-0.2, 0.3) * done
-    noise = generator.uniform(0.3, 0.6) / np.sqrt(rows)
+    noise = generator.uniform(0.3, 0.9) / np.sqrt(rows)
     lengths = length * drift * np.exp(some_ar(generator, count, noise))
-    grad = log_uniform(generator, 0.08, 1.2) * np.sqrt(signal + 0.01) * heavy(generator, count, 0.25)
+    settles = 1 - generator.uniform(0, 0.7) * done  # updates and mismatch shrink as little is left to learn
+    grad = log_uniform(generator, 0.08, 1.2) * np.sqrt(signal + 0.01) * settles
+    grad = grad * heavy(generator, count, generator.uniform(0.15, 0.6))
     warm = 1 + generator.uniform(0, 2) * np.exp(-np.arange(count) / 5)
-    mismatch = log_uniform(generator, 0.002, 0.02) * np.exp(some_ar(generator, count, 0.08))
-    clip = log_uniform(generator, 0.0003, 0.02) * generator.gamma(2.0, 0.5, count)
+    mismatch = log_uniform(generator, 0.002, 0.02) * settles**0.5
+    mismatch = mismatch * np.exp(some_ar(generator, count, generator.uniform(0.05, 0.35)))
+    shape = generator.uniform(0.5, 3.0)
+    clip = log_uniform(generator, 0.0003, 0.02) * settles * generator.gamma(shape, 1 / shape, count)
     first_of = np.arange(count) % per == 0
     clip = np.where(first_of, 0.0, clip) if per > 1 else clip
     low = generator.beta(6, 4, count)
@@ -89,17 +91,25 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
         "grad_norm": grad * warm,
         "lr": log_uniform(generator, 5e-7, 2e-5) * schedule(generator, count, constant=0.6),
         "kl": kl,
-        "entropy": entropy * np.exp(some_ar(generator, count, generator.uniform(0.03, 0.12))),
+        "entropy": entropy * np.exp(some_ar(generator, count, generator.uniform(0.03, 0.15))),
         "len": lengths,
-        "len_max": lengths * generator.uniform(1.6, 2.6) * np.exp(ar(generator, count, likeness=0.0, sd=0.1)),
-        "len_min": lengths * generator.uniform(0.25, 0.5) * np.exp(ar(generator, count, likeness=0.0, sd=0.15)),
+        "len_max": lengths
+        * generator.uniform(1.6, 2.6)
+        * np.exp(ar(generator, count, likeness=0.0, sd=generator.uniform(0.03, 0.15))),
+        "len_min": lengths
+        * generator.uniform(0.25, 0.5)
+        * (1 + generator.uniform(0, 1) * done)
+        * np.exp(ar(generator, count, likeness=0.0, sd=0.2)),
         "len_clipped": generator.binomial(rows, generator.uniform(0, 0.04), count) / rows,
         "clip": clip,
         "clip_low": clip * low,
         "clip_high": clip * (1 - low),
-        "ppo_kl": np.where(first_of & (per > 1), 0.0, 1) * clip * 0.4 * np.exp(ar(generator, count, likeness=0, sd=0.4)),
-        "step_time": seconds * heavy(generator, count, 0.06) * lengths / length,
-        "throughput": log_uniform(generator, 300, 8000) * heavy(generator, count, 0.05),
+        "ppo_kl": np.where(first_of & (per > 1), 0.0, 1)
+        * clip
+        * 0.4
+        * np.exp(ar(generator, count, likeness=0, sd=0.4)),
+        "step_time": seconds * heavy(generator, count, generator.uniform(0.04, 0.2)) * lengths / length,
+        "throughput": log_uniform(generator, 300, 8000) * heavy(generator, count, generator.uniform(0.03, 0.15)),
         "mm_mean": mismatch,
         "mm_max": mismatch * 25 * heavy(generator, count, 0.3),
         "mm_kl": mismatch**2 / 2 * 20 * heavy(generator, count, 0.2),
@@ -129,7 +139,7 @@ def grpo(seed: int, dialect: str, *, tools: bool) -> Made:
     per = int(generator.choice([1, 2, 2])) if dialect == "trl" else 1
     count -= count % per
     steps = np.arange(1, count + 1)
-    learning = learning_of(generator, count // per, grouped=True)
+    learning = learning_of(generator, count // per)
     rows = shared(generator, learning, steps, per)
     sparse = {
         "reward": learning.reward,
@@ -142,7 +152,8 @@ def grpo(seed: int, dialect: str, *, tools: bool) -> Made:
     if tools:
         asked = learning.prompts * learning.group
         use = task.use(learning.done)
-        calls = generator.binomial(asked, use) / asked * task.calls
+        mixed = 1 + generator.normal(0, 0.35 / np.sqrt(learning.prompts), len(use))  # prompts differ in what they need
+        calls = generator.binomial(asked, use) / asked * task.calls * np.clip(mixed, 0.3, 2)
         sparse["tool_calls"] = calls
         sparse["tool_fail"] = generator.binomial(np.maximum(1, (calls * asked).astype(int)), task.fails) / np.maximum(
             1, (calls * asked).astype(int)
@@ -168,11 +179,13 @@ def ppo(seed: int, dialect: str) -> Made:
     generator = generator_of("ppo", seed)
     count = int(log_uniform(generator, SHORTEST, LONGEST))
     steps = np.arange(1, count + 1)
-    learning = learning_of(generator, count, grouped=False)
+    learning = learning_of(generator, count)
     rows = shared(generator, learning, steps, 1)
     noise = generator.normal(0, 0.25 / np.sqrt(learning.prompts * 4), count)
-    returns = learning.correct - 0.01 * rows["kl"]
     follows = 1 - np.exp(-np.arange(count) / generator.uniform(4, 15))
+    values = learning.solved * follows + noise
+    lag = generator.uniform(0.2, 0.7)  # returns lean on the values that they bootstrap from
+    returns = (1 - lag) * learning.correct + lag * values - 0.01 * rows["kl"]
     best, first = generator.uniform(0.3, 0.8), generator.uniform(-0.05, 0.3)
     explained = first + (best - first) * (1 - np.exp(-4 * np.linspace(0, 1, count)))
     value_loss = log_uniform(generator, 0.005, 0.2) * (0.35 + 0.65 * np.exp(-5 * np.linspace(0, 1, count)))
@@ -181,14 +194,16 @@ def ppo(seed: int, dialect: str) -> Made:
         "score_max": np.ones(count),
         "score_min": np.zeros(count),
         "adv_mean": generator.normal(0, 2e-8, count),
-        "adv_max": generator.uniform(1.8, 3.5) * heavy(generator, count, 0.25),
-        "adv_min": -generator.uniform(2.0, 6.0) * heavy(generator, count, 0.25),
+        "adv_max": generator.uniform(1.8, 3.5)
+        * (1 + generator.uniform(0, 0.8) * learning.done)
+        * heavy(generator, count, generator.uniform(0.2, 0.5)),
+        "adv_min": -generator.uniform(2.0, 6.0) * heavy(generator, count, generator.uniform(0.2, 0.4)),
         "return_mean": returns,
-        "value_mean": learning.solved * follows + noise,
-        "vf_loss": value_loss * heavy(generator, count, 0.3),
+        "value_mean": values,
+        "vf_loss": value_loss * heavy(generator, count, generator.uniform(0.2, 0.6)),
         "ev": np.minimum(explained + some_ar(generator, count, generator.uniform(0.03, 0.2)), 0.98),
         "critic_grad": log_uniform(generator, 0.1, 3) * heavy(generator, count, 0.35),
-        "turns": generator.normal(2.1, 0.05, count),
+        "turns": 2 + 0.2 * learning.done + generator.normal(0, 0.06, count),
     }
     evals = evals_of(generator, learning, steps, 1)
     return Made(

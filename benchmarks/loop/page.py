@@ -49,14 +49,19 @@ def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str)
 def healthy_table(found: Sequence[Judged], rival: Mapping[str, Any] | None) -> list[str]:
     """Give one line an algorithm."""
     other = " post-training-toolkit: any high | any high or medium |" if rival else ""
-    lines = [f"| algorithm | runs | accused | share | of what |{other}", "|---|---:|---:|---:|---|" + "---:|---:|" * bool(rival)]
+    lines = [
+        f"| algorithm | runs | accused | share | of what |{other}",
+        "|---|---:|---:|---:|---|" + "---:|---:|" * bool(rival),
+    ]
     for algorithm in ALGORITHMS:
         mine = [one for one in found if not one.task.fault and one.task.algorithm == algorithm]
         if not mine:
             continue
         accused = [one for one in mine if one.alarms]
         of = Counter(told for one in accused for told in dict.fromkeys(alarm.id for alarm in one.alarms))
-        what = ", ".join(f"`{name}` {count}" for name, count in sorted(of.items(), key=lambda item: (-item[1], item[0])))
+        what = ", ".join(
+            f"`{name}` {count}" for name, count in sorted(of.items(), key=lambda item: (-item[1], item[0]))
+        )
         cells = [algorithm, len(mine), len(accused), f"{len(accused) / len(mine):.1%}", what]
         if rival:
             theirs = rival["healthy"].get(algorithm, {})

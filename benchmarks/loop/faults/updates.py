@@ -32,9 +32,7 @@ def _moved(curves: Mapping[str, Goal], width: float) -> Break:
     return breaks
 
 
-def move(
-    run: Made, onset: int, curves: Mapping[str, Goal], width: float, size: float, generator: Generator
-) -> None:
+def move(run: Made, onset: int, curves: Mapping[str, Goal], width: float, size: float, generator: Generator) -> None:
     """Move curves from a step on; a new level keeps a tenth of noise."""
     weight = run.ramp(onset, width)
     for name, (how, goal) in curves.items():
@@ -78,7 +76,7 @@ def alike(run: Made, generator: Generator, _size: float) -> int:
 
 
 def certain(run: Made, generator: Generator, size: float) -> int:
-    """Entropy goes to almost nothing in the midst of learning: samples of a prompt are alike, nothing more is learnt."""
+    """Entropy goes to almost nothing in the midst of learning; samples are alike, and it stops."""
     onset = begin(run, generator, 0.3, 0.45)
     move(run, onset, {"entropy": ("by", 0.02)}, 0.08, size, generator)
     weight = run.ramp(onset, 0.1)
