@@ -21,6 +21,7 @@ from typing import Any, Final
 from benchmarks.loop.judged import Judged, Task, judge, tasks_of
 from benchmarks.loop.made import ALGORITHMS
 from benchmarks.loop.page import page, summary
+from benchmarks.loop.real import REAL
 from benchmarks.loop.rival import results
 
 SEEDS: Final = {"tuning": 0, "held-out": 100_000, "tests": 200_000}
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--fault-seeds", type=int, default=20, help="runs of each fault, size and algorithm")
     parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
     parser.add_argument("--only", action="append", default=[], help="faults by name, or `healthy`; all by default")
-    parser.add_argument("--algorithm", action="append", default=[], choices=ALGORITHMS)
+    parser.add_argument("--algorithm", action="append", default=[], choices=(*ALGORITHMS, REAL))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rival", help="a Python that has post_training_toolkit")
     parser.add_argument("--rival-is", default="post-training-toolkit", help="its version, for the page")
@@ -64,11 +65,17 @@ def main(arguments: Sequence[str]) -> None:
     tasks = tasks_of(
         range(first, first + chosen.seeds),
         range(first, first + chosen.fault_seeds),
-        chosen.algorithm or ALGORITHMS,
+        chosen.algorithm or (*ALGORITHMS, REAL),
     )
     tasks = [task for task in tasks if not chosen.only or (task.fault or "healthy") in chosen.only]
     if chosen.rival:
-        RIVAL.write_text(json.dumps(results(chosen.rival, tasks, chosen.rival_is), indent=1) + "\n", encoding="utf-8")
+        RIVAL.write_text(
+            json.dumps(
+                results(chosen.rival, [one for one in tasks if one.algorithm != REAL], chosen.rival_is), indent=1
+            )
+            + "\n",
+            encoding="utf-8",
+        )
     found = run(tasks, chosen.workers)
     if chosen.details:
         chosen.details.write_text(json.dumps(details(found), indent=1), encoding="utf-8")

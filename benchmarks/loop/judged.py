@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -12,6 +12,7 @@ from benchmarks.loop.faults import FAULTS, Fault
 from benchmarks.loop.files import write
 from benchmarks.loop.healthy import healthy
 from benchmarks.loop.made import Made
+from benchmarks.loop.real import FITS, REAL, real
 from ptt import api
 from ptt.diagnostics.model import Finding, Severity
 
@@ -89,10 +90,13 @@ class Judged:
 
 def make(task: Task) -> tuple[Made, int | None]:
     """Make the run of a task, and give the true onset where it has one."""
+    if task.algorithm == REAL:
+        run = replace(real(), seed=task.seed)
+    else:
+        run = healthy(task.algorithm, task.seed, dialects=BY_NAME[task.fault].dialects if task.fault else ())
     if not task.fault:
-        return healthy(task.algorithm, task.seed), None
+        return run, None
     fault = BY_NAME[task.fault]
-    run = healthy(task.algorithm, task.seed, dialects=fault.dialects)
     return fault.inject(run, sizes_of(fault)[task.size])
 
 
@@ -131,6 +135,9 @@ def _told(finding: Finding) -> Told:
 def tasks_of(healthy_seeds: Sequence[int], fault_seeds: Sequence[int], algorithms: Sequence[str]) -> list[Task]:
     """List the runs of a bench: the healthy ones of each algorithm, and each fault at each size."""
     tasks = [Task(algorithm=algorithm, seed=seed) for algorithm in algorithms for seed in healthy_seeds]
+    tasks += [
+        Task(algorithm=REAL, seed=seed, fault=name) for name in FITS for seed in fault_seeds if REAL in algorithms
+    ]
     tasks += [
         Task(algorithm=algorithm, seed=seed, fault=fault.name, size=size)
         for fault in FAULTS

@@ -69,17 +69,17 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
     most = log_uniform(generator, 0.006, 0.08)
     crept = most * (0.5 * done + 0.5 * u) ** generator.uniform(0.6, 1.2)
     spikes = np.where(generator.random(count) < 0.008, generator.uniform(2, 6, count), 1.0)
-    kl = np.minimum(crept * np.exp(some_ar(generator, count, generator.uniform(0.15, 0.55))) * spikes, 0.33)
+    kl = np.minimum(crept * np.exp(some_ar(generator, count, generator.uniform(0.15, 0.65))) * spikes, 0.33)
     length = log_uniform(generator, 60, 1500)
     drift = 1 + generator.uniform(-0.2, 0.3) * done
     noise = generator.uniform(0.3, 0.9) / np.sqrt(rows)
     lengths = length * drift * np.exp(some_ar(generator, count, noise))
-    settles = 1 - generator.uniform(0, 0.7) * done  # updates and mismatch shrink as little is left to learn
+    settles = 1 - generator.uniform(0, 0.8) * done  # updates and mismatch shrink as little is left to learn
     grad = log_uniform(generator, 0.08, 1.2) * np.sqrt(signal + 0.01) * settles
-    grad = grad * heavy(generator, count, generator.uniform(0.15, 0.6))
+    grad = grad * heavy(generator, count, generator.uniform(0.15, 0.7))
     warm = 1 + generator.uniform(0, 2) * np.exp(-np.arange(count) / 5)
     mismatch = log_uniform(generator, 0.002, 0.02) * settles**0.5
-    mismatch = mismatch * np.exp(some_ar(generator, count, generator.uniform(0.05, 0.35)))
+    mismatch = mismatch * np.exp(some_ar(generator, count, generator.uniform(0.05, 0.5)))
     shape = generator.uniform(0.5, 3.0)
     clip = log_uniform(generator, 0.0003, 0.02) * settles * generator.gamma(shape, 1 / shape, count)
     first_of = np.arange(count) % per == 0
@@ -201,7 +201,7 @@ def ppo(seed: int, dialect: str) -> Made:
         "return_mean": returns,
         "value_mean": values,
         "vf_loss": value_loss * heavy(generator, count, generator.uniform(0.2, 0.6)),
-        "ev": np.minimum(explained + some_ar(generator, count, generator.uniform(0.03, 0.2)), 0.98),
+        "ev": np.minimum(explained + some_ar(generator, count, generator.uniform(0.03, 0.25)), 0.98),
         "critic_grad": log_uniform(generator, 0.1, 3) * heavy(generator, count, 0.35),
         "turns": 2 + 0.2 * learning.done + generator.normal(0, 0.06, count),
     }

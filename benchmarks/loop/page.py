@@ -11,7 +11,10 @@ import numpy as np
 from benchmarks.loop.faults import FAULTS, NOT_MADE
 from benchmarks.loop.judged import BY_NAME, Judged, sizes_of
 from benchmarks.loop.made import ALGORITHMS
+from benchmarks.loop.real import REAL
+from ptt.diagnostics.rules import RULES
 
+KNOWN: Final = frozenset(rule.id for rule in RULES)
 FALSE_ALARMS: Final = 0.02  # of healthy runs, at most
 NAMED: Final = 0.95  # of broken runs, at least
 ABOUT: Final = """\
@@ -29,17 +32,23 @@ marked `note`). `called`: what they were called, most often first; `missed` wher
 number of findings at or above medium that follow from no other; one is wanted. `onset error`: in logged steps,
 median, and the range from the 5th to the 95th percentile, found minus true; not asked for faults that are there
 from the first step."""
+REAL_RUNS: Final = """\
+The same faults in the log history of `sample_logs/healthy`, a real GRPO run of 500 steps with tools that has learnt
+its task by step 150; its samples are left out. The onset and the noise of the fault follow from the seed."""
 
 
 def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str) -> str:
     """Give the document."""
+    of_real = [one for one in found if one.task.algorithm == REAL]
+    found = [one for one in found if one.task.algorithm != REAL]
     parts = [
         "# Truth table", "", f"Made by `{command}`.", "", ABOUT, "",
         "## Healthy runs", "", *healthy_table(found, rival), "",
         "## Broken runs", "", READING, "", *fault_table(found, rival), "",
         "Not made, since only recorded sequences show them or another row covers them: "
         + ", ".join(f"`{name}`" for name in NOT_MADE) + ".", "",
-        "## Required", "", *(f"- {line}" for line in summary(found)),
+        "## Broken real runs", "", REAL_RUNS, "", *fault_table(of_real, None), "",
+        "## Required", "", *(f"- {line}" for line in summary([*found, *of_real])),
     ]  # fmt: skip
     if rival is not None:
         parts += ["", "## Beside it", "", *beside(rival)]
@@ -87,14 +96,15 @@ def fault_table(found: Sequence[Judged], rival: Mapping[str, Any] | None) -> lis
 
 def _fault_line(name: str, size: str, mine: Sequence[Judged], rival: Mapping[str, Any] | None) -> str:
     fault = BY_NAME[name]
-    title = name if len(sizes_of(fault)) == 1 else f"{name}, {size}"
-    called = Counter(one.naming.id if one.naming else "missed" for one in mine)
+    title = name if len(sizes_of(fault)) == 1 else f"{name}, {size} ({sizes_of(fault)[size]:g} of it)"
+    missed = "missed" if KNOWN & set(fault.ids) else "no rule of that name"
+    called = Counter(one.naming.id if one.naming else missed for one in mine)
     note = "" if fault.least.rank <= 2 else " (note)"
     cells = [
         title + note,
         fault.about,
         fault.link,
-        ", ".join(sorted({one.task.algorithm for one in mine}, key=ALGORITHMS.index)),
+        ", ".join(sorted({one.task.algorithm for one in mine}, key=(*ALGORITHMS, REAL).index)),
         len(mine),
         f"{np.mean([one.naming is not None for one in mine]):.0%}",
         ", ".join(f"{told} {count}" for told, count in sorted(called.items(), key=lambda item: (-item[1], item[0]))),
@@ -126,13 +136,16 @@ def summary(found: Sequence[Judged]) -> list[str]:
         if well:
             share = sum(bool(one.alarms) for one in well) / len(well)
             lines.append(_line(f"healthy {algorithm} accused", share, FALSE_ALARMS, len(well), at_most=True))
-    broken = [one for one in found if one.task.fault and one.task.size == "usual"]
-    for word, hits in (
-        ("named", [one.naming is not None for one in broken]),
-        ("headline right", [one.headed for one in broken]),
+    usual = [one for one in found if one.task.fault and one.task.size == "usual"]
+    for of, broken in (
+        ("faults", [one for one in usual if one.task.algorithm != REAL]),
+        ("faults in real runs", [one for one in usual if one.task.algorithm == REAL]),
     ):
-        if hits:
-            lines.append(_line(f"faults {word}", sum(hits) / len(hits), NAMED, len(hits)))
+        if broken:
+            named, headed = (np.mean(hits) for hits in ([one.naming is not None for one in broken],
+                                                       [one.headed for one in broken]))  # fmt: skip
+            lines.append(_line(f"{of} named", float(named), NAMED, len(broken)))
+            lines.append(_line(f"{of} with the right headline", float(headed), NAMED, len(broken)))
     crashed = sum(bool(one.crashes) for one in found)
     lines.append(f"{'PASS' if not crashed else 'FAIL'} runs in which a rule crashed: {crashed}")
     return lines

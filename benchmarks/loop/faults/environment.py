@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ def _calls(message: Message) -> list[Any]:
 def _pairs(sample: Sample) -> list[tuple[Message, Message]]:
     """Give the calls of a trajectory with their results."""
     held = sample.messages
-    return [(one, two) for one, two in zip(held, held[1:], strict=False) if _calls(one) and two["role"] == "tool"]
+    return [(one, two) for one, two in pairwise(held) if _calls(one) and two["role"] == "tool"]
 
 
 def _with(sample: Sample, messages: list[Message], correct: float | None = None) -> Sample:

@@ -87,7 +87,7 @@ def plateau(run: Made, generator: Generator, _size: float) -> int:
     return onset
 
 
-def by_heart(run: Made, generator: Generator, size: float) -> int:
+def by_heart(run: Made, _generator: Generator, size: float) -> int:
     """Training loss goes on falling; the loss on held-out data turns and rises."""
     place = max(1, int(0.4 * len(run.evals.steps)))
     onset = int(run.evals.steps[place])

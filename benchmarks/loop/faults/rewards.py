@@ -173,7 +173,7 @@ def spiked_eval(run: Made, generator: Generator, size: float) -> int:
     return int(run.evals.steps[place])
 
 
-def other_protocol(run: Made, generator: Generator, _size: float) -> int:
+def other_protocol(run: Made, _generator: Generator, _size: float) -> int:
     """From one point on, evaluation takes the best of several samples."""
     place = max(2, len(run.evals.steps) // 2)
     onset = int(run.evals.steps[min(place, len(run.evals.steps) - 1)])
