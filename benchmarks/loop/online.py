@@ -35,9 +35,9 @@ def learning_of(generator: Generator, count: int) -> Learning:
     prompts = int(generator.choice([4, 8, 16, 32, 64]))
     group = int(generator.choice([4, 8, 16]))
     done = progress(generator, count)
-    first, last = generator.uniform(0.1, 0.75), generator.uniform(0.75, 0.97)
+    first, last = generator.uniform(0.2, 0.75), generator.uniform(0.75, 0.97)
     solved = np.clip(first + (last - first) * done + some_ar(generator, count, 0.015), 0.01, 0.995)
-    likeness = generator.uniform(0.8, 4.0)  # small: prompts are either easy or hard
+    likeness = generator.uniform(1.5, 5.0)  # small: prompts are either easy or hard
     chance = generator.beta((solved * likeness)[:, None], ((1 - solved) * likeness)[:, None], size=(count, prompts))
     hits = generator.binomial(group, np.clip(chance, 0, 1))
     formed = 1 - (1 - generator.uniform(0.85, 0.99)) * (1 - 0.9 * done)

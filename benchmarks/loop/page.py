@@ -96,7 +96,11 @@ def fault_table(found: Sequence[Judged], rival: Mapping[str, Any] | None) -> lis
 
 def _fault_line(name: str, size: str, mine: Sequence[Judged], rival: Mapping[str, Any] | None) -> str:
     fault = BY_NAME[name]
-    title = name if len(sizes_of(fault)) == 1 else f"{name}, {size} ({sizes_of(fault)[size]:g} of it)"
+    title = (
+        name
+        if len(sizes_of(fault)) == 1
+        else f"{name}, {size}" + (f" ({sizes_of(fault)[size]:g} of it)" if size != "usual" else "")
+    )
     missed = "missed" if KNOWN & set(fault.ids) else "no rule of that name"
     called = Counter(one.naming.id if one.naming else missed for one in mine)
     note = "" if fault.least.rank <= 2 else " (note)"
