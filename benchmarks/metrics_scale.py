@@ -20,15 +20,17 @@ from typing import Final
 import numpy as np
 
 SEED: Final = 20_260_128
+STAMP: Final = "2026-01-01T00:00:00+00:00"
 CHUNK: Final = 10_000
 KNOWN: Final = ("grpo_loss", "reward_mean", "reward_std", "kl", "entropy", "grad_norm", "clip_fraction",
-                "output_length_mean", "group_reward_mean", "group_reward_std", "completion_length", "refusal_rate")  # fmt: skip
+                "output_length_mean", "group_reward_mean", "group_reward_std", "completion_length",
+                "refusal_rate")  # fmt: skip
 PLAIN: Final = ("loss", "reward", "reward_std", "kl", "entropy", "grad_norm", "clip_ratio/region_mean",
                 "completions/mean_length", "rewards/correct_reward/mean", "rewards/correct_reward/std",
                 "completions/max_length", "frac_reward_zero_std")  # fmt: skip
 LEVELS: Final = (0.02, 0.5, 0.3, 0.05, 0.6, 0.4, 0.01, 300.0, 0.5, 0.3, 400.0, 0.02)
 OTHERS: Final = 18  # metrics that neither has a rule for
-RIVAL_RUN: Final = "import sys; from post_training_toolkit.cli import main_diagnose as main; main()"
+RIVAL_RUN: Final = "import sys; from post_training_toolkit.cli import diagnose_cli; sys.exit(diagnose_cli())"
 
 
 def rows(count: int, names: Sequence[str]) -> Iterator[tuple[int, dict[str, float]]]:
@@ -46,8 +48,9 @@ def write(path: Path, count: int, *, wrapped: bool) -> Path:
     """Write the log, in the toolkit's format or as plain rows."""
     with path.open("w", encoding="utf-8") as file:
         if wrapped:
-            file.write('{"type": "header", "schema_version": "1.0", "run_id": "made", "trainer_type": "grpo", '
-                       '"config_hash": null, "timestamp": "2026-01-01T00:00:00+00:00"}\n')  # fmt: skip
+            head = {"type": "header", "schema_version": "1.0", "run_id": "made", "trainer_type": "grpo",
+                    "config_hash": None, "timestamp": STAMP}  # fmt: skip
+            file.write(json.dumps(head) + "\n")
         for step, row in rows(count, KNOWN if wrapped else PLAIN):
             told = (
                 {"step": step, "timestamp": "2026-01-01T00:00:00+00:00", "metrics": row}

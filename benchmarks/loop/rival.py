@@ -88,6 +88,8 @@ ABOUT: Final[Mapping[str, tuple[str, ...]]] = {
 def convert(run: Made, path: Path) -> Path:
     """Write a run as its callback would, with every curve it has a name for; a NaN is a name left out."""
     names = {**RIVAL, "loss": RIVAL_LOSS[run.algorithm]}
+    if run.algorithm in ("sft", "dpo"):  # its callback keeps no entropy of these, and its floor is not meant for them
+        del names["entropy"]
     columns = {names[name]: values for name, values in run.train.items() if name in names}
     if run.algorithm.startswith("grpo"):
         columns |= {RIVAL_GRPO[name]: run.train[name] for name in RIVAL_GRPO if name in run.train}
