@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ _CALL = pl.Struct(
         ),
     }
 )
-COMPLETIONS = {
+COMPLETIONS: Final[dict[str, Any]] = {
     "step": pl.Int64,
     "prompt": pl.List(pl.Struct({"role": pl.String, "content": pl.String})),
     "completion": pl.List(

@@ -56,7 +56,7 @@ def progress(generator: Generator, count: int) -> FloatArray:
 
 def sigmoid(u: FloatArray, middle: float, width: float) -> FloatArray:
     """Give an s that is 0 at the start and 1 at the end."""
-    values = 1 / (1 + np.exp(-(u - middle) / width))
+    values: FloatArray = 1 / (1 + np.exp(-(u - middle) / width))
     return (values - values[0]) / (values[-1] - values[0])
 
 

@@ -116,7 +116,7 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
         "is_mean": 1 + generator.normal(0, 0.002, count),
         "is_min": np.clip(1 - 12 * mismatch * heavy(generator, count, 0.3), 0.01, 1),
         "is_max": 1 + 14 * mismatch * heavy(generator, count, 0.3),
-        "mem": np.full(count, generator.uniform(30, 70)) * (1 - 0.08 * np.exp(-np.arange(count) / 8)),
+        "mem": np.full(count, generator.uniform(15, 32)) * (1 - 0.08 * np.exp(-np.arange(count) / 8)),
     }
 
 

@@ -45,7 +45,7 @@ def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str)
         "# Truth table", "", f"Made by `{command}`.", "", ABOUT, "",
         "## Healthy runs", "", *healthy_table(found, rival), "",
         "## Broken runs", "", READING, "", *fault_table(found, rival), "",
-        "Not made, since only recorded sequences show them or another row covers them: "
+        "Not made, since only recorded sequences or timed calls show them, another row covers them, or they are none: "
         + ", ".join(f"`{name}`" for name in NOT_MADE) + ".", "",
         "## Broken real runs", "", REAL_RUNS, "", *fault_table(of_real, None), "",
         "## Required", "", *(f"- {line}" for line in summary([*found, *of_real])),

@@ -17,7 +17,7 @@ REAL: Final = "real grpo-tools"
 STATE: Final = Path(__file__).parents[2] / "sample_logs" / "healthy" / "trainer_state.json"
 FITS: Final = (
     "tool-failures", "reward-fell", "refusals-rise", "repetition-rise", "slice-degradation", "truncated-share",
-    "masked-share", "empty-responses", "kl-over-target", "one-sided-clipping", "policy-drift", "entropy-explosion",
+    "empty-responses", "kl-over-target", "one-sided-clipping", "policy-drift", "entropy-explosion",
     "length-collapse", "stale-rollouts", "metrics-lost", "nan-precursors", "gradient-spikes", "gradient-vanished",
     "frozen-loss", "loss-scale-drops", "throughput-drop", "stragglers", "run-cut-short",
 )  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.loop.made import Message, Sample
 from benchmarks.loop.noise import FloatArray, Generator
 
-FILES: Final = 14  # of a run
-PROMPTS, GROUP = 4, 6  # of a file
+FILES: Final = 40  # of a run: enough steps for a trend
+PROMPTS, GROUP = 4, 8  # of a file
 KEYS: Final = ("rib", "kar", "vas", "lem", "dox", "pim", "tun", "zel", "hob", "wex", "nur", "gip")
 ANSWERS: Final = (
     "The code of {of} is {value}.",

@@ -14,7 +14,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     *machines.FAULTS,
     *offline.FAULTS,
 )
-NOT_MADE: Final = ("old-logprobs-off", "versions-unknown", "tool-diversity")
-"""Failures of the catalogue that are seen in recorded sequences alone, or under another name here."""
+NOT_MADE: Final = ("old-logprobs-off", "versions-unknown", "failures-under-load", "tool-diversity", "reward-jump")
+"""Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
 
 __all__ = ["FAULTS", "NOT_MADE", "Fault"]

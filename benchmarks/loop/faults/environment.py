@@ -6,15 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-import numpy as np
-
-from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy
+from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy, worse
 from benchmarks.loop.made import Made, Message, Sample
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import ERROR, called, said
 from ptt.diagnostics.model import Link
 
-BROKEN_CALL: Final = '<tool_call>\n{"name": "lookup", "arguments": {"key": "rib"'
+UNREAD: Final = "{'error': 'invalid arguments: JSON could not be parsed'}"
 
 
 def _calls(message: Message) -> list[Any]:
@@ -77,10 +75,11 @@ def unrecovered(run: Made, generator: Generator, size: float) -> int:
 
 
 def malformed(run: Made, generator: Generator, size: float) -> int:
-    """Calls are cut off before their last brace."""
+    """Calls are cut off before their last brace, and the tool says so."""
     onset, share = begin(run, generator), 0.35 * size
-    run.change("tool_calls", 1 - share * run.late(onset))
-    later(run, onset, generator, share, lambda sample: _with(sample, [said(BROKEN_CALL)], 0.0))
+    run.change("tool_fail", plus=0.7 * share * run.late(onset))
+    broken = [*called("lookup", {}, UNREAD), said("I could not look it up.")]
+    later(run, onset, generator, share, lambda sample: _with(sample, broken, 0.0))
     return onset
 
 
@@ -110,15 +109,16 @@ def unused(run: Made, generator: Generator, size: float) -> int:
         return _with(sample, kept, 0.0 if len(kept) < len(sample.messages) else None)
 
     later(run, onset, generator, 0.98, without)
+    worse(run, onset, 0.35 * size)
     return onset
 
 
 def pretended(run: Made, generator: Generator, size: float) -> int:
-    """The text says done; nothing was."""
+    """The text says done and is paid for; nothing was."""
     onset = begin(run, generator)
     done = said("Done. The task has been completed successfully.")
-    later(run, onset, generator, 0.5 * size, lambda sample: _with(sample, [done], 0.0))
-    run.change("tool_calls", 1 - 0.5 * size * run.late(onset))
+    later(run, onset, generator, 0.35 * size, lambda sample: _with(sample, [done], 1.0))
+    run.change("tool_calls", 1 - 0.35 * size * run.late(onset))
     return onset
 
 
@@ -149,19 +149,8 @@ def runaway(run: Made, generator: Generator, size: float) -> int:
 def slow(run: Made, generator: Generator, size: float) -> int:
     """Tools answer later, and steps wait for them."""
     onset = begin(run, generator)
-    run.extra["tools/latency_s"] = noisy(run, generator, 0.4, sd=0.12)
-    run.change("tools/latency_s", 1 + 5 * size * run.late(onset))
-    return onset
-
-
-def crowded(run: Made, generator: Generator, size: float) -> int:
-    """Failures follow the number of calls in flight."""
-    onset = begin(run, generator)
-    load = 16 * np.exp(0.5 * np.sin(np.arange(run.count) / 9)) * np.exp(generator.normal(0, 0.1, run.count))
-    logged = np.isnan(run.train["tool_fail"])
-    run.extra["tools/parallel_calls_mean"] = np.where(logged, np.nan, load * (1 + 0.8 * run.late(onset)))
-    over = np.clip(run.extra["tools/parallel_calls_mean"] / 24 - 1, 0, None)
-    run.change("tool_fail", plus=0.35 * size * np.nan_to_num(over) * run.late(onset))
+    run.extra["tools/latency_s"] = noisy(run, generator, 0.9, sd=0.12)
+    run.change("tools/latency_s", 1 + 7 * size * run.late(onset))
     return onset
 
 
@@ -173,13 +162,13 @@ FAULTS: Final = (
     _of("tool-use-vanished", "calls fall to one in a hundred", abandoned),
     _of("tool-failures", "a quarter of the calls fail", failing),
     _of("failures-unrecovered", "failed calls are no longer tried again", unrecovered),
-    _of("malformed-calls", "a third of the calls are cut off", malformed),
+    _of("malformed-calls", "a third of the calls cannot be parsed", malformed, "malformed-calls", "tool-failures"),
     _of("repeated-calls", "half of the episodes make one call five times", repeated),
-    _of("underused-tools", "one of two tools is no longer called", unused, "underused-tools", "tool-diversity"),
-    _of("pseudo-success", "half of the answers say done and did nothing", pretended,
+    _of("underused-tools", "one of two tools is no longer called, a third less is solved", unused,
+        "underused-tools", "tool-diversity"),
+    _of("pseudo-success", "a third of the answers say done, did nothing, and are paid", pretended,
         "pseudo-success", "tool-use-vanished", "template-collapse"),
     _of("void-turns", "turns with neither call nor answer", void),
     _of("runaway-episodes", "one episode in seven makes thirty calls more", runaway),
-    _of("tool-latency", "tools answer six times later", slow),
-    _of("failures-under-load", "calls fail as more are in flight", crowded, "failures-under-load", "tool-failures"),
+    _of("tool-latency", "tools take 7 seconds, not .9", slow),
 )  # fmt: skip

@@ -59,6 +59,28 @@ def noisy(run: Made, generator: Generator, level: float, *, sd: float) -> FloatA
     return np.where(np.isnan(logged), np.nan, values)
 
 
+def worse(run: Made, onset: int, share: float) -> None:
+    """Let the policy lose a share of what it earns, over a tenth of the run."""
+    for name in ("reward", "r_correct"):
+        run.change(name, 1 - share * run.ramp(onset, 0.1))
+    of_evals = 1 - share * run.ramp_evals(onset, 0.1)
+    run.evals.values.update({name: values * of_evals for name, values in run.evals.values.items()})
+
+
+def stall(run: Made, onset: int) -> None:
+    """Let the policy learn no more: rewards and evaluations stay around what they were."""
+    for name in ("reward", "r_correct"):
+        if name in run.train:
+            held = run.train[name]
+            before = held[(run.steps < onset) & (run.steps >= onset - 0.2 * (run.steps[-1] - run.steps[0]))]
+            run.train[name] = held - (np.nanmean(held[run.steps >= onset]) - np.nanmean(before)) * run.ramp(onset, 0.1)
+    for name, values in run.evals.values.items():
+        late = run.evals.steps >= onset
+        if late.any() and not late.all():
+            shift = values[late].mean() - values[~late][-4:].mean()
+            run.evals.values[name] = values - shift * run.ramp_evals(onset, 0.1)
+
+
 def later(run: Made, onset: int, generator: Generator, share: float, change: Callable[[Sample], Sample]) -> None:
     """Change this share of the samples from a step on."""
     run.samples[:] = [

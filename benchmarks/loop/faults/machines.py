@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.loop.faults.fault import EVERY, OFFLINE, ONLINE, Break, Fault, begin, noisy
-from benchmarks.loop.faults.updates import moved
+from benchmarks.loop.faults.fault import EVERY, OFFLINE, ONLINE, Break, Fault, begin, stall
 from benchmarks.loop.files import lost
 from benchmarks.loop.made import Made
 from benchmarks.loop.noise import Generator
-from ptt.diagnostics.model import Link
+from ptt.diagnostics.model import Link, Severity
 
 DIES: Final = ("loss", "grad_norm", "kl", "entropy", "reward", "margin", "token_accuracy", "clip", "ppo_kl", "vf_loss")
 
@@ -39,7 +38,7 @@ def dying(run: Made, generator: Generator, size: float) -> int:
     climb = np.ones(run.count)
     climb[place : place + reach] = np.exp(np.linspace(np.log(4), np.log(300 * size), reach))
     run.change("grad_norm", climb)
-    run.change("loss", 1 + 0.5 * (climb > 30))
+    run.change("loss", np.where(climb > 30, 1.5, 1.0))
     _die(run, int(run.steps[place + reach]))
     return onset
 
@@ -49,6 +48,27 @@ def wild(run: Made, generator: Generator, size: float) -> int:
     onset = begin(run, generator)
     hit = generator.binomial(1, 0.17, run.count) * run.late(onset)
     run.change("grad_norm", 1 + hit * generator.uniform(15, 60, run.count) * size)
+    return onset
+
+
+def numb(run: Made, generator: Generator, _size: float) -> int:
+    """Gradients vanish, and nothing moves any more."""
+    onset = begin(run, generator, 0.3, 0.5)
+    run.change("grad_norm", np.exp(np.log(1e-4) * run.ramp(onset, 0.05)))
+    stall(run, onset)
+    if run.algorithm in OFFLINE:
+        held = run.train["loss"]
+        before = held[max(0, run.place(onset) - 15) : run.place(onset)]
+        later = run.steps >= onset
+        run.train["loss"] = np.where(later, held + before.mean() - held[later].mean(), held)
+    return onset
+
+
+def climbing(run: Made, generator: Generator, size: float) -> int:
+    """The loss turns and climbs above where it began."""
+    onset = begin(run, generator)
+    goal = 1.6 * size * float(np.median(run.train["loss"][: run.count // 8]))
+    run.blend("loss", goal * np.exp(generator.normal(0, 0.05, run.count)), run.ramp(onset, 0.3))
     return onset
 
 
@@ -65,7 +85,7 @@ def halving(run: Made, generator: Generator, _size: float) -> int:
     onset = begin(run, generator)
     place = run.place(onset)
     scale = np.full(run.count, 65536.0)
-    width = max(2, (run.count - place) // 13)
+    width = 3
     for number in range(12):
         scale[place + number * width :] = 65536.0 / 2 ** (number + 1)
     run.extra["loss_scale"] = scale
@@ -84,7 +104,7 @@ def leaking(run: Made, generator: Generator, size: float) -> int:
     """Memory grows from step to step."""
     onset = begin(run, generator, 0.1, 0.2)
     grown = np.clip((run.steps - onset) / (run.steps[-1] - onset), 0, 1)
-    run.change("mem", 1 + 0.8 * size * grown)
+    run.change("mem", 1 + 1.4 * size * grown)
     return onset
 
 
@@ -103,9 +123,10 @@ def one_rank(run: Made, generator: Generator, size: float) -> int:
     """One rank takes half as long again, as the toolkit's own event rows tell."""
     onset = begin(run, generator)
     every = np.arange(run.count) % 10 == 0
-    factor = noisy(run, generator, 1.04, sd=0.01) + 0.6 * size * run.late(onset)
-    run.extra["straggler_slowdown_factor"] = np.where(every, factor, np.nan)
-    run.extra["straggler_rank"] = np.where(every, 3.0, np.nan)
+    told = every & (run.steps >= onset)  # it writes no such row while all is well
+    factor = 1 + 0.6 * size * np.exp(generator.normal(0, 0.1, run.count))
+    run.extra["straggler_slowdown_factor"] = np.where(told, factor, np.nan)
+    run.extra["straggler_rank"] = np.where(told, 3.0, np.nan)
     return onset
 
 
@@ -113,9 +134,10 @@ def one_device(run: Made, generator: Generator, size: float) -> int:
     """One device holds far more than the others."""
     onset = begin(run, generator)
     every = np.arange(run.count) % 10 == 0
-    ratio = noisy(run, generator, 0.04, sd=0.1) + 0.4 * size * run.late(onset)
-    run.extra["memory_imbalance_ratio"] = np.where(every, ratio, np.nan)
-    run.extra["memory_max_rank"] = np.where(every, 5.0, np.nan)
+    told = every & (run.steps >= onset)
+    ratio = 0.4 * size * np.exp(generator.normal(0, 0.05, run.count))
+    run.extra["memory_imbalance_ratio"] = np.where(told, ratio, np.nan)
+    run.extra["memory_max_rank"] = np.where(told, 5.0, np.nan)
     return onset
 
 
@@ -164,23 +186,24 @@ NUMERICS: Final = (
         "nan-precursors", "gradient-spikes", "metrics-lost"),
     _of("gradient-spikes", "one gradient in six is thirty times too large", wild, Link.NUMERICS,
         sizes={"small": 0.5, "usual": 1.0}),
-    _of("gradient-vanished", "gradients a ten-thousandth", moved(0.05, grad_norm=("by", 1e-4)), Link.NUMERICS),
+    _of("gradient-vanished", "gradients a ten-thousandth, nothing more is learnt", numb, Link.NUMERICS),
     _of("frozen-loss", "the loss repeats one number", frozen, Link.NUMERICS),
-    _of("loss-divergence", "the loss climbs 2.6-fold", moved(0.3, loss=("by", 2.6)), Link.NUMERICS,
+    _of("loss-divergence", "the loss climbs to 1.6 times where it began", climbing, Link.NUMERICS,
         "loss-divergence", algorithms=OFFLINE),
     _of("loss-scale-drops", "the loss scale is halved twelve times", halving, Link.NUMERICS),
 )  # fmt: skip
 SYSTEMS: Final = (
     _of("throughput-drop", "steps take three times as long", slower, Link.SYSTEMS, algorithms=ONLINE),
-    _of("memory-growth", "peak memory grows by 80 %", leaking, Link.SYSTEMS, algorithms=("ppo", "grpo"),
+    _of("memory-growth", "peak memory grows 2.4-fold", leaking, Link.SYSTEMS, algorithms=("ppo", "grpo"),
         dialects=("verl", "prime")),
-    _of("memory-imbalance", "one device holds 40 % more", one_device, Link.SYSTEMS, algorithms=ONLINE),
+    _of("memory-imbalance", "one device holds 40 % more", one_device, Link.SYSTEMS, algorithms=ONLINE,
+        least=Severity.LOW),
     _of("stragglers", "one rank is 60 % slower", one_rank, Link.SYSTEMS, algorithms=ONLINE),
     _of("idle-rollout", "two thirds of a step are waiting for rollouts", waiting, Link.SYSTEMS,
         "idle-rollout", "throughput-drop", algorithms=("grpo", "grpo-tools"), dialects=("trl",)),
     _of("out-of-memory", "the process dies of it and says so", full, Link.SYSTEMS,
         "out-of-memory", "run-cut-short", algorithms=ONLINE),
     _of("run-cut-short", "the log ends at 60 % of the planned steps", short, Link.SYSTEMS,
-        algorithms=("sft", "dpo", "grpo-tools")),
+        algorithms=("sft", "dpo", "grpo-tools"), least=Severity.LOW),
 )  # fmt: skip
 FAULTS: Final = (*NUMERICS, *SYSTEMS)

@@ -42,11 +42,11 @@ def both_fall(run: Made, generator: Generator, size: float) -> int:
     """Chosen answers become less likely too; the margin still grows."""
     onset = begin(run, generator, 0.3, 0.5)
     base = -float(np.median(run.train["lp_chosen"][: run.count // 5]))
-    fall = 0.8 * base * size * run.ramp(onset, 0.4)
+    fall = 1.6 * base * size * run.ramp(onset, 0.4)
     for side in ("chosen", "rejected"):
         run.change(f"lp_{side}", plus=-fall * (1.0 if side == "chosen" else 1.1))
         run.change(f"r_{side}", plus=-BETA * fall)
-        held = 0.8 * base * size * run.ramp_evals(onset, 0.4)
+        held = 1.6 * base * size * run.ramp_evals(onset, 0.4)
         run.evals.values[f"lp_{side}"] = run.evals.values[f"lp_{side}"] - held
         run.evals.values[f"r_{side}"] = run.evals.values[f"r_{side}"] - BETA * held
     return onset
@@ -56,7 +56,7 @@ def rejected_falls(run: Made, generator: Generator, size: float) -> int:
     """The margin comes from destroying the rejected side alone."""
     onset = begin(run, generator, 0.3, 0.5)
     base = -float(np.median(run.train["lp_rejected"][: run.count // 5]))
-    fall, held = (8 * base * size * weight for weight in (run.ramp(onset, 0.4), run.ramp_evals(onset, 0.4)))
+    fall, held = (16 * base * size * weight for weight in (run.ramp(onset, 0.4), run.ramp_evals(onset, 0.4)))
     for name, sign, scale in (("lp_rejected", -1, 1.0), ("r_rejected", -1, BETA), ("margin", 1, BETA)):
         run.change(name, plus=sign * scale * fall)
         run.evals.values[name] = run.evals.values[name] + sign * scale * held
@@ -68,7 +68,7 @@ def unstable(run: Made, generator: Generator, size: float) -> int:
     onset = begin(run, generator)
     late = run.late(onset)
     swing = ar(generator, run.count, likeness=0.6, sd=0.28 * size)
-    run.train["accuracy"] = np.clip(np.where(late > 0, 0.55 + swing, run.train["accuracy"]), 0, 1)
+    run.train["accuracy"] = np.clip(np.where(late > 0, np.round((0.55 + swing) * 16) / 16, run.train["accuracy"]), 0, 1)
     run.train["margin"] = np.where(late > 0, 2.5 * swing, run.train["margin"])
     run.train["loss"] = np.where(late > 0, np.logaddexp(0, -2.5 * swing), run.train["loss"])
     return onset
@@ -79,7 +79,7 @@ def plateau(run: Made, generator: Generator, _size: float) -> int:
     onset = begin(run, generator, 0.25, 0.35)
     early, of_evals = np.clip(1 - run.ramp(onset, 0.01), 0, 1), np.ones(len(run.evals.steps))
     level = 0.61 - 0.1 * early * np.linspace(1, 0, run.count)
-    run.train["accuracy"] = np.clip(level + generator.normal(0, 0.05, run.count), 0, 1)
+    run.train["accuracy"] = np.clip(np.round((level + generator.normal(0, 0.015, run.count)) * 128) / 128, 0, 1)
     run.train["margin"] = 0.12 * (1 - 0.5 * early) + generator.normal(0, 0.03, run.count)
     run.train["loss"] = 0.66 + 0.02 * early + generator.normal(0, 0.01, run.count)
     for name, goal in (("accuracy", 0.61), ("margin", 0.12), ("loss", 0.66)):
@@ -112,14 +112,11 @@ def spikes(run: Made, generator: Generator, size: float) -> int:
 
 
 def stuck(run: Made, generator: Generator, _size: float) -> int:
-    """The loss stops high, long before the end."""
-    onset = begin(run, generator, 0.08, 0.12)
-    place = run.place(onset)
-    level = 0.9 * float(np.median(run.train["loss"][: max(3, place // 2)]))
-    run.train["loss"][place:] = level * np.exp(ar(generator, run.count - place, likeness=0.2, sd=0.02))
-    behind = run.evals.steps >= onset
-    run.evals.values["loss"][behind] = level * (1 + generator.normal(0, 0.004, int(behind.sum())))
-    return onset
+    """The loss never falls."""
+    level = float(np.median(run.train["loss"][:5]))
+    run.train["loss"] = level * np.exp(ar(generator, run.count, likeness=0.2, sd=0.02))
+    run.evals.values["loss"] = level * (1 + generator.normal(0, 0.004, len(run.evals.steps)))
+    return int(run.steps[0])
 
 
 def odds(run: Made, generator: Generator, size: float) -> int:
@@ -138,7 +135,7 @@ def imbalanced(run: Made, generator: Generator, size: float) -> int:
     run.extra["kl"] = np.abs(generator.normal(0.05, 0.01, run.count))
     run.extra["desirable_loss"] = 0.4 * np.exp(generator.normal(0, 0.08, run.count))
     run.extra["undesirable_loss"] = 0.4 * np.exp(generator.normal(0, 0.08, run.count))
-    run.change("undesirable_loss", 1 / (1 + 4 * size * run.ramp(onset, 0.1)))
+    run.change("undesirable_loss", 1 / (1 + 6 * size * run.ramp(onset, 0.1)))
     return onset
 
 
@@ -151,16 +148,16 @@ FAULTS: Final = (
     _of("at-chance", "loss at ln 2, accuracy at a half, from the start", chance, DPO, link=Link.TRAINING_SIGNAL,
         of_start=True),
     _of("margin-collapse", "the margin goes to nothing", collapsed, DPO, "margin-collapse", "at-chance"),
-    _of("likelihood-falls", "both sides lose 80 % of their log-likelihood again", both_fall, DPO),
-    _of("rejected-collapse", "the rejected side falls nine-fold, the chosen one stays", rejected_falls, DPO),
-    _of("preference-unstable", "accuracy swings between .2 and .9", unstable, DPO),
+    _of("likelihood-falls", "both sides fall to 2.6 times their log-likelihood", both_fall, DPO),
+    _of("rejected-collapse", "the rejected side falls 17-fold, the chosen one stays", rejected_falls, DPO),
+    _of("preference-unstable", "accuracy swings between .2 and .9", unstable, DPO, link=Link.TRAINING_SIGNAL),
     _of("preference-plateau", "accuracy stands at .61", plateau, DPO, "preference-plateau", "at-chance",
-        least=Severity.INFO),
+        link=Link.TRAINING_SIGNAL, least=Severity.INFO),
     _of("overfitting", "held-out loss rises by 40 %, training loss falls", by_heart, SFT, link=Link.EVALUATION,
         sizes={"small": 0.5, "usual": 1.0}),
     _of("perplexity-spikes", "one batch in twelve has 2.8 times the loss", spikes, SFT, link=Link.NUMERICS),
-    _of("loss-plateau", "the loss stops at 90 % of where it began", stuck, SFT, "loss-plateau",
-        link=Link.TRAINING_SIGNAL, least=Severity.INFO),
-    _of("odds-ratio-unstable", "log odds swing by 1.5", odds, DPO),
-    _of("kto-imbalance", "one side's loss is a fifth of the other's", imbalanced, DPO),
+    _of("loss-plateau", "the loss never falls", stuck, SFT, "loss-plateau",
+        link=Link.TRAINING_SIGNAL, least=Severity.INFO, of_start=True),
+    _of("odds-ratio-unstable", "log odds swing by 1.5", odds, DPO, link=Link.NUMERICS),
+    _of("kto-imbalance", "one side's loss is a seventh of the other's", imbalanced, DPO, link=Link.TRAINING_SIGNAL),
 )  # fmt: skip
