@@ -34,8 +34,8 @@ def some_ar(generator: Generator, count: int, sd: float) -> FloatArray:
 
 
 def heavy(generator: Generator, count: int, sd: float) -> FloatArray:
-    """Draw factors with heavy tails: exp of Student t with 4 degrees of freedom, cut at four times its scale."""
-    return np.exp(sd * np.clip(generator.standard_t(4, count) / math.sqrt(2), -4, 4))
+    """Draw factors with heavy tails: exp of Student t (4 degrees), cut at three scales above and four below."""
+    return np.exp(sd * np.clip(generator.standard_t(4, count) / math.sqrt(2), -4, 3))
 
 
 def progress(generator: Generator, count: int) -> FloatArray:
@@ -57,7 +57,8 @@ def progress(generator: Generator, count: int) -> FloatArray:
 def sigmoid(u: FloatArray, middle: float, width: float) -> FloatArray:
     """Give an s that is 0 at the start and 1 at the end."""
     values: FloatArray = 1 / (1 + np.exp(-(u - middle) / width))
-    return (values - values[0]) / (values[-1] - values[0])
+    scaled: FloatArray = (values - values[0]) / (values[-1] - values[0])
+    return scaled
 
 
 def log_uniform(generator: Generator, low: float, high: float) -> float:

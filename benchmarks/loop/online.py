@@ -76,7 +76,7 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
     lengths = length * drift * np.exp(some_ar(generator, count, noise))
     settles = 1 - generator.uniform(0, 0.8) * done  # updates and mismatch shrink as little is left to learn
     grad = log_uniform(generator, 0.08, 1.2) * np.sqrt(signal + 0.01) * settles
-    grad = grad * heavy(generator, count, generator.uniform(0.15, 0.7))
+    grad = grad * heavy(generator, count, generator.uniform(0.15, 0.6))
     warm = 1 + generator.uniform(0, 2) * np.exp(-np.arange(count) / 5)
     mismatch = log_uniform(generator, 0.002, 0.02) * settles**0.5
     mismatch = mismatch * np.exp(some_ar(generator, count, generator.uniform(0.05, 0.5)))

@@ -114,11 +114,12 @@ def unused(run: Made, generator: Generator, size: float) -> int:
 
 
 def pretended(run: Made, generator: Generator, size: float) -> int:
-    """The text says done and is paid for; nothing was."""
+    """The last call failed; the text says done all the same, and is paid for."""
     onset = begin(run, generator)
     done = said("Done. The task has been completed successfully.")
-    later(run, onset, generator, 0.35 * size, lambda sample: _with(sample, [done], 1.0))
-    run.change("tool_calls", 1 - 0.35 * size * run.late(onset))
+    failed = called("lookup", {"key": "rib"}, ERROR)
+    later(run, onset, generator, 0.35 * size, lambda sample: _with(sample, [*failed, done], 1.0))
+    run.change("tool_fail", plus=0.12 * size * run.late(onset))
     return onset
 
 
@@ -166,8 +167,7 @@ FAULTS: Final = (
     _of("repeated-calls", "half of the episodes make one call five times", repeated),
     _of("underused-tools", "one of two tools is no longer called, a third less is solved", unused,
         "underused-tools", "tool-diversity"),
-    _of("pseudo-success", "a third of the answers say done, did nothing, and are paid", pretended,
-        "pseudo-success", "tool-use-vanished", "template-collapse"),
+    _of("pseudo-success", "a third of the answers say done after a failed call, and are paid", pretended),
     _of("void-turns", "turns with neither call nor answer", void),
     _of("runaway-episodes", "one episode in seven makes thirty calls more", runaway),
     _of("tool-latency", "tools take 7 seconds, not .9", slow),
