@@ -23,8 +23,11 @@ of 80 to 600 logged rows, in the files and under the names that TRL, veRL and pr
 plateaus, warm-up spikes, AR(1) noise of up to 0.8 and heavy-tailed gradients; their KL creeps, their entropy falls
 and groups without spread become more as the task is solved; lengths drift; evaluation is rare and noisy; where a
 generation serves two optimiser steps every second row lacks the reward; one JSON-lines run in eight was killed and
-resumed. Faults are put into such runs from a known step on, at sizes at which a person would still have to look
-twice. Noise worse than that, and faults smaller than that, are not covered by these figures."""
+resumed. Faults are put into such runs from a known step on. Their sizes were chosen with the rules' limits known, most
+of them well beyond these: the shares say whether a plain fault is called by its name and when, not how small a fault
+is still seen. How wild a healthy run may be was set by real ones, and narrowed twice after looking at runs that were
+accused (prompts that are nearly all too easy or too hard; gradients with tails beyond those of real runs). Noise worse
+than that, and faults smaller than that, are not covered by these figures."""
 READING: Final = """\
 `named`: share of runs in which one of the fault's own findings stands at or above medium (at or above low where
 marked `note`). `called`: what they were called, most often first; `missed` where none of the fault's names came.
@@ -178,6 +181,7 @@ def beside(rival: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"{rival['what']}. It was given the same runs as its own `metrics.jsonl`, under its own names; it was given "
-        "more curves than its callback keeps. `named` counts a finding at high or medium that is about the fault, "
-        "under any of its names. What it said of healthy runs, by share of runs:", "", *fired,
+        "more curves than its callback keeps. `named` counts a finding at high or medium (at any severity where marked "
+        "`note`) that is about the fault, under any of its names. Sizes were not chosen by its limits, and faults it has "
+        "no rule or no curve for count as not named. What it said of healthy runs, by share of runs:", "", *fired,
     ]  # fmt: skip

@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.loop.files import LOST
-from benchmarks.loop.judged import Task, make
+from benchmarks.loop.judged import BY_NAME, Task, make
 from benchmarks.loop.made import Made
 from benchmarks.loop.names import RIVAL, RIVAL_GRPO, RIVAL_LOSS
+from ptt.diagnostics.model import Severity
 
 TRAINERS: Final = {"sft": "sft", "dpo": "dpo", "ppo": "ppo", "grpo": "grpo", "grpo-tools": "grpo"}
 BATCH: Final = 100
@@ -143,9 +144,11 @@ def results(python: str, tasks: Sequence[Task], what: str) -> dict[str, Any]:
             kept["medium"] += bool(loud)
             kept["of"].update(f"`{kind}`" for kind in set(loud))
         else:
+            note = not BY_NAME[task.fault].least.at_least(Severity.MEDIUM)
+            heard = [kind for kind, _ in found] if note else loud
             kept = faults.setdefault(task.fault, {}).setdefault(task.size, {"runs": 0, "named": 0, "insights": 0})
             kept["runs"] += 1
-            kept["named"] += any(kind in ABOUT.get(task.fault, ()) for kind in loud)
+            kept["named"] += any(kind in ABOUT.get(task.fault, ()) for kind in heard)
             kept["insights"] += len(loud)
     for kept in healthy.values():
         ordered = sorted(kept["of"].items(), key=lambda item: (-item[1], item[0]))
