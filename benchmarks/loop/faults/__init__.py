@@ -1,0 +1,20 @@
+"""The table of contents of all faults that are put into healthy runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.loop.faults import environment, machines, offline, rewards, updates
+from benchmarks.loop.faults.fault import Fault
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    *environment.FAULTS,
+    *rewards.FAULTS,
+    *updates.FAULTS,
+    *machines.FAULTS,
+    *offline.FAULTS,
+)
+NOT_MADE: Final = ("old-logprobs-off", "versions-unknown", "failures-under-load", "tool-diversity", "reward-jump")
+"""Seen in recorded sequences or timed calls alone, under another name here, or no failure."""
+
+__all__ = ["FAULTS", "NOT_MADE", "Fault"]

@@ -1,0 +1,88 @@
+"""What a fault is: a change to a healthy run from a known step on, and what a right diagnosis calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from benchmarks.loop.made import Made, Sample, generator_of
+from benchmarks.loop.noise import FloatArray, Generator, ar
+from ptt.diagnostics.model import Link, Severity
+
+Break = Callable[[Made, Generator, float], int]
+"""Changes the run in place, by how much, and gives the step from which it is broken."""
+
+ONLINE: Final = ("ppo", "grpo", "grpo-tools")
+GROUPS: Final = ("grpo", "grpo-tools")
+TOOLS: Final = ("grpo-tools",)
+PPO: Final = ("ppo",)
+DPO: Final = ("dpo",)
+SFT: Final = ("sft",)
+OFFLINE: Final = ("sft", "dpo")
+EVERY: Final = ("sft", "dpo", "ppo", "grpo", "grpo-tools")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that breaks. Any of `ids` names it; the first is what it is called."""
+
+    name: str
+    about: str  # what is changed, in one line
+    ids: tuple[str, ...]
+    link: Link
+    algorithms: tuple[str, ...]
+    breaks: Break
+    dialects: tuple[str, ...] = ()  # frameworks that log what it shows in; empty: all
+    sizes: Mapping[str, float] | None = None  # by word; None: one size
+    least: Severity = Severity.MEDIUM  # how severe the finding is at least, where the fault is no disaster
+    of_start: bool = False  # broken from the first step on: the onset is not asked for
+
+    def inject(self, run: Made, size: float) -> tuple[Made, int]:
+        """Give a broken copy of a healthy run, and the true onset."""
+        broken = run.copy()
+        generator = generator_of(self.name, run.algorithm, run.seed)
+        return broken, self.breaks(broken, generator, size)
+
+
+def begin(run: Made, generator: Generator, low: float = 0.35, high: float = 0.6) -> int:
+    """Draw the step of a row in the middle of the run."""
+    return int(run.steps[int(generator.uniform(low, high) * run.count)])
+
+
+def noisy(run: Made, generator: Generator, level: float, *, sd: float) -> FloatArray:
+    """Give a curve at a level, with relative noise; logged wherever the run logs its reward or loss."""
+    logged = run.train.get("reward", run.train["loss"])
+    values = level * np.exp(ar(generator, run.count, likeness=0.3, sd=sd))
+    return np.where(np.isnan(logged), np.nan, values)
+
+
+def worse(run: Made, onset: int, share: float) -> None:
+    """Let the policy lose a share of what it earns, over a tenth of the run."""
+    for name in ("reward", "r_correct"):
+        run.change(name, 1 - share * run.ramp(onset, 0.1))
+    of_evals = 1 - share * run.ramp_evals(onset, 0.1)
+    run.evals.values.update({name: values * of_evals for name, values in run.evals.values.items()})
+
+
+def stall(run: Made, onset: int) -> None:
+    """Let the policy learn no more: rewards and evaluations stay around what they were."""
+    for name in ("reward", "r_correct"):
+        if name in run.train:
+            held = run.train[name]
+            before = held[(run.steps < onset) & (run.steps >= onset - 0.2 * (run.steps[-1] - run.steps[0]))]
+            run.train[name] = held - (np.nanmean(held[run.steps >= onset]) - np.nanmean(before)) * run.ramp(onset, 0.1)
+    for name, values in run.evals.values.items():
+        late = run.evals.steps >= onset
+        if late.any() and not late.all():
+            shift = values[late].mean() - values[~late][-4:].mean()
+            run.evals.values[name] = values - shift * run.ramp_evals(onset, 0.1)
+
+
+def later(run: Made, onset: int, generator: Generator, share: float, change: Callable[[Sample], Sample]) -> None:
+    """Change this share of the samples from a step on."""
+    run.samples[:] = [
+        change(sample) if sample.step >= onset and generator.random() < share else sample for sample in run.samples
+    ]

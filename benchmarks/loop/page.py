@@ -1,0 +1,187 @@
+"""The truth table as a page: per fault what it was called, per algorithm how often healthy runs were accused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.loop.faults import FAULTS, NOT_MADE
+from benchmarks.loop.judged import BY_NAME, Judged, sizes_of
+from benchmarks.loop.made import ALGORITHMS
+from benchmarks.loop.real import REAL
+from ptt.diagnostics.rules import RULES
+
+KNOWN: Final = frozenset(rule.id for rule in RULES)
+FALSE_ALARMS: Final = 0.02  # of healthy runs, at most
+NAMED: Final = 0.95  # of broken runs, at least
+ABOUT: Final = """\
+Runs are made (`benchmarks/loop/`): healthy ones of SFT, DPO, PPO with a critic, and GRPO without and with tools,
+of 80 to 600 logged rows, in the files and under the names that TRL, veRL and prime-rl write. They learn with
+plateaus, warm-up spikes, AR(1) noise of up to 0.8 and heavy-tailed gradients; their KL creeps, their entropy falls
+and groups without spread become more as the task is solved; lengths drift; evaluation is rare and noisy; where a
+generation serves two optimiser steps every second row lacks the reward; one JSON-lines run in eight was killed and
+resumed. Faults are put into such runs from a known step on. Their sizes were chosen with the rules' limits known, most
+of them well beyond these: the shares say whether a plain fault is called by its name and when, not how small a fault
+is still seen. How wild a healthy run may be was set by real ones, and narrowed twice after looking at runs that were
+accused (prompts that are nearly all too easy or too hard; gradients with tails beyond those of real runs). Noise worse
+than that, and faults smaller than that, are not covered by these figures."""
+READING: Final = """\
+`named`: share of runs in which one of the fault's own findings stands at or above medium (at or above low where
+marked `note`). `called`: what they were called, most often first; `missed` where none of the fault's names came.
+`headline right`: the first broken link is the fault's, and the fault's finding stands under no other. `roots`: mean
+number of findings at or above medium that follow from no other; one is wanted. `onset error`: in logged steps,
+median, and the range from the 5th to the 95th percentile, found minus true; not asked for faults that are there
+from the first step."""
+REAL_RUNS: Final = """\
+The same faults in the log history of `sample_logs/healthy`, a real GRPO run of 500 steps with tools that has learnt
+its task by step 150; its samples are left out. The onset and the noise of the fault follow from the seed."""
+
+
+def page(found: Sequence[Judged], rival: Mapping[str, Any] | None, command: str) -> str:
+    """Give the document."""
+    of_real = [one for one in found if one.task.algorithm == REAL]
+    found = [one for one in found if one.task.algorithm != REAL]
+    parts = [
+        "# Truth table", "", f"Made by `{command}`.", "", ABOUT, "",
+        "## Healthy runs", "", *healthy_table(found, rival), "",
+        "## Broken runs", "", READING, "", *fault_table(found, rival), "",
+        "Not made, since only recorded sequences or timed calls show them, another row covers them, or they are none: "
+        + ", ".join(f"`{name}`" for name in NOT_MADE) + ".", "",
+        "## Broken real runs", "", REAL_RUNS, "", *fault_table(of_real, None), "",
+        "## Required", "", *(f"- {line}" for line in summary([*found, *of_real])),
+    ]  # fmt: skip
+    if rival is not None:
+        parts += ["", "## Beside it", "", *beside(rival)]
+    return "\n".join([*parts, ""])
+
+
+def healthy_table(found: Sequence[Judged], rival: Mapping[str, Any] | None) -> list[str]:
+    """Give one line an algorithm."""
+    other = " post-training-toolkit: any high | any high or medium |" if rival else ""
+    lines = [
+        f"| algorithm | runs | accused | share | of what |{other}",
+        "|---|---:|---:|---:|---|" + "---:|---:|" * bool(rival),
+    ]
+    for algorithm in ALGORITHMS:
+        mine = [one for one in found if not one.task.fault and one.task.algorithm == algorithm]
+        if not mine:
+            continue
+        accused = [one for one in mine if one.alarms]
+        of = Counter(told for one in accused for told in dict.fromkeys(alarm.id for alarm in one.alarms))
+        what = ", ".join(
+            f"`{name}` {count}" for name, count in sorted(of.items(), key=lambda item: (-item[1], item[0]))
+        )
+        cells = [algorithm, len(mine), len(accused), f"{len(accused) / len(mine):.1%}", what]
+        if rival:
+            theirs = rival["healthy"].get(algorithm, {})
+            cells += [_share(theirs, "high"), _share(theirs, "medium")]
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return lines
+
+
+def fault_table(found: Sequence[Judged], rival: Mapping[str, Any] | None) -> list[str]:
+    """Give one line a fault and size."""
+    other = " post-training-toolkit |" if rival else ""
+    lines = [
+        f"| fault | what is done | link | in | runs | named | called | headline right | roots | onset error |{other}",
+        "|---|---|---|---|---:|---:|---|---:|---:|---:|" + "---|" * bool(rival),
+    ]
+    for fault in FAULTS:
+        for size in sizes_of(fault):
+            mine = [one for one in found if one.task.fault == fault.name and one.task.size == size]
+            if mine:
+                lines.append(_fault_line(fault.name, size, mine, rival))
+    return lines
+
+
+def _fault_line(name: str, size: str, mine: Sequence[Judged], rival: Mapping[str, Any] | None) -> str:
+    fault = BY_NAME[name]
+    title = (
+        name
+        if len(sizes_of(fault)) == 1
+        else f"{name}, {size}" + (f" ({sizes_of(fault)[size]:g} of it)" if size != "usual" else "")
+    )
+    missed = "missed" if KNOWN & set(fault.ids) else "no rule of that name"
+    called = Counter(one.naming.id if one.naming else missed for one in mine)
+    note = "" if fault.least.rank <= 2 else " (note)"
+    cells = [
+        title + note,
+        fault.about,
+        fault.link,
+        ", ".join(sorted({one.task.algorithm for one in mine}, key=(*ALGORITHMS, REAL).index)),
+        len(mine),
+        f"{np.mean([one.naming is not None for one in mine]):.0%}",
+        ", ".join(f"{told} {count}" for told, count in sorted(called.items(), key=lambda item: (-item[1], item[0]))),
+        f"{np.mean([one.headed for one in mine]):.0%}",
+        f"{np.mean([len(one.roots) for one in mine]):.1f}",
+        _onsets(name, mine),
+    ]
+    if rival:
+        cells.append(_theirs(rival["faults"].get(name, {}).get(size, {})))
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def _onsets(name: str, mine: Sequence[Judged]) -> str:
+    if BY_NAME[name].of_start:
+        return ""
+    errors = [one.naming.onset - one.onset for one in mine
+              if one.naming and one.naming.onset is not None and one.onset is not None]  # fmt: skip
+    if not errors:
+        return ""
+    low, high = np.percentile(errors, [5, 95])
+    return f"{np.median(errors):+.0f} ({low:+.0f} to {high:+.0f})"
+
+
+def summary(found: Sequence[Judged]) -> list[str]:
+    """Give each required figure, and whether it is met."""
+    lines = []
+    for algorithm in ALGORITHMS:
+        well = [one for one in found if not one.task.fault and one.task.algorithm == algorithm]
+        if well:
+            share = sum(bool(one.alarms) for one in well) / len(well)
+            lines.append(_line(f"healthy {algorithm} accused", share, FALSE_ALARMS, len(well), at_most=True))
+    usual = [one for one in found if one.task.fault and one.task.size == "usual"]
+    for of, broken in (
+        ("faults", [one for one in usual if one.task.algorithm != REAL]),
+        ("faults in real runs", [one for one in usual if one.task.algorithm == REAL]),
+    ):
+        if broken:
+            named, headed = (np.mean(hits) for hits in ([one.naming is not None for one in broken],
+                                                       [one.headed for one in broken]))  # fmt: skip
+            lines.append(_line(f"{of} named", float(named), NAMED, len(broken)))
+            lines.append(_line(f"{of} with the right headline", float(headed), NAMED, len(broken)))
+    crashed = sum(bool(one.crashes) for one in found)
+    lines.append(f"{'PASS' if not crashed else 'FAIL'} runs in which a rule crashed: {crashed}")
+    return lines
+
+
+def _line(name: str, share: float, required: float, count: int, *, at_most: bool = False) -> str:
+    met = share <= required if at_most else share >= required
+    return f"{'PASS' if met else 'FAIL'} {name}: {share:.1%} of {count}, required {'at most' if at_most else 'at least'} {required:.0%}"  # noqa: E501
+
+
+def _share(theirs: Mapping[str, Any], severity: str) -> str:
+    return f"{theirs[severity] / theirs['runs']:.0%}" if theirs.get("runs") else ""
+
+
+def _theirs(told: Mapping[str, Any]) -> str:
+    if not told.get("runs"):
+        return ""
+    return f"{told['named'] / told['runs']:.0%} named, {told['insights'] / told['runs']:.1f} high or medium"
+
+
+def beside(rival: Mapping[str, Any]) -> list[str]:
+    """Say what the other tool is and how it was asked."""
+    fired = [
+        f"- {algorithm}: " + ", ".join(f"{name} {share}" for name, share in rival["healthy"][algorithm]["of"].items())
+        for algorithm in rival["healthy"]
+    ]
+    return [
+        f"{rival['what']}. It was given the same runs as its own `metrics.jsonl`, under its own names; it was given "
+        "more curves than its callback keeps. `named` counts a finding at high or medium (at any severity where marked "
+        "`note`) that is about the fault, under any of its names. Sizes were not chosen by its limits; faults it has "
+        "no rule or no curve for count as not named. What it said of healthy runs, by share of runs:", "", *fired,
+    ]  # fmt: skip
