@@ -81,10 +81,8 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
-<<<<<<< HEAD
     machines = gather_machines(metrics, read_table(folder, "ranks"))
     tables["ranks"] = ranks_table(machines)
-=======
     algorithm = algorithm_of(
         manifest.facts,
         series,
@@ -92,7 +90,6 @@ def gather(
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
     run = run_facts(name, manifest.facts, series, tokens, wide.steps())
->>>>>>> main
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,

@@ -19,12 +19,9 @@ PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
 MISLEADING = frozenset({"reward_mean", "reward_std"})
 MISLEADING_ORPO = frozenset({"sft_loss"})
-<<<<<<< HEAD
 RUNNING = "running"
-=======
 LOSSES = {f"{trainer}_loss": trainer for trainer in ("orpo", "kto", "cpo", "dpo", "grpo", "ppo", "sft")}
 # In this order: ORPO rows hold an SFT loss too. Rows without a header (its early demos) are told by it.
->>>>>>> main
 
 Facts = dict[str, str | int | float | bool | None]
 Seen = tuple[int | None, frozenset[str]]  # the current step, and the names it had so far

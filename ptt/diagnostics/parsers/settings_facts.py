@@ -17,16 +17,10 @@ NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\
 # By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` is found too.
 SAFE: Final = frozenset(
     {
-<<<<<<< HEAD
-        "adv_estimator", "algorithm", "beta", "bf16", "cliprange", "cliprange_value", "clip_ratio", "clip_ratio_high",
-        "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high", "epsilon", "epsilon_high", "fp16",
-        "gamma", "generation_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "init_kl_coef",
-=======
-        "adv_estimator", "advantage_estimator", "algorithm", "beta", "cliprange", "cliprange_value", "clip_ratio",
-        "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high", "epsilon",
-        "epsilon_high", "gamma",
+        "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "cliprange", "cliprange_value",
+        "clip_ratio", "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high",
+        "epsilon", "epsilon_high", "fp16", "gamma",
         "generation_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "init_kl_coef",
->>>>>>> main
         "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam", "lambd", "learning_rate", "logging_steps",
         "loss_agg_mode", "loss_type", "lr", "lr_scheduler_type", "mask_truncated_completions",
         "max_completion_length", "max_grad_norm", "max_prompt_length", "max_response_length", "max_steps",
