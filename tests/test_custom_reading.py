@@ -263,7 +263,7 @@ def test_every_trainer_of_the_list_is_asked_and_no_other() -> None:
     read = heuristic_of(their_file(THEIRS[11]), file="x.yaml")  # declared for ppo first
     high = {"clip/frac": np.full(60, 0.9)}
     assert isinstance(judged(read, high, GRPO), Broken)
-    assert isinstance(judged(read, high, replace(GRPO, name="gae")), Broken)  # veRL's word for PPO
+    assert isinstance(judged(read, high, replace(GRPO, name="ppo")), Broken)
     assert isinstance(judged(read, high, replace(GRPO, name=None)), Broken)  # online, whatever its name
     other = judged(read, high, DPO)
     assert isinstance(other, NotJudged)

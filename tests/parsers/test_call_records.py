@@ -510,7 +510,7 @@ def test_a_run_with_one_log_probability_is_told_which_other_it_takes_and_how(tmp
     assert asked.missing == ("policy_logp", "old_logp")
     assert "from ptt.recorders import Recorder" in (asked.enable or "")
     result = CliRunner().invoke(app, ["diagnose", str(run), "--out", str(tmp_path / "cli")])
-    assert result.exit_code == 4
+    assert result.exit_code == 0  # its samples could be judged
     assert "policy_logp or old_logp" in " ".join(result.stdout.split())
 
 

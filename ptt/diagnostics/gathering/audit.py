@@ -32,8 +32,8 @@ def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame
     known = known.sort("step", "source", "trajectory_id", descending=[True, False, False], nulls_last=True)
     if known.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    last = known["step"][0]
-    latest = known.filter((pl.int_range(pl.len()) < LATEST) | (pl.col("step") == last).fill_null(value=False))
+    of_last = (pl.col("step") == pl.col("step").first()).fill_null(value=False)
+    latest = known.filter((pl.int_range(pl.len()) < LATEST) | of_last)
     picked = _picked(latest)
     lengths = _lengths(turns.join(picked.select("trajectory_id"), on="trajectory_id", how="semi"))
     rows = picked.join(lengths, on="trajectory_id", how="left", maintain_order="left")

@@ -10,6 +10,7 @@ from ptt.diagnostics.judging.causes import Explains, chains
 from ptt.diagnostics.model import Finding, Link, Severity
 
 UNKNOWN: Final = 1 << 60  # later than any step
+LONGEST_CHAIN: Final = 2  # links: what took more, with nothing found between, is no story one could check
 
 
 def began(finding: Finding) -> int:
@@ -22,11 +23,14 @@ def began(finding: Finding) -> int:
 def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
     """Name the cause of each finding that one before it, or within its onset's interval, brings about.
 
-    A cause may bring it about through others that were not found; one that does so by itself is preferred, then the
+    A cause may bring it about through one other that was not found; one that does so by itself is preferred, then the
     earliest. A note explains no failure: what is below medium has not broken
     anything. No finding comes to stand under itself, by whatever number of links.
     """
-    reach = {finding.id: frozenset(chains(explains, finding.id)) for finding in findings}
+    reach = {
+        finding.id: frozenset(name for name, way in chains(explains, finding.id).items() if len(way) <= LONGEST_CHAIN)
+        for finding in findings
+    }
     ordered = sorted(findings, key=lambda finding: (began(finding), list(Link).index(finding.link), finding.id))
     above: dict[int, int] = {}  # place of a finding -> place of its cause
     for place, finding in enumerate(ordered):
