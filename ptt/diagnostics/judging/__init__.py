@@ -86,11 +86,14 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
 
 
 def _slack(run: Run) -> int:
-    """Give the steps within which two failures cannot be ordered: a rolling mean's window of logged steps."""
+    """Give the steps within which two failures cannot be ordered: two windows of logged steps.
+
+    Two, since a reward is often logged at every second step only.
+    """
     if run.first_step is None or run.last_step is None or run.step_count < 2:
         return 0
     apart = (run.last_step - run.first_step) / (run.step_count - 1)
-    return round(min(WINDOW, run.step_count / 6) * apart)
+    return round(min(2 * WINDOW, run.step_count / 6) * apart)
 
 
 def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:
