@@ -90,7 +90,7 @@ def gather(
         logged=logged_names(metrics, wide),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
-    run = run_facts(name, manifest.facts, series, tokens, wide.steps())
+    run = run_facts(name, manifest.facts, series, tokens, wide.steps)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
