@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.judging.causes import explains
+from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
 from ptt.diagnostics.statistics import attribution, caps, exposure, extremes, heaviness, staleness
