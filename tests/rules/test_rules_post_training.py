@@ -68,6 +68,12 @@ def sorted_batches() -> Array:
     return drawn(share)
 
 
+def restless(at: int) -> Array:
+    """Give accuracies that swing from batch to batch from one place on."""
+    share = np.where((np.arange(200) >= at) & (np.arange(200) // 3 % 2 == 0), 0.35, 0.85)
+    return drawn(share)
+
+
 def with_leaps(*places: int, height: float = 2.0) -> Array:
     values = course(3.0, 1.0, count=400, noise=0.02)
     values[list(places)] += height
