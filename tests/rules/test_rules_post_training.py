@@ -126,7 +126,7 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any], Severity, 
         "far": (sides((-10, -12), (-9, -150)), DPO, {}, Severity.MEDIUM, None),
         "very far": (sides((-10, -12), (-9, -300)), DPO, {}, Severity.HIGH, None),
     },
-    "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 101)},
+    "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 1)},
     "overfitting": {
         "far": ({"loss/total": GOES_ON}, SFT, {"eval_loss": RISING}, Severity.HIGH, 250),
         "by a fifth": (
@@ -458,3 +458,13 @@ def test_two_hundred_healthy_runs_give_no_alarm(algorithm: Algorithm) -> None:
             if isinstance(verdict, Broken):
                 alarms += [(seed, finding) for finding in verdict.findings]
     assert alarms == []
+
+
+@pytest.mark.parametrize("at", [60, 95, 120])
+def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> None:
+    verdict = run("preference-unstable", {"dpo/accuracy": restless(at)})
+    assert isinstance(verdict, Broken)
+    found = verdict.findings[0]
+    assert found.onset_step == pytest.approx(at + 1, abs=4)
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] <= found.onset_step <= found.onset_interval[1]
