@@ -63,7 +63,7 @@ def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, mo
     drawn = np.random.default_rng(3)
     for rank in range(4):
         pace = 1.6 if rank == 2 else 1.0
-        rows = [
+        rows: list[dict[str, object]] = [
             {"step": step, "time/forward_s": pace * drawn.uniform(0.95, 1.05), "loss": drawn.normal()}
             for step in range(1, 121)
         ]

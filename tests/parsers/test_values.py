@@ -284,7 +284,7 @@ def test_calls_and_results_are_paired_in_order_and_failures_are_told_by_their_te
 )
 def test_a_call_that_could_not_be_made_is_told_from_one_that_failed(said: str, kind: str | None) -> None:
     request = {"type": "function", "function": {"name": "look", "arguments": {}}}
-    told = [
+    told: list[dict[str, Any]] = [
         {"role": "assistant", "content": "", "tool_calls": [request]},
         {"role": "tool", "name": "look", "content": str({"error": said})},
     ]

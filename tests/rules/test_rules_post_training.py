@@ -467,4 +467,4 @@ def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> N
     found = verdict.findings[0]
     assert found.onset_step == pytest.approx(at + 1, abs=4)
     assert found.onset_interval is not None
-    assert found.onset_interval[0] <= found.onset_step <= found.onset_interval[1]
+    assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]

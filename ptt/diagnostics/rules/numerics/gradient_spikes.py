@@ -10,6 +10,8 @@ Fewer spikes than that are told as a note of low severity.
 Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -26,10 +28,39 @@ MIN_SPIKES = 3
 MIN_SHARE = 0.01
 
 
+class Advice(NamedTuple):
+    """What makes such steps, and what to do."""
+
+    causes: tuple[str, ...]
+    confirm: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+SAMPLED = Advice(
+    causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
+    confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
+    next=("look at the samples of the step of the first spike, largest |advantage| first",),
+)
+GIVEN = Advice(
+    causes=(
+        "damaged or foreign examples: wrong template, wrong language, noise, very long or very short answers",
+        "a batch with few tokens in the loss",
+        "a learning rate at the edge, or warm-up that ends too early",
+    ),
+    confirm=("rank the examples of those batches by their own loss: do a few of them make the spike?",),
+    next=(
+        "take out or mend these examples",
+        "where the batches are in order: halve the learning rate or double the warm-up, nothing else",
+    ),
+)
+"""Of data that are given there are no advantages and no ratios."""
+
+
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged gradient norm."""
     series = evidence.metrics.get("grad_norm")
     sampled = evidence.algorithm.family in (None, Family.ONLINE)
+    advice = SAMPLED if sampled else GIVEN
     steps, values = series.finite() if series is not None else (np.empty(0, np.int64), np.empty(0))
     if series is None or len(values) <= BEFORE:
         return NotJudged(
@@ -71,32 +102,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 onset_step=int(steps[BEFORE:][spikes[0]]),
                 evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
                 onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
-                **_advice(sampled),
+                causes=advice.causes,
+                confirm=advice.confirm,
+                next=advice.next,
             ),
         )
     )
-
-
-def _advice(sampled: bool) -> dict[str, tuple[str, ...]]:
-    """Say what makes such steps: there are advantages only where the policy samples its own data."""
-    if sampled:
-        return {
-            "causes": ("a few tokens with extreme log-ratios or advantages", "reward outliers"),
-            "confirm": ("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
-            "next": ("look at the samples of the step of the first spike, largest |advantage| first",),
-        }
-    return {
-        "causes": (
-            "damaged or foreign examples: wrong template, wrong language, noise, very long or very short answers",
-            "a batch with few tokens in the loss",
-            "a learning rate at the edge, or warm-up that ends too early",
-        ),
-        "confirm": ("rank the examples of those batches by their own loss: do a few of them make the spike?",),
-        "next": (
-            "take out or mend these examples",
-            "where the batches are in order: halve the learning rate or double the warm-up, nothing else",
-        ),
-    }
 
 
 def _single(series: Series, step: int, times: float, limit: float, sampled: bool) -> Finding:
