@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy, worse
+from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy, stall, worse
 from benchmarks.loop.made import Made, Message, Sample
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import ERROR, called, said
@@ -96,7 +96,7 @@ def repeated(run: Made, generator: Generator, size: float) -> int:
 
 
 def unused(run: Made, generator: Generator, size: float) -> int:
-    """One of two tools is no longer called: sums are made up."""
+    """One of two tools is no longer called: sums are made up, and a third less is solved than up to then."""
     onset = begin(run, generator)
     run.change("tool_calls", 1 - 0.2 * size * run.ramp(onset, 0.05))
 
@@ -109,6 +109,7 @@ def unused(run: Made, generator: Generator, size: float) -> int:
         return _with(sample, kept, 0.0 if len(kept) < len(sample.messages) else None)
 
     later(run, onset, generator, 0.98, without)
+    stall(run, onset)
     worse(run, onset, 0.35 * size)
     return onset
 
