@@ -82,7 +82,7 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
-    machines = gather_machines(metrics, read_table(folder, "ranks"))
+    machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
     tables["ranks"] = ranks_table(machines)
     algorithm = algorithm_of(
         manifest.facts,

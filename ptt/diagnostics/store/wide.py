@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,6 +117,22 @@ class WideMetrics:
             sources=tuple(sorted({part.source for part, _ in parts})),
             parts=tuple(parts),
         )
+
+    def of_sources(self, sources: Collection[str], wanted: Callable[[str], bool]) -> pl.DataFrame:
+        """Give step, seq, name, value and source of the metrics whose name is wanted, one row a value."""
+        schema = {"step": pl.Int64, "seq": pl.Int64, "name": pl.String, "value": pl.Float64, "source": pl.String}
+        frames = [pl.DataFrame(schema=schema)]
+        for part in (part for part in self.parts if part.source in sources):
+            columns = {column.column: column.name or column.raw for column in part.columns}
+            names = {column: name for column, name in columns.items() if wanted(name)}
+            long = self._read(part, ["step", "seq", *names]).unpivot(
+                index=["step", "seq"], variable_name="name", value_name="value"
+            )
+            told = long.drop_nulls("value").with_columns(
+                pl.col("name").replace_strict(names, return_dtype=pl.String), pl.lit(part.source).alias("source")
+            )
+            frames.append(told.match_to_schema(schema, integer_cast="upcast", float_cast="upcast"))
+        return pl.concat(frames)
 
     def rows(self, metrics: pl.DataFrame) -> pl.DataFrame:
         """Give the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
