@@ -14,9 +14,9 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import step_noise
-from ptt.diagnostics.evidence.series import MIN_LOGGED
+from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, IntArray
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import ERRORS, LEVEL, Outcome, outcome_since
+from ptt.diagnostics.rules.common import ERRORS, LEVEL
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, does_not_apply
 from ptt.diagnostics.rules.reading import reward_fell
 
@@ -53,9 +53,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     share = _way(evidence)
     right = _mostly_right(evidence, onset)
     solved = right if right is not None else (share is not None and share >= SOLVED) or _was_solved(evidence, onset)
-    reward = outcome_since(evidence, onset)
-    rising = not solved and reward is Outcome.ROSE
-    lost = not solved and reward is not Outcome.ROSE and reward_fell(evidence)
+    rising = not solved and _rose_since(evidence, onset)
+    lost = not (solved or rising) and reward_fell(evidence)
     return Broken(
         findings=(
             Finding(
@@ -92,22 +91,43 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
+def _means(evidence: Evidence) -> tuple[IntArray, FloatArray, float] | None:
+    """Give steps and rolling means of the reward, and the change between two of them that is more than noise."""
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return None
+    values = series.finite()[1]
+    half = values[: max(MIN_LOGGED, len(values) // 2)]
+    spread, likeness = min(step_noise(half), step_noise(values))  # a later fault may have made it noisier
+    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    steps, mean = series.rolling()
+    steps, mean = steps[np.isfinite(mean)], mean[np.isfinite(mean)]
+    return steps, mean, max(ERRORS * error, LEVEL * abs(float(mean.max())))
+
+
 def _way(evidence: Evidence, step: int | None = None) -> float | None:
     """Give how far of the way from its first to its best level the reward stood at `step`, or stands at the end.
 
     None where it never rose beyond its noise: a flat reward has no way to be measured on.
     """
-    series = evidence.metrics.get("reward/mean")
-    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+    found = _means(evidence)
+    if found is None:
         return None
-    spread, likeness = step_noise(series.finite()[1])
-    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
-    steps, mean = series.rolling()
-    steps, mean = steps[np.isfinite(mean)], mean[np.isfinite(mean)]
-    if mean.max() - mean[0] <= max(ERRORS * error, LEVEL * abs(float(mean.max()))):
+    steps, mean, noise = found
+    if mean.max() - mean[0] <= noise:
         return None
     place = len(mean) - 1 if step is None else max(0, int(np.searchsorted(steps, step, side="right")) - 1)
     return float((mean[place] - mean[0]) / (mean.max() - mean[0]))
+
+
+def _rose_since(evidence: Evidence, step: int) -> bool:
+    """Tell whether the reward rose from `step` on, whatever became of it later: groups were silent, and it learnt."""
+    found = _means(evidence)
+    if found is None:
+        return False
+    steps, mean, noise = found
+    since = mean[min(int(np.searchsorted(steps, step)), len(mean) - 1) :]
+    return bool(since.max() - since[0] > noise)
 
 
 def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
@@ -120,10 +140,10 @@ def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return None
     steps, mean = series.rolling()
-    _, values = series.finite()
+    place = min(int(np.searchsorted(steps, onset)), len(steps) - 1)
+    values = series.finite()[1][: place + 1]
     if values.min() < 0 or values.max() > WHOLE:
         return None
-    place = min(int(np.searchsorted(steps, onset)), len(steps) - 1)
     return bool(mean[place] >= HALF)
 
 
