@@ -20,6 +20,8 @@ rising after the true reward has turned. Amodei et al., Concrete Problems in AI 
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.following import Outcome, State, outcomes_of, recorded
 from ptt.diagnostics.evidence.series import Series
@@ -121,7 +123,7 @@ def _finding(
         limit=-lost if fell else 0.0,
         unit="of the outcome's level",
         onset_step=worst.onset,
-        onset_interval=worst.interval,
+        onset_interval=_interval(worst, reward, shifts),
         evidence=facts,
         causes=_causes(shifts),
         confirm=_confirm(evidence, worst, shifts),
@@ -133,6 +135,17 @@ def _finding(
             " wrong; do not go on from a checkpoint after step " + str(worst.onset),
         ),
     )
+
+
+def _interval(worst: Outcome, reward: Series, shifts: Sequence[Shift]) -> tuple[int, int] | None:
+    """Let the onset's interval begin where answers began to change, if that was within the windows it is judged by."""
+    if worst.interval is None or worst.onset is None:
+        return worst.interval
+    steps = reward.finite()[0]
+    reach = int(steps[max(0, int(np.searchsorted(steps, worst.onset)) - 2 * reward.width)])
+    began = [one.turn.interval[0] for one in shifts if one.turn.interval is not None]
+    near = [step for step in began if reach <= step]
+    return min([worst.interval[0], *near]), worst.interval[1]
 
 
 def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
