@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.loop.made import Made, Sample, generator_of
-from benchmarks.loop.noise import FloatArray, Generator, ar
+from benchmarks.loop.noise import FloatArray, Generator, IntArray, ar
 from ptt.diagnostics.model import Link, Severity
 
 Break = Callable[[Made, Generator, float], int]
@@ -68,17 +68,27 @@ def worse(run: Made, onset: int, share: float) -> None:
 
 
 def stall(run: Made, onset: int) -> None:
-    """Let the policy learn no more: rewards and evaluations stay around what they were."""
+    """Let the policy learn no more: from there on, rewards and evaluations scatter around what they were."""
     for name in ("reward", "r_correct"):
         if name in run.train:
-            held = run.train[name]
-            before = held[(run.steps < onset) & (run.steps >= onset - 0.2 * (run.steps[-1] - run.steps[0]))]
-            run.train[name] = held - (np.nanmean(held[run.steps >= onset]) - np.nanmean(before)) * run.ramp(onset, 0.1)
+            run.train[name] = _stalled(run.steps, run.train[name], onset)
     for name, values in run.evals.values.items():
-        late = run.evals.steps >= onset
-        if late.any() and not late.all():
-            shift = values[late].mean() - values[~late][-4:].mean()
-            run.evals.values[name] = values - shift * run.ramp_evals(onset, 0.1)
+        run.evals.values[name] = _stalled(run.evals.steps, values, onset)
+
+
+def _stalled(steps: IntArray, values: FloatArray, onset: int) -> FloatArray:
+    """Take the trend out of a curve from a step on: all that a tenth of the run has in common."""
+    known = np.isfinite(values)
+    late = known & (steps >= onset)
+    before = values[known & (steps < onset)]
+    if not len(before) or not late.any():
+        return values
+    half = max(2, int(known.sum()) // 20)
+    width = 2 * half + 1
+    trend = np.convolve(np.pad(values[late], half, mode="edge"), np.full(width, 1 / width), mode="valid")
+    held = values.copy()
+    held[late] += before[-width:].mean() - trend
+    return held
 
 
 def later(run: Made, onset: int, generator: Generator, share: float, change: Callable[[Sample], Sample]) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ptt.diagnostics.evidence.series import FloatArray, IntArray
-from ptt.diagnostics.evidence.turning import SURE, Turn, since, since_best, since_start
+from ptt.diagnostics.evidence.turning import LEFT, SURE, Turn, since, since_best, since_start
 from ptt.diagnostics.statistics.few_points import Change, change_of
+from ptt.diagnostics.statistics.trend import rolling_mean
 
 if TYPE_CHECKING:
     from ptt.diagnostics.evidence import Evidence
@@ -122,19 +123,32 @@ def _over(figure: Series, reward: Series, steps: IntArray, values: FloatArray, *
     paid = since_start(_between(reward, int(steps[0]), int(steps[-1])))
     if paid is None:
         return None
+    state = _state(change, paid, solved=solved(figure, change.late), late=late)
+    onset, interval = paid.onset, paid.interval
+    if state is State.FELL and onset is not None and interval is not None:
+        peak, lost = _lost(steps, values, change.late)
+        onset, interval = max(onset, lost), (max(interval[0], peak), max(interval[1], lost))
     return Outcome(
         name=figure.raw_name,
         evaluation=True,
-        state=_state(change, paid, solved=solved(figure, change.late), late=late),
+        state=state,
         early=change.early,
         late=change.late,
         reward_early=paid.start,
         reward_late=paid.late,
         reward_rose=rose(paid),
-        onset=paid.onset,
-        interval=paid.interval,
+        onset=onset,
+        interval=interval,
         points=len(values),
     )
+
+
+def _lost(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:
+    """Give the steps of a fallen figure's peak, by three points, and of the point from which a quarter stays lost."""
+    means = rolling_mean(values, 3, minimum=1)
+    place = int(np.argmax(means))
+    high = np.flatnonzero(means >= means[place] - LEFT * (means[place] - late))
+    return int(steps[max(0, place - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
 
 
 def _state(change: Change, paid: Turn, *, solved: bool, late: bool) -> State:

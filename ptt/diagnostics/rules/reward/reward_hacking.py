@@ -19,6 +19,7 @@ rising after the true reward has turned. Amodei et al., Concrete Problems in AI 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,9 +50,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             enable=OUTCOME_ENABLE,
         )
     shifts = shifts_of(evidence)
-    against = _against(outcomes, shifted=bool(shifts), lost=limits["lost"])
+    behind = [one for one in outcomes if one.reward_rose and one.state in (State.FELL, State.FLAT)]
+    against = _against(outcomes, behind, shifted=bool(shifts), lost=limits["lost"])
     if against:
-        return Broken(findings=(_finding(evidence, reward, against, shifts, limits["lost"]),))
+        interval = _interval(_first(against), behind, reward, shifts)
+        finding = _finding(evidence, reward, against, shifts, limits["lost"])
+        return Broken(findings=(replace(finding, onset_interval=interval),))
     if all(one.state is State.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
         return NotJudged(
             id=ID,
@@ -61,18 +65,18 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             enable=OUTCOME_ENABLE,
         )
     told = "; ".join(f"{one.name} {_moved(one)}" for one in outcomes[:2])
-    behind = [one for one in outcomes if one.reward_rose and one.state in (State.FLAT, State.FELL)]
     beside = "; nothing beside the reward shifted" if behind and not shifts else ""
     return Healthy(id=ID, link=Link.REWARD, reason=f"{told}{beside}")
 
 
-def _against(outcomes: Sequence[Outcome], *, shifted: bool, lost: float) -> Sequence[Outcome]:
+def _against(
+    outcomes: Sequence[Outcome], behind: Sequence[Outcome], *, shifted: bool, lost: float
+) -> Sequence[Outcome]:
     """Give the outcomes that show it; none where one rose with the reward.
 
     Where answers changed and an evaluation was left behind, an outcome of training that rose is no witness: it is part
     of what is paid, and rises with the reward by itself.
     """
-    behind = [one for one in outcomes if one.reward_rose and one.state in (State.FELL, State.FLAT)]
     overruled = shifted and any(one.evaluation for one in behind)
     if any(one.state in (State.ROSE, State.SOLVED) and (one.evaluation or not overruled) for one in outcomes):
         return ()
@@ -80,6 +84,10 @@ def _against(outcomes: Sequence[Outcome], *, shifted: bool, lost: float) -> Sequ
     if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
         fallen = [one for one in fallen if not one.evaluation or _share(one) <= -lost]
     return fallen or (behind if shifted else ())
+
+
+def _first(against: Sequence[Outcome]) -> Outcome:
+    return min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
 
 
 def _share(one: Outcome) -> float:
@@ -95,7 +103,7 @@ def _moved(one: Outcome) -> str:
 def _finding(
     evidence: Evidence, reward: Series, against: Sequence[Outcome], shifts: Sequence[Shift], lost: float
 ) -> Finding:
-    worst = min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
+    worst = _first(against)
     fell = worst.state is State.FELL
     share = _share(worst)
     gone = fell and share <= -lost
@@ -123,7 +131,6 @@ def _finding(
         limit=-lost if fell else 0.0,
         unit="of the outcome's level",
         onset_step=worst.onset,
-        onset_interval=_interval(worst, reward, shifts),
         evidence=facts,
         causes=_causes(shifts),
         confirm=_confirm(evidence, worst, shifts),
@@ -137,15 +144,20 @@ def _finding(
     )
 
 
-def _interval(worst: Outcome, reward: Series, shifts: Sequence[Shift]) -> tuple[int, int] | None:
-    """Let the onset's interval begin where answers began to change, if that was within the windows it is judged by."""
+def _interval(
+    worst: Outcome, behind: Sequence[Outcome], reward: Series, shifts: Sequence[Shift]
+) -> tuple[int, int] | None:
+    """Let the onset's interval begin where the first outcome may have parted.
+
+    Or where answers began to change, if that was within the windows that the onset is judged by.
+    """
     if worst.interval is None or worst.onset is None:
         return worst.interval
     steps = reward.finite()[0]
     reach = int(steps[max(0, int(np.searchsorted(steps, worst.onset)) - 2 * reward.width)])
-    began = [one.turn.interval[0] for one in shifts if one.turn.interval is not None]
-    near = [step for step in began if reach <= step]
-    return min([worst.interval[0], *near]), worst.interval[1]
+    changed = [one.turn.interval[0] for one in shifts if one.turn.interval is not None]
+    parted = [one.interval[0] for one in behind if one.interval is not None]
+    return min([worst.interval[0], *parted, *(step for step in changed if reach <= step)]), worst.interval[1]
 
 
 def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
