@@ -87,7 +87,7 @@ def _stalled(steps: IntArray, values: FloatArray, onset: int) -> FloatArray:
     width = 2 * half + 1
     trend = np.convolve(np.pad(values[late], half, mode="edge"), np.full(width, 1 / width), mode="valid")
     held = values.copy()
-    held[late] += before[-width:].mean() - trend
+    held[late] += before[-half:].mean() - trend
     return held
 
 

@@ -145,7 +145,15 @@ def diverging(run: Made, generator: Generator, size: float) -> int:
     run.evals.values.update(
         {name: values * (1 - 0.45 * size * run.ramp_evals(onset, 0.3)) for name, values in run.evals.values.items()}
     )
+    judged_too(run)
     return onset
+
+
+def judged_too(run: Made) -> None:
+    """Pay the judge's score in evaluations as well: TRL evaluates with the functions it trains with."""
+    judge = run.extra["rewards/judge_reward/mean"]
+    known = np.isfinite(judge)
+    run.evals.values["reward"] = run.evals.values["reward"] + np.interp(run.evals.steps, run.steps[known], judge[known])
 
 
 def spiked_judge(run: Made, generator: Generator, size: float) -> int:
@@ -153,8 +161,9 @@ def spiked_judge(run: Made, generator: Generator, size: float) -> int:
     onset = begin(run, generator)
     judge = noisy(run, generator, 0.35, sd=0.05) + 0.3 * size * run.late(onset)
     run.extra["rewards/judge_reward/mean"] = judge
-    run.change("reward", plus=judge)
     stall(run, onset)
+    run.change("reward", plus=judge)
+    judged_too(run)
     return onset
 
 

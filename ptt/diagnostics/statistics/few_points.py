@@ -17,7 +17,7 @@ LEAST_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the
 MOST_POINTS: Final = 24  # more points are judged by the means of so many blocks
 MOST_LIKENESS: Final = 0.8  # AR(1) that an interval is widened for at most
 THIRDS_POINTS: Final = 12  # so many are needed for the first third to be held against the last without a line
-APART: Final = 8.0
+APART: Final = 10.0
 """Times the noise from point to point. AR(1) noise of 0.8, whose neighbours are the most alike, puts its thirds so far
 apart in two or three of a thousand; a step, which no straight line fits, does so in plain sight."""
 T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.145, 2.13, 2.12, 2.11,
@@ -90,5 +90,11 @@ def change_of(values: FloatArray) -> Change | None:
         amount=float(slope * (count - 1)),
         error=error,
         freedom=count - 2,
-        noise=math.sqrt(float(np.mean(np.square(np.diff(values)))) / 2) if count >= THIRDS_POINTS else math.inf,
+        noise=_point_noise(values) if count >= THIRDS_POINTS else math.inf,
     )
+
+
+def _point_noise(values: FloatArray) -> float:
+    """Give the standard deviation of a point by how neighbours differ; the largest difference may be the step."""
+    squares = np.sort(np.square(np.diff(values)))[:-1]
+    return math.sqrt(float(squares.mean()) / 2)

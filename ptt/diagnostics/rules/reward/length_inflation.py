@@ -30,7 +30,7 @@ ID = "length-inflation"
 GROWTH_LIMIT = (
     1.5  # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 )
-BEGAN = 1.1  # times the early length: from there on gains are counted as those of longer answers
+BEGAN = 1.25  # times the early length, half-way to the limit: gains since then are held against the longer answers
 LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
 
 
