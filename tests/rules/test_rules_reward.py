@@ -173,6 +173,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     "split-gap/training and held-out": (made(figures=[figure(points(0.3), twin=UP)]), Severity.MEDIUM),
     "reward-fell/little left": (made({"reward/mean": noisy(step_at(0.8, 0.1))}), Severity.HIGH),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
+    "reward-fell/from a level that never rose": (
+        made({"reward/mean": noisy(np.interp(np.arange(STEPS), [0, 130, 160], [0.62, 0.6, 0.3]), sd=0.01)}),
+        Severity.MEDIUM,
+    ),
     "reward-fell/below zero": (made({"reward/mean": noisy(step_at(-0.5, -3.0))}), Severity.HIGH),
     "reward-shape/sparse": (made(singles=samples((np.arange(600) % 50 == 0).astype(float))), Severity.MEDIUM),
     "reward-shape/too easy": (made(singles=samples((np.arange(600) % 50 != 0).astype(float))), Severity.MEDIUM),

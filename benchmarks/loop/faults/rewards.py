@@ -73,8 +73,9 @@ def _gamed(run: Made, generator: Generator, size: float) -> int:
 
 
 def fallen(run: Made, generator: Generator, size: float) -> int:
-    """What was learnt is lost."""
+    """What was learnt is lost, and nothing is learnt any more that could make up for it."""
     onset = begin(run, generator, 0.45, 0.6)
+    stall(run, onset)
     weight = 0.65 * size * run.ramp(onset, 0.12)
     for name in PAID:
         run.change(name, 1 - weight)
