@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
@@ -139,7 +140,26 @@ def _listed(named: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
         yield f"## {name}\n\n| column | type |\n|---|---|\n{rows}\n"
 
 
-PAGES = {"rules.md": rules, "formats.md": formats, "settings.md": settings, "tables.md": tables}
+CAUSES = """# Causes
+
+Which failure brings which others about, and how. Where both are found, and the first was not seen later than two
+windows of logged steps after the second, the second is told under the first. What A brings about through B stands under
+A even where B was not found; longer chains do not count. Of two that can bring each other about, the one seen first is
+the cause.
+
+"""
+
+
+def causes() -> str:
+    """One section a failure: what it brings about."""
+    parts = []
+    for cause, effects in explains().items():
+        rows = "".join(f"| `{effect}` | {how} |\n" for effect, how in effects.items())
+        parts.append(f"## {cause}\n\n| brings about | how |\n|---|---|\n{rows}")
+    return CAUSES + "\n".join(parts)
+
+
+PAGES = {"causes.md": causes, "rules.md": rules, "formats.md": formats, "settings.md": settings, "tables.md": tables}
 
 
 def main() -> int:

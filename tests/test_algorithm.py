@@ -26,6 +26,7 @@ LOGGED: dict[str, tuple[list[str], str | None, Family | None]] = {
     "TRL DPO": ([*PAIRS, "mean_token_accuracy", "entropy"], "dpo", Family.PREFERENCE),
     "TRL DPO before 1.0": (PAIRS, "dpo", Family.PREFERENCE),
     "TRL KTO": ([*REWARDS, "kl", "entropy"], "kto", Family.PREFERENCE),
+    "KTO with both sides' losses": ([*PAIRS, "kl", "desirable_loss", "undesirable_loss"], "kto", Family.PREFERENCE),
     "TRL BCO": ([*REWARDS, "delta"], "bco", Family.PREFERENCE),
     "TRL ORPO": ([*PAIRS, "nll_loss", "log_odds_ratio", "log_odds_chosen"], "orpo", Family.PREFERENCE),
     "TRL CPO, or DPO with an SFT part": ([*PAIRS, "nll_loss"], None, Family.PREFERENCE),

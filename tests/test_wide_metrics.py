@@ -59,6 +59,26 @@ def test_columns_give_the_diagnosis_that_rows_give(
     assert wide.tables["aggregates"].equals(long.tables["aggregates"])
 
 
+def test_ranks_of_columns_are_told_apart_as_those_of_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(3)
+    for rank in range(4):
+        pace = 1.6 if rank == 2 else 1.0
+        rows: list[dict[str, object]] = [
+            {"step": step, "time/forward_s": pace * drawn.uniform(0.95, 1.05), "loss": drawn.normal()}
+            for step in range(1, 121)
+        ]
+        write(tmp_path / "run" / f"metrics_rank{rank}.jsonl", rows)
+    long = ptt.diagnose(tmp_path / "run", out=tmp_path / "long")
+    monkeypatch.setattr(metrics_fast, "WIDE_BYTES", 0)
+    wide = ptt.diagnose(tmp_path / "run", out=tmp_path / "wide")
+    assert not list((tmp_path / "wide" / "store" / "metrics").glob("*")), "nothing was kept as columns"
+    timed = long.tables["ranks"].filter(pl.col("metric") == "time/forward_s")
+    assert timed["rank"].to_list() == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert wide.tables["ranks"].filter(pl.col("metric") == "time/forward_s").equals(timed)
+    told = [[one for one in found.findings if one.id == "stragglers"] for found in (long, wide)]
+    assert told[0] == told[1] != []
+
+
 def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before() -> None:
     def read(rows: list[dict[str, object]], schema: pl.Schema | None) -> metrics_fast.Block:
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()

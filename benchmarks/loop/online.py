@@ -148,6 +148,7 @@ def grpo(seed: int, dialect: str, *, tools: bool) -> Made:
         "r_correct": learning.correct,
         "r_format": learning.form,
     }
+    rows |= {"score_max": np.full(count, 1 + FORMAT), "score_min": np.zeros(count)}  # of so many samples
     task = Task.drawn(generator)
     if tools:
         asked = learning.prompts * learning.group

@@ -101,7 +101,7 @@ def view(diagnosis: Diagnosis) -> ReportView:
         next=answered[-1].sentences,
         replies=answered,
         facts=_facts(diagnosis),
-        signature=ANSWERS[signature.status] if samples(diagnosis) else f"does not apply. {sentence(signature.reason)}",
+        signature=ANSWERS[signature.status] if samples(diagnosis) else "does not apply",
         conditions=_conditions(diagnosis) if samples(diagnosis) else (),
         findings=finding_views(diagnosis),
         lanes=lanes(diagnosis),

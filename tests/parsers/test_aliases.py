@@ -182,7 +182,7 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
     "tools/call_frequency": {"trl": "train/tools/call_frequency", "verl": "tool_call_counts/mean"},
     "mismatch/prob_diff": {"verl": "training/rollout_probs_diff_mean"},
     "mismatch/prob_error": {"nemo-rl": "train/token_mult_prob_error"},
-    "len/empty_frac": {"verl": "response/aborted_ratio"},
+    "len/empty_frac": {"verl": "response/aborted_ratio", "microsoft": "empty_response_rate"},
     "mask/share": {"verl": "rollout_corr/rollout_rs_masked_fraction"},
     "policy/cosine_to_ref": {"microsoft": "embedding_cosine_to_sft"},
     "tools/failure_frequency": {"trl": "tools/failure_frequency"},

@@ -41,6 +41,7 @@ from ptt.diagnostics.parsers import (
     streams,
     tensorboard,
 )
+from ptt.diagnostics.parsers.conversations import calls_of
 from ptt.diagnostics.schema import METRICS, Flag
 
 NAN_IS_PROTOBUFS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -265,6 +266,30 @@ def test_calls_and_results_are_paired_in_order_and_failures_are_told_by_their_te
         "right",
         "format",
     }  # `kind` and `advantage` are no rewards
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Tool look not found.", "unknown_tool"),
+        ("look() missing 1 required positional argument: 'key'", "invalid_arguments"),
+        ("Env.look() got an unexpected keyword argument 'kye'", "invalid_arguments"),
+        ("invalid arguments: JSON could not be parsed", "invalid_arguments"),
+        ("could not parse the tool call", "invalid_arguments"),
+        ("read() missing 1 required positional argument: 'file'", None),  # inside of the tool
+        ("Expecting value: line 1 column 1 (char 0)", None),  # a server's answer may be no JSON
+        ("the service did not answer", None),
+        ("page not found", None),
+    ],
+)
+def test_a_call_that_could_not_be_made_is_told_from_one_that_failed(said: str, kind: str | None) -> None:
+    request = {"type": "function", "function": {"name": "look", "arguments": {}}}
+    told: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "", "tool_calls": [request]},
+        {"role": "tool", "name": "look", "content": str({"error": said})},
+    ]
+    (call,) = calls_of(told)
+    assert (call["ok"], call["error_type"]) == (False, kind)
 
 
 def test_twins_in_one_file_are_kept_and_the_same_file_repeated_later_collapses(

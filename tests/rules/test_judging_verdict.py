@@ -217,6 +217,18 @@ def test_no_failure_stands_under_itself_however_many_there_are() -> None:
             chain.append(above)
 
 
+def test_two_failures_too_near_to_order_are_ordered_by_what_brings_about_what() -> None:
+    late, soon = finding("entropy-collapse", onset=38), finding("reward-fell", onset=30, link=Link.REWARD)
+    assert causes(diagnosis(late, soon)) == {"entropy-collapse": None, "reward-fell": "entropy-collapse"}
+    later = finding("entropy-collapse", onset=45)
+    assert causes(diagnosis(later, soon))["reward-fell"] is None
+
+
+def test_of_two_that_bring_each_other_about_the_first_seen_is_the_cause() -> None:
+    found = diagnosis(finding("kl-over-target", onset=38), finding("update-too-large", onset=30))
+    assert causes(found) == {"update-too-large": None, "kl-over-target": "update-too-large"}
+
+
 def test_a_note_explains_no_failure() -> None:
     found = diagnosis(finding("kl-over-target", Severity.LOW, 5), finding("gradient-spikes", Severity.MEDIUM, 9))
     assert causes(found)["gradient-spikes"] is None

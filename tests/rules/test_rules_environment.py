@@ -522,3 +522,38 @@ def test_healthy_episodes_raise_no_alarm(size: tuple[int, int]) -> None:
 
 def test_links_of_the_two_rooms() -> None:
     assert {BY_ID[rule].link for rule in MINE} == {Link.ENVIRONMENT}
+
+
+def of_few_prompts(step: int, done: float, chance: np.random.Generator) -> Episode:
+    """Some steps ask for sums and others do not; the tool for them is given up after two fifths."""
+    asked = step % 5 in (0, 2) and chance.random() < (0.9 if done < 0.4 else 0.04)
+    return Episode(step=10 * step, calls=(Call(), *((Call(name="calc"),) if asked else ())))
+
+
+def test_a_tool_that_few_prompts_need_is_missed_when_it_is_given_up_and_the_reward_falls_back() -> None:
+    steps = np.arange(450)
+    reward = np.where(steps < 180, 0.3 + steps / 360, 0.6) + 0.02 * np.random.default_rng(1).normal(size=450)
+    episodes = episodes_of(of_few_prompts, steps=45, each=16)
+    verdict = run("underused-tools", evidence_from(episodes, metrics={"reward/mean": named("reward/mean", reward)}))
+    assert isinstance(verdict, Broken)
+    found = verdict.findings[0]
+    assert found.severity is Severity.MEDIUM
+    assert found.onset_step == pytest.approx(180, abs=30)
+    kept = named("reward/mean", np.maximum.accumulate(reward))
+    assert isinstance(run("underused-tools", evidence_from(episodes, metrics={"reward/mean": kept})), Healthy)
+
+
+@pytest.mark.parametrize(("rule", "steps", "at"), [("repeated-calls", 38, 0.4), ("malformed-calls", 40, 0.45)])
+def test_a_share_that_leaves_its_level_early_in_a_short_run_is_dated_there(rule: str, steps: int, at: float) -> None:
+    same, cut = (Call(args={"q": 1}, result="same"),) * 4, (Call(args="{"), Call(), Call())
+
+    def make(done: float, chance: np.random.Generator) -> tuple[Call, ...]:
+        spoilt = done >= at and chance.random() < 0.5
+        return (same if rule == "repeated-calls" else cut) if spoilt else (Call(args={"q": 1}), Call(), Call())
+
+    verdict = BY_ID[rule].run(story(with_calls(make), steps=steps, each=16))
+    assert isinstance(verdict, Broken)
+    found = verdict.findings[0]
+    assert found.onset_step == pytest.approx(at * steps, abs=2)
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]

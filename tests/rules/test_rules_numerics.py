@@ -16,6 +16,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Rule
 from ptt.diagnostics.rules.numerics import NUMERICS_RULES
+from ptt.diagnostics.schema import Flag
 
 BY_ID = {rule.id: rule for rule in NUMERICS_RULES}
 NAN = math.nan
@@ -102,6 +103,53 @@ def test_gradients_of_a_solved_task_are_a_note() -> None:
     assert isinstance(run("gradient-vanished", {"grad_norm": np.geomspace(1.0, 0.05, 200)}), Healthy)
 
 
+STANDS = 0.6 + 0.02 * np.sin(np.arange(100.0))
+RISES = np.concatenate([np.linspace(0.2, 0.6, 50), STANDS[50:]])
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        {"reward/zero_std_frac": noise(0.3)},
+        {"reward/zero_std_frac": np.linspace(0.2, 0.7, 100)},
+        {"reward/std": noise(0.4)},
+    ],
+)
+def test_a_gradient_that_vanishes_while_rewards_differ_is_no_solved_task(signal: Metrics) -> None:
+    gone = np.concatenate([noise(1.0, 50), noise(1e-4, 50)])
+    found = finding(run("gradient-vanished", {"grad_norm": gone, "reward/mean": RISES, **signal}))
+    assert found.severity is Severity.MEDIUM
+    assert "rewards still differ" in found.claim
+
+
+def test_extremes_of_the_rewards_stand_for_their_spread() -> None:
+    gone = np.concatenate([noise(1.0, 50), noise(1e-4, 50)])
+    evidence = evidence_of(metrics={"grad_norm": gone, "reward/mean": RISES})
+    other = {f"critic/score/{end}": value for end, value in (("min", np.zeros(100)), ("max", np.ones(100)))}
+    told = evidence_of(metrics=other).metrics
+    assert isinstance(BY_ID["gradient-vanished"].run(evidence), Healthy)
+    assert isinstance(BY_ID["gradient-vanished"].run(replace(evidence, other=told)), Broken)
+
+
+def test_groups_without_a_spread_leave_no_gradient() -> None:
+    gone = np.concatenate([noise(1.0, 50), noise(0.005, 50)])
+    alike = np.concatenate([np.linspace(0.2, 0.99, 50), np.full(50, 0.99)])
+    verdict = run("gradient-vanished", {"grad_norm": gone, "reward/mean": RISES, "reward/zero_std_frac": alike})
+    assert isinstance(verdict, Healthy)
+    assert verdict.notes[0].severity is Severity.LOW
+
+
+@pytest.mark.parametrize(("family", "word"), [(Family.ONLINE, "advantage"), (Family.SUPERVISED, "examples")])
+def test_spikes_are_explained_by_what_the_run_trains_on(family: Family, word: str) -> None:
+    values = noise(1.0)
+    values[[60, 70, 80]] = 100.0
+    found = finding(run("gradient-spikes", {"grad_norm": values}, family=family))
+    assert any(word in cause for cause in found.causes)
+    assert family is Family.ONLINE or not any(
+        "advantage" in told for told in (*found.causes, *found.confirm, *found.next)
+    )
+
+
 def test_one_clear_spike_is_noted_with_its_step() -> None:
     values = noise(1.0)
     values[70] = 100.0
@@ -134,6 +182,24 @@ def test_a_run_that_dies_early_still_has_precursors() -> None:
     assert found.onset_step == 4
 
 
+def test_a_nan_spelt_null_has_precursors_and_a_spike_that_came_back_is_none() -> None:
+    norm, kl = noise(0.5), noise(0.05)
+    kl[60] = 5.0
+    norm[75:80] *= [4, 20, 80, 150, 300]
+    norm[80:] = NAN
+    series = evidence_of(metrics={"grad_norm": norm}).metrics["grad_norm"]
+    null = replace(series, flags=np.where(np.isfinite(norm), Flag.FINITE, Flag.NULL_IN_SOURCE).astype(np.uint8))
+    found = finding(run("nan-precursors", {"grad_norm": null, "kl/ref": kl}))
+    assert found.evidence["chain"] == "grad_norm@76"
+    assert found.evidence["first_not_a_number"] == 81
+    single = null.values.copy()
+    single[50:52] = NAN
+    single[75:] = noise(0.5)[75:]
+    flags = np.where(np.isfinite(single), Flag.FINITE, Flag.NULL_IN_SOURCE).astype(np.uint8)
+    verdict = run("nan-precursors", {"grad_norm": replace(null, values=single, flags=flags), "kl/ref": kl})
+    assert isinstance(verdict, Healthy), "two nulls in the middle are rows without the metric"
+
+
 def test_a_nan_out_of_nothing_is_a_note_and_no_nan_is_healthy() -> None:
     loss = noise(0.1)
     loss[88] = NAN
@@ -152,6 +218,8 @@ def test_a_loss_on_given_data_that_rises_again_is_found() -> None:
     assert found.onset_step == pytest.approx(140, abs=15)
     assert found.severity is Severity.MEDIUM
     worse = np.concatenate([loss, np.full(50, 9.0) * noise(1.0, 50)])
+    from_chance = np.concatenate([noise(0.693, 80, share=0.01), np.linspace(0.693, 1.12, 60), noise(1.12, 60)])
+    assert finding(run("loss-divergence", {"loss/total": from_chance}, family=Family.PREFERENCE)).onset_step
     assert finding(run("loss-divergence", {"loss/total": worse}, family=Family.PREFERENCE)).severity is Severity.HIGH
     tiny = np.concatenate([np.geomspace(0.7, 0.001, 100), np.full(100, 0.01)]) * noise(1.0, 200)
     assert isinstance(run("loss-divergence", {"loss/total": tiny}, family=Family.PREFERENCE), Healthy)

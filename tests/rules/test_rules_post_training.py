@@ -68,6 +68,12 @@ def sorted_batches() -> Array:
     return drawn(share)
 
 
+def restless(at: int) -> Array:
+    """Give accuracies that swing from batch to batch from one place on."""
+    share = np.where((np.arange(200) >= at) & (np.arange(200) // 3 % 2 == 0), 0.35, 0.85)
+    return drawn(share)
+
+
 def with_leaps(*places: int, height: float = 2.0) -> Array:
     values = course(3.0, 1.0, count=400, noise=0.02)
     values[list(places)] += height
@@ -120,7 +126,7 @@ BROKEN: dict[str, dict[str, tuple[Metrics, Algorithm, dict[str, Any], Severity, 
         "far": (sides((-10, -12), (-9, -150)), DPO, {}, Severity.MEDIUM, None),
         "very far": (sides((-10, -12), (-9, -300)), DPO, {}, Severity.HIGH, None),
     },
-    "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 101)},
+    "preference-unstable": {"sorted batches": ({"dpo/accuracy": sorted_batches()}, DPO, {}, Severity.MEDIUM, 1)},
     "overfitting": {
         "far": ({"loss/total": GOES_ON}, SFT, {"eval_loss": RISING}, Severity.HIGH, 250),
         "by a fifth": (
@@ -452,3 +458,13 @@ def test_two_hundred_healthy_runs_give_no_alarm(algorithm: Algorithm) -> None:
             if isinstance(verdict, Broken):
                 alarms += [(seed, finding) for finding in verdict.findings]
     assert alarms == []
+
+
+@pytest.mark.parametrize("at", [60, 95, 120])
+def test_a_preference_that_turns_restless_is_dated_to_where_it_did(at: int) -> None:
+    verdict = run("preference-unstable", {"dpo/accuracy": restless(at)})
+    assert isinstance(verdict, Broken)
+    found = verdict.findings[0]
+    assert found.onset_step == pytest.approx(at + 1, abs=4)
+    assert found.onset_interval is not None
+    assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]

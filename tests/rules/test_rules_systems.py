@@ -23,6 +23,7 @@ from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged
 from ptt.diagnostics.pipeline import Place, diagnose
 from ptt.diagnostics.rules.systems import SYSTEMS_RULES
 from ptt.diagnostics.schema import METRICS, RANKS
+from ptt.diagnostics.store.wide import WideMetrics
 
 BY_ID = {rule.id: rule for rule in SYSTEMS_RULES}
 Metrics = Mapping[str, Series | Array]
@@ -60,7 +61,7 @@ def ranks_of(values: Mapping[int, Array], *, name: str = "phase/forward", **colu
         for rank, series in values.items()
         for step, value in enumerate(series.tolist(), start=1)
     ]
-    return gather_machines(pl.DataFrame(schema=METRICS), pl.DataFrame(rows, schema=RANKS))
+    return gather_machines(pl.DataFrame(schema=METRICS), pl.DataFrame(rows, schema=RANKS), WideMetrics(Path()))
 
 
 def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy, worse
+from benchmarks.loop.faults.fault import TOOLS, Fault, begin, later, noisy, stall, worse
 from benchmarks.loop.made import Made, Message, Sample
 from benchmarks.loop.noise import Generator
 from benchmarks.loop.samples import ERROR, called, said
 from ptt.diagnostics.model import Link
 
-UNREAD: Final = "{'error': 'invalid arguments: JSON could not be parsed'}"
+UNFILLED: Final = """{'error': "lookup() missing 1 required positional argument: 'key'"}"""
 
 
 def _calls(message: Message) -> list[Any]:
@@ -75,10 +75,10 @@ def unrecovered(run: Made, generator: Generator, size: float) -> int:
 
 
 def malformed(run: Made, generator: Generator, size: float) -> int:
-    """Calls are cut off before their last brace, and the tool says so."""
+    """Calls come without their argument; what Python says of it is all that TRL keeps."""
     onset, share = begin(run, generator), 0.35 * size
     run.change("tool_fail", plus=0.7 * share * run.late(onset))
-    broken = [*called("lookup", {}, UNREAD), said("I could not look it up.")]
+    broken = [*called("lookup", {}, UNFILLED), said("I could not look it up.")]
     later(run, onset, generator, share, lambda sample: _with(sample, broken, 0.0))
     return onset
 
@@ -96,7 +96,7 @@ def repeated(run: Made, generator: Generator, size: float) -> int:
 
 
 def unused(run: Made, generator: Generator, size: float) -> int:
-    """One of two tools is no longer called: sums are made up."""
+    """One of two tools is no longer called: sums are made up, and a third less is solved than up to then."""
     onset = begin(run, generator)
     run.change("tool_calls", 1 - 0.2 * size * run.ramp(onset, 0.05))
 
@@ -109,6 +109,7 @@ def unused(run: Made, generator: Generator, size: float) -> int:
         return _with(sample, kept, 0.0 if len(kept) < len(sample.messages) else None)
 
     later(run, onset, generator, 0.98, without)
+    stall(run, onset)
     worse(run, onset, 0.35 * size)
     return onset
 
@@ -163,7 +164,7 @@ FAULTS: Final = (
     _of("tool-use-vanished", "calls fall to one in a hundred", abandoned),
     _of("tool-failures", "a quarter of the calls fail", failing),
     _of("failures-unrecovered", "failed calls are no longer tried again", unrecovered),
-    _of("malformed-calls", "a third of the calls cannot be parsed", malformed, "malformed-calls", "tool-failures"),
+    _of("malformed-calls", "a third of the calls lack their argument", malformed, "malformed-calls", "tool-failures"),
     _of("repeated-calls", "half of the episodes make one call five times", repeated),
     _of("underused-tools", "one of two tools is no longer called, a third less is solved", unused,
         "underused-tools", "tool-diversity"),

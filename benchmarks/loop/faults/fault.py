@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from benchmarks.loop.made import Made, Sample, generator_of
-from benchmarks.loop.noise import FloatArray, Generator, IntArray, ar
+from benchmarks.loop.noise import FloatArray, Generator, ar
 from ptt.diagnostics.model import Link, Severity
 
 Break = Callable[[Made, Generator, float], int]
@@ -22,6 +24,7 @@ PPO: Final = ("ppo",)
 DPO: Final = ("dpo",)
 SFT: Final = ("sft",)
 OFFLINE: Final = ("sft", "dpo")
+HELD: Final = 10  # rows to either side that a running median is taken over
 EVERY: Final = ("sft", "dpo", "ppo", "grpo", "grpo-tools")
 
 
@@ -60,7 +63,8 @@ def noisy(run: Made, generator: Generator, level: float, *, sd: float) -> FloatA
 
 
 def worse(run: Made, onset: int, share: float) -> None:
-    """Let the policy lose a share of what it earns, over a tenth of the run."""
+    """Let the policy learn no more, and lose a share of what it earns, over a tenth of the run."""
+    stall(run, onset)
     for name in ("reward", "r_correct"):
         run.change(name, 1 - share * run.ramp(onset, 0.1))
     of_evals = 1 - share * run.ramp_evals(onset, 0.1)
@@ -68,27 +72,26 @@ def worse(run: Made, onset: int, share: float) -> None:
 
 
 def stall(run: Made, onset: int) -> None:
-    """Let the policy learn no more: from there on, rewards and evaluations scatter around what they were."""
+    """Let the policy learn no more: rewards and evaluations stay around what they were, with the noise they had."""
     for name in ("reward", "r_correct"):
         if name in run.train:
-            run.train[name] = _stalled(run.steps, run.train[name], onset)
-    for name, values in run.evals.values.items():
-        run.evals.values[name] = _stalled(run.evals.steps, values, onset)
+            run.train[name] = _held(run.train[name], run.steps < onset)
+    run.evals.values.update({name: _held(values, run.evals.steps < onset) for name, values in run.evals.values.items()})
 
 
-def _stalled(steps: IntArray, values: FloatArray, onset: int) -> FloatArray:
-    """Take the trend out of a curve from a step on: all that a tenth of the run has in common."""
-    known = np.isfinite(values)
-    late = known & (steps >= onset)
-    before = values[known & (steps < onset)]
-    if not len(before) or not late.any():
+def _held(values: FloatArray, before: npt.NDArray[np.bool_]) -> FloatArray:
+    """Hold a curve at its last level before: what is later keeps only its distance from its running median."""
+    logged = np.flatnonzero(np.isfinite(values))
+    seen, early = values[logged], before[logged]
+    if not early.any() or early.all():
         return values
-    half = max(2, int(known.sum()) // 20)
-    width = 2 * half + 1
-    trend = np.convolve(np.pad(values[late], half, mode="edge"), np.full(width, 1 / width), mode="valid")
-    held = values.copy()
-    held[late] += before[-half:].mean() - trend
-    return held
+    half = min(HELD, len(seen) // 4)
+    around = sliding_window_view(np.pad(seen, half, mode="edge"), 2 * half + 1)
+    smooth = np.median(around, axis=1)
+    level = float(seen[early][-max(4, 2 * half) :].mean())
+    found = values.copy()
+    found[logged] = np.where(early, seen, level + seen - smooth)
+    return found
 
 
 def later(run: Made, onset: int, generator: Generator, share: float, change: Callable[[Sample], Sample]) -> None:

@@ -130,12 +130,16 @@ def odds(run: Made, generator: Generator, size: float) -> int:
 
 
 def imbalanced(run: Made, generator: Generator, size: float) -> int:
-    """KTO learns from one side alone."""
+    """KTO learns from one side alone. It has no pairs to rank, so its trainer logs a KL and no accuracy."""
     onset = begin(run, generator)
+    for name in ("accuracy", "token_accuracy"):
+        run.train.pop(name, None)
+        run.evals.values.pop(name, None)
     run.extra["kl"] = np.abs(generator.normal(0.05, 0.01, run.count))
     run.extra["desirable_loss"] = 0.4 * np.exp(generator.normal(0, 0.08, run.count))
     run.extra["undesirable_loss"] = 0.4 * np.exp(generator.normal(0, 0.08, run.count))
     run.change("undesirable_loss", 1 / (1 + 6 * size * run.ramp(onset, 0.1)))
+    run.train["loss"] = (run.extra["desirable_loss"] + run.extra["undesirable_loss"]) / 2
     return onset
 
 

@@ -44,7 +44,7 @@ def move(run: Made, onset: int, curves: Mapping[str, Goal], width: float, size: 
 
 
 def without_signal(run: Made, generator: Generator, _size: float) -> int:
-    """The reward is low, and soon all samples of a prompt fail alike."""
+    """The reward is low and stays so: soon a prompt is either solved by all of its samples or failed by all."""
     onset = begin(run, generator)
     for name in (*PAID, "r_format"):
         run.change(name, 0.3)
@@ -53,8 +53,9 @@ def without_signal(run: Made, generator: Generator, _size: float) -> int:
     weight = run.ramp(onset, 0.15)
     run.blend("zero_std", np.clip(0.93 + generator.normal(0, 0.02, run.count), 0, 1), weight)
     run.blend("reward_std", 0.02, weight)
-    for name in PAID:
-        run.blend(name, 0.06, weight)
+    level = {name: float(np.mean(run.train[name][:onset][-20:])) for name in PAID if name in run.train}
+    for name, value in level.items():
+        run.blend(name, value, weight)
     return onset
 
 
@@ -224,8 +225,8 @@ def _of(name: str, about: str, breaks: Break, link: Link, *ids: str, algorithms:
 
 
 SIGNAL: Final = (
-    _of("no-signal-groups", "groups without spread from .2 to .93, reward low", without_signal, Link.TRAINING_SIGNAL,
-        algorithms=GROUPS, dialects=("trl", "prime")),
+    _of("no-signal-groups", "groups without spread from .2 to .93, the reward low and flat", without_signal,
+        Link.TRAINING_SIGNAL, algorithms=GROUPS, dialects=("trl", "prime")),
     _of("advantage-scale", "advantages fifteen times as large", large, Link.TRAINING_SIGNAL, algorithms=PPO),
     _of("truncated-share", "half of the answers hit the limit", cut, Link.TRAINING_SIGNAL,
         sizes={"small": 0.6, "usual": 1.0}),

@@ -62,6 +62,7 @@ MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
     (frozenset({"orpo_loss"}), frozenset(), "orpo"),
     (frozenset({"cpo_loss"}), frozenset(), "cpo"),
     (frozenset({"kto_loss"}), frozenset(), "kto"),
+    (frozenset({"desirable_loss", "undesirable_loss"}), frozenset(), "kto"),  # no other objective has these two sides
     (frozenset({"dpo_loss"}), frozenset(), "dpo"),
     (frozenset({"rewards/margins", "kl"}), frozenset({"rewards/accuracies", "reward"}), "kto"),
     (frozenset({"rewards/margins", "delta"}), frozenset({"rewards/accuracies", "reward"}), "bco"),

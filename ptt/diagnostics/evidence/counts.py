@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ptt.diagnostics.evidence.departures import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, SDS, Departure, fall, rise
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.statistics.shifts import rank_shift, rate_change
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -19,6 +20,8 @@ IntArray = npt.NDArray[np.int64]
 POOLED: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
+FEW: Final = 60  # values: of fewer, how like each other they are is not known well enough for `departures`
+SURE_RANKS: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +83,9 @@ class Counts:
         return self._part(slice(start, None))
 
     def early(self) -> Counts:
-        """Give the steps that departures takes the early level from, or the first third where there are too few."""
+        """Give the steps that departures takes the early level from, the first third at most."""
         found = self.pooled
-        count = min(max(EARLY_LEAST, int(EARLY_SHARE * len(found.steps))), EARLY_MOST)
+        count = min(max(EARLY_LEAST, int(EARLY_SHARE * len(found.steps))), EARLY_MOST, len(found.steps) // 3)
         if len(found.steps) < LEAST:
             return self._part(slice(0, max(1, round(LATE_SHARE * len(self.steps)))))
         return found._part(slice(0, count))
@@ -106,7 +109,35 @@ class Counts:
         if not self.shows_change:
             return None
         share, chance = self._chance()
-        return rise(self.series, floor=max(floor, share * factor + chance))
+        found = self._shifted(floor=floor, factor=factor)
+        return found or rise(self.series, floor=max(floor, share * factor + chance))
+
+    def _shifted(self, *, floor: float, factor: float) -> Departure | None:
+        """Give the rise of few values from the first third of them to the last, by their ranks.
+
+        Steps of a few prompts differ by more than chance, and a level that moved early looks like noise that remembers.
+        """
+        found = self.pooled
+        third = len(found.steps) // 3
+        if len(found.steps) >= FEW:
+            return None
+        early, late = found._part(slice(0, third)), found._part(slice(len(found.steps) - third, None))
+        share, chance = _chance(early, float(late.trials.sum()))
+        bound = max(floor, share * factor + chance)
+        moved = rank_shift(early.hits / early.trials, late.hits / late.trials)
+        place = rate_change(found.hits, found.trials)
+        if late.share <= bound or moved < SURE_RANKS or place is None:
+            return None
+        means = self.series.rolling()[1]
+        return Departure(
+            onset=int(found.steps[place[0]]),
+            interval=(int(found.steps[place[1]]), int(found.steps[place[2]])),
+            early=early.share,
+            extreme=float(np.nanmax(means)),
+            last=late.share,
+            limit=bound,
+            ended=False,
+        )
 
     def fall(self, *, ceiling: float, factor: float) -> Departure | None:
         """Give the lasting fall of the share below `ceiling`, early share x `factor`, and what chance makes of it."""
@@ -117,11 +148,13 @@ class Counts:
 
     def _chance(self) -> tuple[float, float]:
         """Give the early share and how far a window's may lie off by sampling alone."""
-        early = self.early()
-        trials = float(early.trials.sum())
-        share = (float(early.hits.sum()) + 0.5) / (trials + 1)  # never 0 or 1: neither has been seen for sure
-        window = self.series.width * float(np.median(self.pooled.trials))
-        return share, SDS * math.sqrt(share * (1 - share) * (1 / window + 1 / trials))
+        return _chance(self.early(), self.series.width * float(np.median(self.pooled.trials)))
+
+
+def _chance(early: Counts, window: float) -> tuple[float, float]:
+    trials = float(early.trials.sum())
+    share = (float(early.hits.sum()) + 0.5) / (trials + 1)  # never 0 or 1: neither has been seen for sure
+    return share, SDS * math.sqrt(share * (1 - share) * (1 / window + 1 / trials))
 
 
 def wilson(hits: float, trials: float, *, z: float = Z95) -> float:

@@ -82,7 +82,7 @@ def gather(
         tables |= found[1] | behind.result() if found else {}
     alone, missing = unpaired(manifest)
     alone = alone if tokens is None else ""
-    machines = gather_machines(metrics, read_table(folder, "ranks"))
+    machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
     tables["ranks"] = ranks_table(machines)
     algorithm = algorithm_of(
         manifest.facts,
@@ -90,7 +90,7 @@ def gather(
         logged=logged_names(metrics, wide),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
-    run = run_facts(name, manifest.facts, series, tokens, wide.steps())
+    run = run_facts(name, manifest.facts, series, tokens, wide.steps)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,

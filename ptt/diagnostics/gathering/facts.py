@@ -11,6 +11,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.store.wide import distinct
 
 IntArray = npt.NDArray[np.int64]
 KNOWN = ("framework", "algorithm")
@@ -31,7 +32,7 @@ def run_facts(
         held.append(rows["step"].unique().to_numpy())
         sequences = rows.height
         model_tokens = int(rows["n_model"].cast(pl.Int64).sum())
-    steps = np.unique(np.concatenate(held))
+    steps = distinct(held)
     return Run(
         name=name,
         framework=_text(facts.get("framework")),

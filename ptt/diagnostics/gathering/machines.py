@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence.machines import ByRank, Machines, Measure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.ranks import Scores, against_others
+from ptt.diagnostics.store.wide import WideMetrics
 
 MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
@@ -37,9 +38,12 @@ SCHEMA: Final = {
 }
 
 
-def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame) -> Machines | None:
-    """Put what is recorded by rank side by side; None where nothing is."""
-    rows = pl.concat([_of_metrics(metrics), _of_machines(ranks, metrics)])
+def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics) -> Machines | None:
+    """Put what is recorded by rank side by side; None where nothing is.
+
+    `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
+    """
+    rows = pl.concat([_of_metrics(metrics), _of_wide(wide), _of_machines(ranks, metrics)])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
     several = several.filter((pl.col("places") >= 2) & (pl.col("places") <= MAX_PLACES))
@@ -89,6 +93,23 @@ def _of_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         "step",
         name=pl.coalesce("name", "name_raw"),
+        place=pl.format("rank {}", "number"),
+        value=pl.col("value"),
+        order=pl.col("seq"),
+        by_step=pl.lit(value=True),
+    )
+
+
+def _of_wide(wide: WideMetrics) -> pl.DataFrame:
+    """Take training metrics of wide files that have a rank in their name."""
+    told = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
+    number = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
+    ranked = told.with_columns(number=number).drop_nulls("number")
+    sources = ranked["source"].to_list()
+    found = wide.of_sources(sources, lambda name: measure_of(name) is not Measure.OTHER)
+    return found.join(ranked, on="source", how="inner", maintain_order="left").select(
+        "step",
+        "name",
         place=pl.format("rank {}", "number"),
         value=pl.col("value"),
         order=pl.col("seq"),

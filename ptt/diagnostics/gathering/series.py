@@ -10,7 +10,7 @@ import polars as pl
 
 from ptt.diagnostics.evidence.series import Series, condensed
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.store.wide import WideMetrics
+from ptt.diagnostics.store.wide import Column, WideMetrics, flags_of
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
 MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
@@ -66,21 +66,27 @@ def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str
     for name, raw in spelling.items():
         if raw in held:
             found[name] = condensed(
-                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.values(raw), name, raw), MOST
+                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MOST
             )
     return dict(sorted(found.items()))
 
 
-def _wide_series(rows: pl.DataFrame, values: pl.DataFrame, name: str, raw: str) -> Series:
+def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Series:
     """Give the series of one metric from its rows and its column; most often a single writer never went back."""
     key = ["step", "value", "flag", "priority", "source", "seq"]
-    both = pl.concat([rows.select(key), values.select(key)], how="vertical_relaxed")
-    if both["source"].n_unique() == 1:
-        both = both.sort("seq")
-        steps = both["step"].to_numpy()
+    if len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
+        beside = rows["value"].fill_null(np.nan).to_numpy()
+        steps = np.concatenate([column.steps, rows["step"].to_numpy()])
+        seqs = np.concatenate([column.seqs, rows["seq"].to_numpy()])
+        values = np.concatenate([column.values, beside])
+        flags = np.concatenate([flags_of(column.values), rows["flag"].to_numpy()])
+        if rows.height:
+            order = np.argsort(seqs, kind="stable")
+            steps, values, flags = steps[order], values[order], flags[order]
         if bool((np.diff(steps) > 0).all()):
-            numbers = both["value"].fill_null(np.nan).to_numpy()
-            return Series(name=name, raw_name=raw, steps=steps, values=numbers, flags=both["flag"].to_numpy())
+            finite = np.where(np.isfinite(values), values, np.nan)
+            return Series(name=name, raw_name=raw, steps=steps, values=finite, flags=flags)
+    both = pl.concat([rows.select(key), column.frame().select(key)], how="vertical_relaxed")
     return _series(both.with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")))[name]
 
 
@@ -107,7 +113,7 @@ def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[st
     found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
     for raw in sorted(columns):
         beside = rows.filter(pl.col("name_raw") == raw)
-        found[names[raw]] = condensed(_wide_series(beside, wide.values(raw), names[raw], raw), MOST)
+        found[names[raw]] = condensed(_wide_series(beside, wide.column(raw), names[raw], raw), MOST)
     return found
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SIGNATURE: Final = "tool-tail-growth"
+WINDOW: Final = 20  # logged steps that most rules take a mean over
 MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
 UNHARMED: Final = "Nothing of medium severity or above was found."
 KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
@@ -53,7 +54,7 @@ def verdict_of(
     """Put the diagnosis together; `explains` names which failure brings which others about."""
     found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}), tables.get("files")))
+    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}, slack=_slack(run)), tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
@@ -82,6 +83,17 @@ def contaminated(verdicts: Sequence[RuleVerdict], pair: str | None) -> str | Non
 def _order(finding: Finding) -> tuple[int, int, int, str]:
     onset = finding.onset_step if finding.onset_step is not None else 1 << 60
     return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
+
+
+def _slack(run: Run) -> int:
+    """Give the steps within which two failures cannot be ordered: two windows of logged steps.
+
+    Two, since a reward is often logged at every second step only.
+    """
+    if run.first_step is None or run.last_step is None or run.step_count < 2:
+        return 0
+    apart = (run.last_step - run.first_step) / (run.step_count - 1)
+    return round(min(2 * WINDOW, run.step_count / 6) * apart)
 
 
 def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:

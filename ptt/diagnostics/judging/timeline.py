@@ -20,12 +20,14 @@ def began(finding: Finding) -> int:
     return -1 if finding.link is Link.DATA_VALIDITY else UNKNOWN
 
 
-def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
-    """Name the cause of each finding that one before it, or within its onset's interval, brings about.
+def linked(findings: Sequence[Finding], explains: Explains, *, slack: int = 0) -> list[Finding]:
+    """Name the cause of each finding that one before it, or too near to tell which was first, brings about.
 
     A cause may bring it about through one other that was not found; one that does so by itself is preferred, then the
-    earliest. A note explains no failure: what is below medium has not broken
-    anything. No finding comes to stand under itself, by whatever number of links.
+    earliest. Two dates cannot be ordered where their intervals overlap, nor, for what a cause does by itself, where
+    they lie within `slack` steps: a mean over a window passes its limit up to a window late. Of two that could each
+    have brought the other about the one seen first counts. A note explains no failure: what is below medium has not
+    broken anything. No finding comes to stand under itself, by whatever number of links.
     """
     reach = {
         finding.id: frozenset(name for name, way in chains(explains, finding.id).items() if len(way) <= LONGEST_CHAIN)
@@ -37,7 +39,9 @@ def linked(findings: Sequence[Finding], explains: Explains) -> list[Finding]:
         candidates = [
             other
             for other, cause in enumerate(ordered)
-            if _may_explain(cause, finding, reach) and not _leads_to(other, place, above)
+            if _may_explain(cause, finding, reach)
+            and _earliest(cause) <= _latest(finding) + (slack if finding.id in explains.get(cause.id, {}) else 0)
+            and not _leads_to(other, place, above)
         ]
         direct = [other for other in candidates if finding.id in explains.get(ordered[other].id, {})]
         if candidates:
@@ -54,7 +58,10 @@ def _may_explain(cause: Finding, finding: Finding, reach: Mapping[str, frozenset
         return False
     if finding.severity.at_least(Severity.MEDIUM) and not cause.severity.at_least(Severity.MEDIUM):
         return False
-    return _earliest(cause) <= _latest(finding) < UNKNOWN
+    later = began(cause) > began(finding)
+    if later and cause.id in reach[finding.id]:
+        return False
+    return began(cause) < UNKNOWN and _latest(finding) < UNKNOWN
 
 
 def _earliest(finding: Finding) -> int:

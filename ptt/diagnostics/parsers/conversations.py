@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from hashlib import blake2b
 from typing import Any
@@ -12,6 +13,18 @@ ARGS_CHARS = 2000  # enough to tell calls apart; some tools take whole files as 
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
 # such a text counts as failed here, though not in TRL's own counter.
 ERROR_TEXT = ("{'error':", '{"error":')
+ERROR_CHARS = 500  # of an error text: what kind of error it is stands at its beginning
+UNKNOWN_TOOL = re.compile(
+    r"\b(?:tool|function)\s+\S+\s+(?:was |is |does )?not (?:found|exist)|\bunknown (?:tool|function)\b", re.I
+)
+BAD_ARGUMENTS = re.compile(
+    r"\b(?:invalid|malformed|unreadable|(?:could not|cannot|failed to|unable to) parse)\b[^.:]{0,30}"
+    r"\b(?:arguments?|tool call|function call)\b",
+    re.I,
+)
+NO_SUCH_CALL = (
+    r"\b{tool}\(\) (?:missing \d+ required|got an unexpected keyword|got multiple values|takes \d+ positional)"
+)
 
 
 def messages_of(completion: Any) -> list[dict[str, Any]] | None:
@@ -58,7 +71,7 @@ def calls_of(messages: list[dict[str, Any]], *, error_text: tuple[str, ...] = ER
             calls.append(call)
             waiting.add(call)
         if message.get("role") == "tool" and (asked := waiting.take(message.get("tool_call_id"))) is not None:
-            asked.update(_outcome(message, error_text))
+            asked.update(_outcome(message, error_text, asked["name"]))
     return calls
 
 
@@ -86,7 +99,7 @@ class _Waiting:
         return None
 
 
-def _outcome(message: dict[str, Any], error_text: tuple[str, ...]) -> dict[str, Any]:
+def _outcome(message: dict[str, Any], error_text: tuple[str, ...], tool: str | None) -> dict[str, Any]:
     text = plain_text(message.get("content"))
     measured: dict[str, Any] = {"result_len": len(text), "result_hash": as_hash(text)}
     error = message.get("error")
@@ -96,8 +109,17 @@ def _outcome(message: dict[str, Any], error_text: tuple[str, ...]) -> dict[str, 
         kind = as_name(error.get("type")) if isinstance(error, dict) else None
         return measured | {"ok": False, "ok_source": "error_field", "error_type": kind}
     if text.startswith(error_text):
-        return measured | {"ok": False, "ok_source": "error_text"}
+        return measured | {"ok": False, "ok_source": "error_text", "error_type": _kind(text[:ERROR_CHARS], tool)}
     return measured | {"ok": True, "ok_source": "error_field" if "error" in message else "unknown"}
+
+
+def _kind(text: str, tool: str | None) -> str | None:
+    """Tell a call that could not be made from one that was made and failed: TRL keeps what Python said of it."""
+    if UNKNOWN_TOOL.search(text):
+        return "unknown_tool"
+    if BAD_ARGUMENTS.search(text) or (tool and re.search(NO_SUCH_CALL.format(tool=re.escape(tool)), text)):
+        return "invalid_arguments"
+    return None
 
 
 def _call(request: Any, turn: int, number: int) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.aliases import canonical, split_of
+from ptt.diagnostics.parsers.aliases import CACHED_NAMES, canonical, split_of
 from ptt.diagnostics.parsers.interface import Rows, RunFile, Wide
 from ptt.diagnostics.parsers.metric_rows import NON_FINITE, RATIO_BOUND, as_seconds, metric_frame
 
@@ -60,8 +62,13 @@ class Block:
 
     def _is_dense(self, name: str) -> bool:
         column = self.numbers[name]
-        bound = not pl.Series([name]).str.contains(RATIO_BOUND).item()
-        return bound and split_of(name) == "train" and column.null_count() < (1 - DENSE) * len(column)
+        return _may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _may_be_dense(name: str) -> bool:
+    """Whether a metric may stand as a column: of training, and with no value that stands for another."""
+    return split_of(name) == "train" and re.search(RATIO_BOUND, name) is None
 
 
 def known_names(raws: list[str]) -> dict[str, str | None]:

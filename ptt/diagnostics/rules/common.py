@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -9,13 +10,14 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import fall, rise
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.departures import fall, rise, step_noise
+from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, IntArray, Series
 from ptt.diagnostics.model import JsonScalar, Steps
 from ptt.diagnostics.rules.reading import reward_fell, reward_range
 
 BY_CONSTRUCTION: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
 PART: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
+ERRORS: Final = 3.0  # standard errors of the difference of two means
 LEVEL: Final = 0.05  # of the best level: means that differ less did not move
 
 
@@ -114,6 +116,34 @@ def outcome(evidence: Evidence) -> Outcome:
     span = found.best - found.worst
     moved = found.last - found.first
     return Outcome.ROSE if moved > max(PART * span, LEVEL * abs(found.best)) else Outcome.FLAT
+
+
+def outcome_since(evidence: Evidence, step: int) -> Outcome:
+    """Tell what became of the reward from `step` on, beyond its noise.
+
+    It fell where its last window lies below the last one before the step; it rose where its last window lies above
+    that one, or above the first one since. A part without ten values tells nothing.
+    """
+    series = evidence.metrics.get("reward/mean")
+    if series is None:
+        return Outcome.UNKNOWN
+    steps, values = series.finite()
+    before, since = values[steps < step][-series.width :], values[steps >= step]
+    if min(len(before), len(since)) < MIN_LOGGED:
+        return Outcome.UNKNOWN
+    spread, likeness = step_noise(values)
+    after = since[-min(series.width, len(since) // 2) :]
+    first = since[: len(after)]
+
+    def moved(one: FloatArray, other: FloatArray) -> float:
+        error = spread * math.sqrt((1 + likeness) / (1 - likeness) * (1 / len(one) + 1 / len(other)))
+        change = float(other.mean() - one.mean())
+        return 0.0 if abs(change) <= max(ERRORS * error, LEVEL * abs(float(one.mean()))) else change
+
+    against = moved(before, after)
+    if against < 0:
+        return Outcome.FELL
+    return Outcome.ROSE if against > 0 or moved(first, after) > 0 else Outcome.FLAT
 
 
 def told_of(reward: Outcome) -> str:

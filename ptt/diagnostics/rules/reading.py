@@ -9,9 +9,11 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import fall
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.turning import since
 from ptt.diagnostics.model import Link, NotJudged
 
 REWARD_KEPT = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
+SURE = 3.0  # standard deviations of a window: one in a thousand, where the step was found in something else
 REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
 
 
@@ -90,3 +92,14 @@ def reward_dropped(evidence: Evidence) -> bool:
     series = reward_by_step(evidence)
     found = fall(series, ceiling=math.inf, factor=REWARD_KEPT) if series is not None else None
     return found is not None and not found.ended
+
+
+def reward_dropped_since(evidence: Evidence, step: int) -> bool:
+    """Tell whether the reward ended a tenth below what it was up to a step, beyond its noise, or dropped at all.
+
+    A reward that rose first has lost something where it falls back to its early level.
+    """
+    series = reward_by_step(evidence)
+    turn = since(series, step) if series is not None else None
+    lost = turn is not None and turn.sds <= -SURE and turn.share <= REWARD_KEPT - 1
+    return lost or reward_dropped(evidence)

@@ -101,6 +101,7 @@ class _Writer:
         kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
         notes: list[str] = []
+        pieces: list[Wide] = []
         for piece in parser.read(file) if parser else ():
             match piece:
                 case Rows(table=table, frame=frame):
@@ -112,8 +113,9 @@ class _Writer:
                     self._keep(table, frame, parser, file)
                     ok += frame.height if table not in BY_TRAJECTORY[1:] else 0
                 case Wide():
-                    self.wide.append(write_wide(self.folder, len(self.wide), piece, file.rel, parser))
-                    ok += sum(column.values for column in self.wide[-1].columns)
+                    pieces.append(piece)
+                    if sum(one.frame.height for one in pieces) >= FLUSH_ROWS:
+                        ok += self._wide(pieces, file, parser)
                 case InPlace(rows=rows, columns=columns):
                     self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns, kind=kind))
                     ok += rows
@@ -122,6 +124,7 @@ class _Writer:
                     notes += [note] if note else []
                 case Context(facts=facts):
                     self._told.append((_weight(parser, facts), facts))
+        ok += self._wide(pieces, file, parser)
         file.looks.clear()
         self._seen |= fresh
         if repeated:
@@ -137,6 +140,15 @@ class _Writer:
                 "note": " ".join(notes) or None,
             }
         )
+
+    def _wide(self, pieces: list[Wide], file: RunFile, parser: Parser | None) -> int:
+        """Write the waiting pieces of a file, and say how many values they hold."""
+        if not pieces:
+            return 0
+        priority = parser.priority if parser else 0
+        self.wide.append(write_wide(self.folder, len(self.wide), pieces, file.rel, priority))
+        pieces.clear()
+        return sum(column.values for column in self.wide[-1].columns)
 
     def _keep(self, table: str, frame: pl.DataFrame, parser: Parser | None, file: RunFile) -> None:
         schema = TABLES[table]

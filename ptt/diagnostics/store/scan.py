@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
@@ -15,7 +14,7 @@ from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.store.filling import filled_in
 from ptt.diagnostics.store.joining import SequenceFile, joined
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.wide import WideMetrics
+from ptt.diagnostics.store.wide import WideMetrics, distinct
 
 SAMPLED_FILES = 16
 
@@ -60,7 +59,7 @@ def read_trajectories(folder: Path, wide: WideMetrics) -> pl.DataFrame:
     """
     counted = ~pl.col("name_raw").str.starts_with(UNNUMBERED)  # steps that were counted, not read, tell nothing here
     metrics = read_table(folder, "metrics").filter(counted).select("step", "split").drop_nulls().unique().sort("step")
-    logged = np.union1d(metrics.filter(pl.col("split") == "train")["step"].to_numpy(), wide.steps())
+    logged = distinct([metrics.filter(pl.col("split") == "train")["step"].to_numpy(), wide.steps])
     doubtful: set[int] = set()
     for step in metrics.filter(pl.col("split") == "eval")["step"].to_list():
         later = logged[logged > step]

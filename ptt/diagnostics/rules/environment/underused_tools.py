@@ -4,13 +4,16 @@ What: calls of one tool a trajectory fall for good below a tenth of their early 
 trajectory, while calls of all tools stay above half of theirs.
 Why it matters: the policy may have learnt to avoid a tool that was down or slow for a while, and does not come back
 to it by itself: what is no longer tried is no longer learnt.
-What it is not: a tool that the task turned out not to need. Where the reward did not fall, the finding is a note. A
+What it is not: a tool that the task turned out not to need. Where the reward is no lower than it was up to then, the
+finding is a note. A
 tool that was never called cannot be told from one that does not exist.
 What to do: look at the tool's failures and latency just before its use fell, then force it on a few prompts.
 Source: use per tool over time is what the rule asks; the levels are this project's own.
 """
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
@@ -19,12 +22,16 @@ from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_dropped
+from ptt.diagnostics.rules.reading import reward_dropped_since
+from ptt.diagnostics.statistics.shifts import chance_of_change, rate_change
 
 ID = "underused-tools"
 LEFT = 0.1  # of a tool's early calls a trajectory
 WAS_USED = 0.05  # calls a trajectory: a tool called less often has hardly been tried
 OTHERS = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
+BY_CHANCE = 0.01  # of orders of the values: beside a fall to a tenth, which chance hardly makes either
+MOST_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
+LEAST_BLOCKS = 5  # before it and after it
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
 
 
@@ -48,9 +55,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     fallen = {
         name: found
         for name, series in sorted(enough.items())
-        if _early(series) >= limits["was_used"]
-        and (found := fall(series, ceiling=_early(series), factor=limits["left"])) is not None
-        and not found.ended
+        if _early(series) >= limits["was_used"] and (found := _given_up(series, limits["left"])) is not None
     }
     if all(_early(series) < limits["was_used"] for series in enough.values()):
         reason = f"no tool had {limits['was_used']:g} calls a trajectory at first: none has been given up"
@@ -61,7 +66,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if not fallen:
         rate = ", ".join(f"{name} {_early(s):.2g} to {_late(s):.2g}" for name, s in sorted(enough.items())[:5])
         return Healthy(id=ID, link=Link.ENVIRONMENT, reason=f"calls a trajectory, early to late: {rate}")
-    severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
+    lost = any(reward_dropped_since(evidence, found.onset) for found in fallen.values())
+    severity = Severity.MEDIUM if lost else Severity.LOW
     tools = evidence.environment.tools if evidence.environment is not None else {}
     findings = tuple(_finding(name, found, severity, enough, tools) for name, found in fallen.items())
     if severity is Severity.LOW:
@@ -78,9 +84,32 @@ def _calls(evidence: Evidence) -> Mapping[str, Series]:
     return logged_by_tool(evidence.other, CALLS)
 
 
+def _given_up(series: Series, left: float) -> Departure | None:
+    """Give the fall to nearly nothing: one that another order of the values would not show, or below their noise.
+
+    A tool that only some prompts need is called at some steps and not at others: its noise is as large as its level,
+    and no mean can lie far below that.
+    """
+    steps, values = series.finite()
+    starts = np.unique(np.linspace(0, len(values), min(len(values), MOST_BLOCKS), endpoint=False).astype(np.int64))
+    means = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+    place = rate_change(means, np.ones(len(means)))
+    if place is not None and LEAST_BLOCKS <= place[0] <= len(means) - LEAST_BLOCKS:
+        before, after = float(means[: place[0]].mean()), float(means[place[0] :].mean())
+        if after <= left * before and chance_of_change(means) <= BY_CHANCE:
+            onset, first, last = (int(steps[starts[at]]) for at in place)
+            return Departure(
+                onset=onset, interval=(first, last), early=before, extreme=after, last=after, limit=left * before,
+                ended=False,
+            )  # fmt: skip
+    found = fall(series, ceiling=_early(series), factor=left)
+    return None if found is None or found.ended else found
+
+
 def _early(series: Series) -> float:
-    level = early_level(series)
-    return level.median if level is not None else 0.0
+    """Give the mean of the early part: most steps of a tool that few prompts need have no call of it."""
+    level, values = early_level(series), series.finite()[1]
+    return float(values[: min(level.values, len(values) // 3)].mean()) if level is not None else 0.0
 
 
 def _late(series: Series) -> float:

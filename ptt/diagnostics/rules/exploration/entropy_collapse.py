@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, named, outcome, told_of
+from ptt.diagnostics.rules.common import Outcome, named, outcome, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import early_mean, logged
 
@@ -47,7 +47,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     half = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= early / 2)[-1])
     fast = back + 1 - half <= FAST * len(steps)
     interval = (int(steps[half]), int(steps[back + 1]))
-    return Broken(findings=(_finding(series, outcome(evidence), (early, last, bound), interval, fast=fast),))
+    reward = outcome_since(evidence, interval[0]) if fast else outcome(evidence)
+    return Broken(findings=(_finding(series, reward, (early, last, bound), interval, fast=fast),))
 
 
 def _finding(

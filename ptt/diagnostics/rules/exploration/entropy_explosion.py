@@ -13,7 +13,7 @@ Source: both directions are reported by users of the frameworks (veRL issues 273
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, rise
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, told_of
+from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import logged
 
@@ -33,7 +33,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.EXPLORATION, reason=f"entropy ends at {last_of(series):.3g} nats")
-    reward = outcome(evidence)
+    reward = outcome_since(evidence, found.interval[0])
     return Broken(
         findings=(
             Finding(

@@ -1,7 +1,7 @@
 """This run shows answers that shrink to a fraction of their length.
 
 What: the mean response length stays below half of its own early level, beyond its noise. Where the reward fell it is
-high, where the reward did not rise medium, else low.
+high; where the reward stayed and the answers shrank within a quarter of the run, medium; else low.
 Why it matters: a policy that hardly says anything explores nothing: no reasoning, no calls, nothing for the reward to
 tell apart.
 What it is not: getting to the point. Where the reward rose, shorter answers are better ones.
@@ -12,16 +12,20 @@ Source: Dr. GRPO (arXiv 2503.20783) on length and the averaging of the loss; the
 
 import math
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, fall
+from ptt.diagnostics.evidence.departures import LEAST, Departure, fall
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, told_of
+from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import logged
 
 ID = "length-collapse"
 LEFT_OF_EARLY = 0.5  # of the early length
-SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
+SUDDEN = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
+NEARLY = 0.8
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -35,12 +39,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.EXPLORATION, reason=f"answers end at {last_of(series):.3g} tokens")
-    reward = outcome(evidence)
+    reward = outcome_since(evidence, found.interval[0])
+    sudden = reward is Outcome.FLAT and _sudden(series, found)
     return Broken(
         findings=(
             Finding(
                 id=ID,
-                severity=SEVERITY.get(reward, Severity.LOW),
+                severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
                 link=Link.EXPLORATION,
                 claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{told_of(reward)}",
                 observed=found.last,
@@ -62,6 +67,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             ),
         )
     )
+
+
+def _sudden(series: Series, found: Departure) -> bool:
+    """Tell whether the answers went from nearly their early length to the limit within a quarter of the run."""
+    steps, mean = series.rolling()
+    long = steps[(mean >= NEARLY * found.early) & (steps <= found.onset)]
+    return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= found.onset))) <= SUDDEN * len(steps)
 
 
 RULE = Rule(

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import IntArray, Series
 
 CORE: Final = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
 NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
+DEAD_NULLS: Final = 3  # nulls at the very end: a single one may be a row that does not log the metric
 
 
 def core_series(evidence: Evidence) -> list[Series]:
@@ -21,13 +22,26 @@ def core_series(evidence: Evidence) -> list[Series]:
 
 
 def first_not_a_number(held: Iterable[Series]) -> tuple[int, str] | None:
-    """Give the first step at which a series is NaN or infinite, and what it is logged as."""
+    """Give the first step at which a series is NaN or infinite, and what it is logged as.
+
+    Nulls from a step to the end count as well: so some writers spell a metric that is NaN from there on.
+    """
     found = []
     for series in held:
         bad = np.flatnonzero(np.isin(series.flags, NOT_A_NUMBER))
-        if len(bad):
-            found.append((int(series.steps[bad[0]]), series.raw_name))
+        tail = dead_tail(series)
+        places = [int(part[0]) for part in (bad, tail) if len(part)]
+        if places:
+            found.append((int(series.steps[min(places)]), series.raw_name))
     return min(found, default=None)
+
+
+def dead_tail(series: Series) -> IntArray:
+    """Give the places behind the last finite value, where they show that there will be no other; else none."""
+    finite = np.flatnonzero(np.isfinite(series.values))
+    tail = np.arange(int(finite[-1]) + 1 if len(finite) else 0, len(series.steps))
+    proven = bool(np.isin(series.flags[tail], NOT_A_NUMBER).any())
+    return tail if len(tail) >= (1 if proven else DEAD_NULLS) else tail[:0]
 
 
 def longest_true(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:

@@ -4,15 +4,19 @@ What: the gradient norm exceeds ten times its usual level, at three steps or mor
 The usual level is the median of the 50 steps before, or of the run's first 50 where that is higher: once a task is
 solved most gradients are nearly zero, and an ordinary one is then no spike.
 Why it matters: clipping hides the size of such a step but not its direction: a few tokens decide it.
-What to do: look at the batch of the first spike for outlier rewards, extreme log-ratios and padding in the loss.
+What to do: look at the batch of the first spike: for outlier rewards, extreme log-ratios and padding in the loss where
+the policy samples its own data, for damaged or very short examples where data are given.
 Fewer spikes than that are told as a note of low severity.
 Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -24,9 +28,39 @@ MIN_SPIKES = 3
 MIN_SHARE = 0.01
 
 
+class Advice(NamedTuple):
+    """What makes such steps, and what to do."""
+
+    causes: tuple[str, ...]
+    confirm: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+SAMPLED = Advice(
+    causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
+    confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
+    next=("look at the samples of the step of the first spike, largest |advantage| first",),
+)
+GIVEN = Advice(
+    causes=(
+        "damaged or foreign examples: wrong template, wrong language, noise, very long or very short answers",
+        "a batch with few tokens in the loss",
+        "a learning rate at the edge, or warm-up that ends too early",
+    ),
+    confirm=("rank the examples of those batches by their own loss: do a few of them make the spike?",),
+    next=(
+        "take out or mend these examples",
+        "where the batches are in order: halve the learning rate or double the warm-up, nothing else",
+    ),
+)
+"""Of data that are given there are no advantages and no ratios."""
+
+
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged gradient norm."""
     series = evidence.metrics.get("grad_norm")
+    sampled = evidence.algorithm.family in (None, Family.ONLINE)
+    advice = SAMPLED if sampled else GIVEN
     steps, values = series.finite() if series is not None else (np.empty(0, np.int64), np.empty(0))
     if series is None or len(values) <= BEFORE:
         return NotJudged(
@@ -50,7 +84,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.NUMERICS,
             reason=f"{len(spikes)} of {len(ratio)} steps above {limits['times_median']:g} times the usual norm, "
             f"the largest {worst:.2g} times",
-            notes=(_single(series, int(steps[BEFORE:][largest]), worst, limits["times_median"]),)
+            notes=(_single(series, int(steps[BEFORE:][largest]), worst, limits["times_median"], sampled),)
             if len(spikes)
             else (),
         )
@@ -68,15 +102,15 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 onset_step=int(steps[BEFORE:][spikes[0]]),
                 evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
                 onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
-                causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
-                confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
-                next=("look at the samples of the step of the first spike, largest |advantage| first",),
+                causes=advice.causes,
+                confirm=advice.confirm,
+                next=advice.next,
             ),
         )
     )
 
 
-def _single(series: Series, step: int, times: float, limit: float) -> Finding:
+def _single(series: Series, step: int, times: float, limit: float, sampled: bool) -> Finding:
     """Note a clear spike that is no pattern."""
     return Finding(
         id=ID,
@@ -89,8 +123,15 @@ def _single(series: Series, step: int, times: float, limit: float) -> Finding:
         onset_step=step,
         onset_interval=(step, step),
         evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": 1},
-        causes=("one batch with an outlier reward, a very short answer or an extreme log-ratio",),
-        next=(f"look at the samples of step {step} if reward or KL moved within 20 steps after it",),
+        causes=(
+            "one batch with an outlier reward, a very short answer or an extreme log-ratio"
+            if sampled
+            else "one batch with a damaged, very long or very short example",
+        ),
+        next=(
+            f"look at the samples of step {step} if "
+            + ("reward or KL moved within 20 steps after it" if sampled else "the loss rose within 20 steps after it"),
+        ),
     )
 
 

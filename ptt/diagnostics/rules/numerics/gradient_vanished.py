@@ -4,7 +4,8 @@ What: the 20-step geometric mean of the gradient norm fell below a hundredth of 
 or the norm is exactly 0 for 20 logged steps in a row.
 Why it matters: a step without gradient costs as much as any other and teaches nothing.
 What it is not: a failure, where the reward stands near its best or the loss has all but gone: there is nothing left to
-learn, and it is a note.
+learn, and it is a note. But not where rewards still differ: where half of the groups have a spread, or where the norm
+fell a hundred times further than the share of such groups did, or than the spread of the rewards.
 What to do: with groups, look at the share without reward spread first. Otherwise look at the loss mask, at how many
 samples are left after filters, and at the advantages.
 Source: relative to the run's own level, since norms differ a thousandfold between models; arXiv 2402.03300 for groups
@@ -28,6 +29,8 @@ ID = "gradient-vanished"
 LEFT = 0.01  # of the early level: clipping, schedules and learning itself take a norm down tenfold, not a hundredfold
 ZEROS = 20.0  # in a row
 SOLVED = 0.8  # of the way from the worst to the best reward
+MOST_GROUPS = 0.5  # with a spread of rewards: then the batch is half full of signal, whatever the reward is
+EXTREMES = ("critic/score/min", "critic/score/max")  # veRL, which logs no spread of rewards
 LEARNT = 0.1  # of the early loss: what is left when given data are learnt
 
 
@@ -49,7 +52,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if count >= limits["zeros"]:
         first = int(steps[place])
         claim = f"The gradient norm is exactly 0 at {count} logged steps in a row"
-        return _verdict(evidence, series, claim, first, (first, first), 0.0, 0.0)
+        return _verdict(evidence, series, claim, first, (first, first), 0.0, 0.0, limits["left"])
     logs = in_logs(series)
     bound = _bound(logs, limits["left"])
     turned = replace(logs, values=-logs.values)
@@ -65,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     claim = f"The gradient norm fell below {limits['left']:.0%} of its first level"
     interval = turned.first_above(-bound, onset), onset
-    return _verdict(evidence, series, claim, onset, interval, math.exp(-means[-1]), math.exp(bound))
+    return _verdict(evidence, series, claim, onset, interval, math.exp(-means[-1]), math.exp(bound), limits["left"])
 
 
 def _bound(logs: Series, left: float) -> float | None:
@@ -81,15 +84,24 @@ def _bound(logs: Series, left: float) -> float | None:
 
 
 def _verdict(
-    evidence: Evidence, series: Series, claim: str, onset: int, interval: Steps, observed: float, limit: float
+    evidence: Evidence,
+    series: Series,
+    claim: str,
+    onset: int,
+    interval: Steps,
+    observed: float,
+    limit: float,
+    left: float,
 ) -> RuleVerdict:
-    learnt = _learnt(evidence)
+    signal = _signal(evidence, observed, _early(series), left)
+    learnt = "" if signal else _learnt(evidence)
     lost = reward_fell(evidence)
+    told = "; the reward fell as well" if lost else signal
     finding = Finding(
         id=ID,
         severity=Severity.LOW if learnt else Severity.HIGH if lost else Severity.MEDIUM,
         link=Link.NUMERICS,
-        claim=claim + (f"; {learnt}" if learnt else "; the reward fell as well" if lost else ""),
+        claim=claim + (f"; {learnt}" if learnt else told),
         observed=observed,
         limit=limit,
         unit="norm",
@@ -111,6 +123,48 @@ def _verdict(
 
 def _early(series: Series) -> float:
     return float(np.median(series.finite()[1][:EARLY_LEAST]))
+
+
+def _signal(evidence: Evidence, norm: float, usual: float, left: float) -> str:
+    """Say that rewards still differ by more than so small a norm tells; empty where nothing says so.
+
+    The gradient is a mean over samples or groups: it falls as the share of those that have
+    an advantage does, and as the spread of the rewards; not a hundred times further (`left`).
+    """
+    without = evidence.metrics.get("reward/zero_std_frac")
+    if without is not None and len(without.finite()[0]) >= LEAST:
+        share = replace(without, values=1 - without.values)
+        early, late = _ends(share)
+        if late >= MOST_GROUPS or (early > 0 and norm <= usual * left * late / early):
+            return f"; rewards still differ within {late:.0%} of the groups"
+        return ""
+    spread = _spread(evidence)
+    if spread is None:
+        return ""
+    early, late = _ends(spread)
+    return "; rewards still differ" if early > 0 and late > 0 and norm <= usual * left * late / early else ""
+
+
+def _spread(evidence: Evidence) -> Series | None:
+    """Give the rewards' standard deviation; from mean and extremes the largest one that they allow (Bhatia, Davis)."""
+    held = evidence.metrics.get("reward/std")
+    if held is not None and len(held.finite()[0]) >= LEAST:
+        return held
+    extremes = [evidence.other.get(raw) for raw in EXTREMES]
+    mean, least, most = (one for one in (evidence.metrics.get("reward/mean"), *extremes))
+    if mean is None or least is None or most is None:
+        return None
+    steps = np.intersect1d(np.intersect1d(mean.finite()[0], least.finite()[0]), most.finite()[0])
+    if len(steps) < LEAST:
+        return None
+    at, low, high = (one.finite()[1][np.searchsorted(one.finite()[0], steps)] for one in (mean, least, most))
+    values = np.sqrt(np.clip((high - at) * (at - low), 0, None))
+    return replace(mean, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
+
+
+def _ends(series: Series) -> tuple[float, float]:
+    values = series.finite()[1]
+    return float(values[:EARLY_LEAST].mean()), float(values[-series.width :].mean())
 
 
 def _learnt(evidence: Evidence) -> str:

@@ -1,7 +1,8 @@
 """This run shows a loss that rises again, and stays up.
 
-What: where data are given, the mean loss over a window lies half again and 0.2 above its best, beyond its own noise, to
-the end of the run. Where the policy samples its own data, the size of the loss is ten times what it was, and above 1.
+What: where data are given, the mean loss over a window lies above 1.5 times its best and 0.2 above it, beyond its own
+noise, to the end of the run. Where the policy samples its own data, the size of the loss is ten times what it was, and
+above 1.
 Why it matters: what was learnt is lost again, or the optimiser left the region where its steps mean anything.
 What it is not: the loss of GRPO or PPO that goes from 0.01 to 0.05. Such a loss is no measure of progress, hovers
 near 0, and its percentages mean nothing.
@@ -55,7 +56,10 @@ def _from_best(series: Series, limits: Limits) -> Departure | None:
     best = int(np.nanargmin(mean))
     start = max(0, best - series.width + 1)
     later = replace(series, steps=steps[start:], values=values[start:], flags=np.zeros(len(steps) - start, np.uint8))
-    return rise(later, floor=-np.inf, factor=limits["times_best"], margin=MARGIN)
+    level = early_level(later)
+    if level is None:
+        return None
+    return rise(later, floor=level.median + MARGIN, factor=limits["times_best"])
 
 
 def _in_size(series: Series, limits: Limits) -> Departure | None:

@@ -17,11 +17,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.numerics.common import CORE, NOT_A_NUMBER, core_series
+from ptt.diagnostics.rules.numerics.common import CORE, NOT_A_NUMBER, core_series, dead_tail
 
 ID = "metrics-lost"
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
-DEAD_NULLS = 3  # nulls at the very end: a single one may be a row that does not log the metric
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -52,9 +51,8 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         return None
     steps, _ = series.finite()
     last_finite = int(steps[-1]) if len(steps) else None
-    tail = bad if last_finite is None else bad[series.steps[bad] > last_finite]
-    proven = bool(np.isin(series.flags[tail], NOT_A_NUMBER).any())
-    dead = len(tail) >= (1 if proven else DEAD_NULLS)
+    tail = dead_tail(series)
+    dead = len(tail) > 0
     first = int(series.steps[tail[0] if dead else bad[0]])
     what = "NaN or infinite" if np.isin(series.flags[bad], NOT_A_NUMBER).any() else "null"
     alone = len(bad) == 1 and what == "null"

@@ -1,8 +1,10 @@
 """This run shows metrics that left their level in the steps before the first NaN.
 
-What: in the 50 logged values before the first NaN or infinity of a core metric, gradient norm, KL, ratios, rewards,
-losses, value loss or loss scale lie further from their own level than ten times their usual scatter, and three times
-the level or a third of it. They are told in the order of their steps: the first one is where to look.
+What: in the 50 logged values before the first NaN or infinity of a core metric (nulls up to the end of the run count
+as such), gradient norm, KL, ratios, rewards, losses, value loss or loss scale lie further from their own level than ten
+times their usual scatter, and three times the level or a third of it, from some step on for half of the time or more.
+They are told in the order of their steps: the first one is where to look. Where nothing stayed off its level, single
+values that left it are told.
 Why it matters: a NaN is where a run ended, not why. What moved first is nearer to the cause than what died.
 What to do: replay the step of the first one with anomaly detection on; look at that batch's rewards, lengths and
 log-ratios before touching the learning rate.
@@ -43,6 +45,7 @@ WATCHED = {
 SCATTERS = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 TIMES = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
 FLOORS = {"kl/ref": 0.1, "kl/old": 0.01, "mismatch/kl": 0.01, "clip/frac": 0.05, "entropy": 0.05, "loss/policy": 0.5}
+STAYED = 0.5  # of the values up to the NaN
 BEFORE = 50  # logged values in which a precursor is looked for
 LEAST_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
 
@@ -81,7 +84,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             missing=tuple(WATCHED)[:4],
             enable="log gradient norm, KL and ratios at every step from the first one on",
         )
-    chain = sorted(left for series in usable if (left := _left(series, limits["scatters"])) is not None)
+    chain = _chain(usable, limits["scatters"], lasting=True) or _chain(usable, limits["scatters"], lasting=False)
     if not chain:
         reason = f"{name} is NaN or infinite from step {step} on; none of {len(usable)} metrics left its level before"
         return Healthy(id=ID, link=Link.NUMERICS, reason=reason, notes=(_sudden(step, name, len(usable)),))
@@ -106,8 +109,15 @@ def _before(series: Series | None, step: int) -> Series | None:
     )
 
 
-def _left(series: Series, scatters: float) -> Left | None:
-    """Give the first of the values before the end that is off the level the metric had until then."""
+def _chain(usable: list[Series], scatters: float, *, lasting: bool) -> list[Left]:
+    return sorted(left for series in usable if (left := _left(series, scatters, lasting=lasting)) is not None)
+
+
+def _left(series: Series, scatters: float, *, lasting: bool) -> Left | None:
+    """Give the first of the values before the end that is off the level the metric had until then.
+
+    `lasting`: of the values from there to the end, so many must be: a spike that came back is a step like any other.
+    """
     steps, values = series.finite()
     known = max(LEAST_BEFORE, len(values) - BEFORE, len(values) // 8)
     usual = values[max(0, known - BEFORE) : known]
@@ -118,6 +128,9 @@ def _left(series: Series, scatters: float) -> Left | None:
     far = np.abs(off) > reach
     if level > 0:  # as far down on a scale of factors
         far |= (values[known:] < level / TIMES) & (-off > max(scatters * scatter, FLOORS.get(series.name, 0.0)))
+    if lasting:
+        stayed = np.cumsum(far[::-1])[::-1] / np.arange(len(far), 0, -1)
+        far &= stayed >= STAYED
     if not far.any():
         return None
     place = known + int(np.argmax(far))

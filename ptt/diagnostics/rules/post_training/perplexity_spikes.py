@@ -75,7 +75,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 def _loss(evidence: Evidence) -> Series | NotJudged:
     perplexity = evidence.metrics.get("sft/perplexity")
     if "loss/total" not in evidence.metrics and perplexity is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             logs = np.where(perplexity.values > 0, np.log(perplexity.values), np.nan)
         evidence = replace(evidence, metrics={"loss/total": replace(perplexity, values=logs)})
     return logged(
@@ -96,7 +96,7 @@ def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     middle = np.median(others, axis=1)
     spread = MAD_TO_SD * np.median(np.abs(others - middle[:, None]), axis=1)
     height = values - middle
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         deviations = np.where(spread > 0, height / spread, np.where(height > 0, np.inf, 0.0))
     return height, deviations
 

@@ -1,6 +1,6 @@
 """This run shows an accuracy of pairs that swings by more than its batches explain.
 
-What: in the second half of the run the logged accuracy scatters about its line with four times the variance that
+What: in the second half of the run the logged accuracy scatters about its line with three times the variance that
 drawing so many pairs gives, and by 0.1 at least beyond that. The number of pairs is told from the values themselves:
 shares of B pairs are multiples of 1/B.
 Why it matters: either batches differ in kind, so that each step pulls elsewhere, or the model itself jumps.
@@ -14,14 +14,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.post_training.common import PAIRS, FloatArray, late_half, of_pairs
+from ptt.diagnostics.statistics.shifts import spread_change
 
 ID = "preference-unstable"
-TIMES = 4.0  # the binomial variance: scatter twice as wide as drawing gives
+TIMES = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
 LEAST_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
 MOST_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
 ROUNDED = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
@@ -49,7 +52,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
     if times <= limits["times"] or swing < LEAST_SWING:
         return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
-    steps = series.finite()[0]
+    onset = _began(series, pairs, limits["times"])
     finding = Finding(
         id=ID,
         severity=Severity.MEDIUM,
@@ -58,7 +61,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         observed=times,
         limit=limits["times"],
         unit="x",
-        onset_step=int(steps[len(steps) // 2]),
+        onset_step=onset[0],
+        onset_interval=onset[1],
         evidence={"metric": series.name, "logged_as": series.raw_name, "pairs": pairs, "swing": swing},
         causes=(
             "batches of one source or difficulty each: the data is sorted, or sampled by groups",
@@ -70,6 +74,24 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         next=("shuffle the pairs over all sources", "if they are shuffled, halve the learning rate"),
     )
     return Broken(findings=(finding,))
+
+
+def _began(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
+    """Give the step from which on the accuracy scatters about its running median by more than before, and how surely.
+
+    That is the likeliest place of one change of the variance, in units of the binomial one; the first step where it
+    scattered too much already before that.
+    """
+    steps, values = series.finite()
+    half = series.width // 2
+    around = np.median(sliding_window_view(np.pad(values, half, mode="reflect"), 2 * half + 1), axis=1)
+    share = (around * pairs + 1) / (pairs + 2)
+    squares = (values - around) ** 2 / (share * (1 - share) / pairs)
+    place = spread_change(squares)
+    first = int(steps[0])
+    if place is None or place[0] <= half or squares[: place[0]].mean() > times:
+        return first, (first, first)
+    return int(steps[place[0]]), (int(steps[place[1]]), int(steps[place[2]]))
 
 
 def pairs_of(values: FloatArray) -> int | None:

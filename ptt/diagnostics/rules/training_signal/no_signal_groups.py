@@ -8,18 +8,23 @@ harder prompts or stop.
 Source: GRPO's advantage (arXiv 2402.03300, eq. 3 of section 4.1); TRL logs `frac_reward_zero_std`.
 """
 
+import math
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules.common import ERRORS, LEVEL, Outcome, outcome_since
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, does_not_apply
-from ptt.diagnostics.rules.reading import reward_range
+from ptt.diagnostics.rules.reading import reward_fell
 
 ID = "no-signal-groups"
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
-SOLVED = 0.8  # of the way from the worst to the best reward: no signal because there is nothing left to learn
-LOST = 0.5
+SOLVED = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
+HALF = 0.5
+FULL, WHOLE = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -45,20 +50,21 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             link=Link.TRAINING_SIGNAL,
             reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}",
         )
-    reward = reward_range(evidence)
-    share = None
-    if reward is not None and reward.best > reward.worst:
-        share = (reward.last - reward.worst) / (reward.best - reward.worst)
-    solved = share is not None and share >= SOLVED
-    lost = share is not None and share < LOST and reward is not None and reward.last < reward.first
+    share = _way(evidence)
+    right = _mostly_right(evidence, onset)
+    solved = right if right is not None else (share is not None and share >= SOLVED) or _was_solved(evidence, onset)
+    reward = outcome_since(evidence, onset)
+    rising = not solved and reward is Outcome.ROSE
+    lost = not solved and reward is not Outcome.ROSE and reward_fell(evidence)
     return Broken(
         findings=(
             Finding(
                 id=ID,
-                severity=Severity.LOW if solved else Severity.HIGH if lost else Severity.MEDIUM,
+                severity=Severity.LOW if solved or rising else Severity.HIGH if lost else Severity.MEDIUM,
                 link=Link.TRAINING_SIGNAL,
                 claim=f"More than {limit:.0%} of prompt groups give no signal"
-                + ("; the reward stands near its best, so the task looks solved" if solved else "")
+                + ("; the reward stood near its best, so the task looks solved" if solved else "")
+                + ("; the reward rose all the same" if rising else "")
                 + ("; the reward fell as well" if lost else ""),
                 observed=last,
                 limit=limit,
@@ -67,7 +73,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 evidence={
                     "metric": "reward/zero_std_frac",
                     "logged_as": series.raw_name,
-                    "last_reward_in_its_range": share,
+                    "last_reward_of_its_rise": share,
                 },
                 causes=(
                     "prompts all solved",
@@ -84,6 +90,50 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             ),
         )
     )
+
+
+def _way(evidence: Evidence, step: int | None = None) -> float | None:
+    """Give how far of the way from its first to its best level the reward stood at `step`, or stands at the end.
+
+    None where it never rose beyond its noise: a flat reward has no way to be measured on.
+    """
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return None
+    spread, likeness = step_noise(series.finite()[1])
+    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    steps, mean = series.rolling()
+    steps, mean = steps[np.isfinite(mean)], mean[np.isfinite(mean)]
+    if mean.max() - mean[0] <= max(ERRORS * error, LEVEL * abs(float(mean.max()))):
+        return None
+    place = len(mean) - 1 if step is None else max(0, int(np.searchsorted(steps, step, side="right")) - 1)
+    return float((mean[place] - mean[0]) / (mean.max() - mean[0]))
+
+
+def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
+    """Tell whether silent groups were mostly right when they fell silent; None where the reward's scale does not tell.
+
+    Of rewards between 0 and 1 the share of groups that are all wrong is no larger than what the mean lacks to 1: from
+    a half of it on, fewer than half of all groups can be.
+    """
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return None
+    steps, mean = series.rolling()
+    _, values = series.finite()
+    if values.min() < 0 or values.max() > WHOLE:
+        return None
+    place = min(int(np.searchsorted(steps, onset)), len(steps) - 1)
+    return bool(mean[place] >= HALF)
+
+
+def _was_solved(evidence: Evidence, onset: int) -> bool:
+    """Tell whether the reward stood near its best when the groups fell silent, whatever became of it later."""
+    way = _way(evidence, onset)
+    if way is not None:
+        return way >= SOLVED
+    series = evidence.metrics.get("reward/mean")  # flat: solved from the start, where rewards are shares of tasks done
+    return series is not None and FULL <= float(np.median(series.finite()[1])) <= WHOLE
 
 
 RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT}, families=ONLINE)

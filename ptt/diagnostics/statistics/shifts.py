@@ -1,0 +1,96 @@
+"""Whether a few noisy values shifted from one level to another, and where: rank sums, and the likeliest place."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+DRAWS: Final = 999
+SEED: Final = 20_260_217
+ROUNDED: Final = 1e-12  # of a likelihood: sums in another order
+NEAR: Final = 3.0  # nats below the best: what a place of a change may lose and still be one; e^3 is 20 to 1
+
+
+def rank_shift(early: FloatArray, late: FloatArray) -> float:
+    """Give the rank-sum statistic of `late` over `early` in standard deviations, ties counted half (Mann, Whitney).
+
+    It asks nothing of the noise but that values are exchangeable where nothing changed: no wild value decides it. 0
+    where all values are equal or one side has none.
+    """
+    first, second = len(early), len(late)
+    values = np.concatenate([early, late])
+    distinct, at, ties = np.unique(values, return_inverse=True, return_counts=True)
+    if not first or not second or len(distinct) < 2:
+        return 0.0
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[at]
+    total = first + second
+    tied = float((ties.astype(np.float64) ** 3 - ties).sum()) / (total * (total - 1))
+    variance = first * second / 12 * (total + 1 - tied)
+    return float((ranks[first:].sum() - second * (total + 1) / 2) / math.sqrt(variance))
+
+
+def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | None:
+    """Give the place where the second of two rates likeliest begins, and between which two values it surely did.
+
+    The first of these is the last value that is surely of the old rate. Counts over so many trials, trials above 0, as
+    likely as Poisson ones that scatter as widely as these do (quasi-likelihood); None for fewer than two values or none
+    that hit.
+    """
+    if len(hits) < 2 or not hits.sum():
+        return None
+    gain = _rate_gains(hits, trials)
+    place = int(np.argmax(gain)) + 1
+    expected = np.empty(len(hits))
+    for part in (slice(None, place), slice(place, None)):
+        expected[part] = trials[part] * hits[part].sum() / trials[part].sum()
+    held = expected > 0
+    scatter = float(((hits - expected)[held] ** 2 / expected[held]).sum()) / max(1, int(held.sum()) - 2)
+    return _places(gain / scatter if scatter > 0 else gain)
+
+
+def chance_of_change(values: FloatArray, *, draws: int = DRAWS) -> float:
+    """Give how often values in another order change their rate as clearly as in this one (permutation test)."""
+    generator = np.random.default_rng(SEED)
+    seen = float(_rate_gains(values, np.ones(len(values))).max())
+    mixed = generator.permuted(np.tile(values, (draws, 1)), axis=1)
+    as_clear = _rate_gains(mixed, np.ones_like(mixed)).max(axis=1) >= seen - ROUNDED * abs(seen)
+    return float(as_clear.sum() + 1) / (draws + 1)
+
+
+def spread_change(squares: FloatArray) -> tuple[int, int, int] | None:
+    """Give likewise where the second of two variances begins, from squared deviations; None where all are 0."""
+    count = len(squares)
+    left = np.arange(1, count)
+    before = np.cumsum(squares)[:-1]
+    after = squares.sum() - before
+    if count < 2 or not squares.sum():
+        return None
+    floor = (
+        np.finfo(np.float64).tiny + 1e-9 * squares.sum() / count
+    )  # a stretch without any scatter is not infinitely sure
+    gain = -0.5 * (left * np.log(before / left + floor) + (count - left) * np.log(after / (count - left) + floor))
+    return _places(gain)
+
+
+def _rate_gains(hits: FloatArray, trials: FloatArray) -> FloatArray:
+    """Give the log-likelihood of two rates with the second from each place but the first on, by the last axis."""
+    before, of = np.cumsum(hits, axis=-1)[..., :-1], np.cumsum(trials, axis=-1)[..., :-1]
+    gains: FloatArray = _poisson(before, of) + _poisson(
+        hits.sum(axis=-1, keepdims=True) - before, trials.sum(axis=-1, keepdims=True) - of
+    )
+    return gains
+
+
+def _poisson(hits: FloatArray, trials: FloatArray) -> FloatArray:
+    rate = np.divide(hits, trials, out=np.ones(hits.shape), where=hits > 0)
+    return hits * np.log(rate)
+
+
+def _places(gain: FloatArray) -> tuple[int, int, int]:
+    near = np.flatnonzero(gain >= gain.max() - NEAR)
+    return int(np.argmax(gain)) + 1, int(near[0]), int(near[-1]) + 1
