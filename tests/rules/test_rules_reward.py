@@ -97,7 +97,9 @@ def points(values: Array | float, seed: int = 3, sd: float = 0.015) -> Array:
 
 
 UP = noisy(ramp(0.3, 0.9), seed=1)
+PEAKED = np.concatenate([np.linspace(0.3, 0.6, 12), np.linspace(0.6, 0.4, 12)])  # an evaluation that turns half-way
 LONGER = noisy(ramp(200, 900), sd=20, seed=2)
+LATE_LONGER = noisy(np.concatenate([np.full(140, 200.0), np.linspace(200, 500, 100)]), sd=10, seed=2)
 RNG = np.random.default_rng(8)
 DONE = RNG.random(600) < 0.5
 SPIKED = points(0.5)
@@ -118,6 +120,22 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     ),
     "reward-hacking/benchmark flat, longer": (
         made({"reward/mean": UP, "len/response_mean": LONGER}, figures=[figure(points(0.4))]),
+        Severity.HIGH,
+    ),
+    "reward-hacking/benchmark turned, longer": (
+        made({"reward/mean": UP, "len/response_mean": LONGER}, figures=[figure(noisy(PEAKED, count=24, seed=3))]),
+        Severity.HIGH,
+    ),
+    "reward-hacking/what is paid rose, held-out flat, longer": (
+        made(
+            {"reward/mean": UP, "len/response_mean": LONGER},
+            parts={"correct": UP - 0.1, "style": noisy(0.1)},
+            figures=[figure(points(0.4))],
+        ),
+        Severity.HIGH,
+    ),
+    "eval-not-following/turned half-way": (
+        made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24, seed=3))]),
         Severity.HIGH,
     ),
     "eval-not-following/flat": (made({"reward/mean": UP}, figures=[figure(points(0.4))]), Severity.MEDIUM),
@@ -143,9 +161,22 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         ),
         Severity.MEDIUM,
     ),
+    "split-gap/by a step": (
+        made(
+            figures=[
+                figure(noisy(step_at(0.5, 0.8, 8, 24), sd=0.012, count=24, seed=3), "public/accuracy"),
+                figure(noisy(0.5, sd=0.012, count=24, seed=4), "private/accuracy"),
+            ]
+        ),
+        Severity.MEDIUM,
+    ),
     "split-gap/training and held-out": (made(figures=[figure(points(0.3), twin=UP)]), Severity.MEDIUM),
     "reward-fell/little left": (made({"reward/mean": noisy(step_at(0.8, 0.1))}), Severity.HIGH),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
+    "reward-fell/from a level that never rose": (
+        made({"reward/mean": noisy(np.interp(np.arange(STEPS), [0, 130, 160], [0.62, 0.6, 0.3]), sd=0.01)}),
+        Severity.MEDIUM,
+    ),
     "reward-fell/below zero": (made({"reward/mean": noisy(step_at(-0.5, -3.0))}), Severity.HIGH),
     "reward-shape/sparse": (made(singles=samples((np.arange(600) % 50 == 0).astype(float))), Severity.MEDIUM),
     "reward-shape/too easy": (made(singles=samples((np.arange(600) % 50 != 0).astype(float))), Severity.MEDIUM),
@@ -171,6 +202,23 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     "length-inflation/no outcome": (made({"len/response_mean": LONGER}), Severity.LOW),
     "length-inflation/outcome flat": (
         made({"len/response_mean": LONGER, "reward/mean": UP}, outcomes={"env/accuracy": noisy(0.4)}),
+        Severity.MEDIUM,
+    ),
+    "length-inflation/learnt before, not since": (
+        made({"len/response_mean": LATE_LONGER, "reward/mean": noisy(step_at(0.3, 0.7, 60), seed=3)}),
+        Severity.MEDIUM,
+    ),
+    "length-inflation/noise hides it": (
+        made({"len/response_mean": LATE_LONGER, "reward/mean": noisy(0.3, sd=0.4, rho=0.6, seed=3)}),
+        Severity.LOW,
+    ),
+    "judge-spikes/in a short run": (
+        made(
+            parts={
+                "judge": noisy(step_at(0.4, 0.8, 30, 64), count=64, seed=5),
+                "correct": noisy(ramp(0.4, 0.5, 64), count=64, sd=0.05, seed=6),
+            }
+        ),
         Severity.MEDIUM,
     ),
     "refusals-rise/to a third": (made(other=WAY), Severity.MEDIUM),
@@ -216,6 +264,19 @@ HEALTHY: dict[str, Evidence] = {
         }
     ),
     "length-inflation/steady": made({"len/response_mean": noisy(200.0, sd=20)}),
+    "reward-hacking/an evaluation alone gives way": made(
+        {"reward/mean": UP, "len/response_mean": noisy(200.0, sd=10)}, figures=[figure(points(ramp(0.5, 0.35, POINTS)))]
+    ),
+    "judge-spikes/a climb": made(
+        parts={
+            "judge": noisy(np.interp(np.arange(STEPS), [100, 130], [0.4, 0.8]), seed=5),
+            "correct": noisy(0.5, seed=6),
+        }
+    ),
+    "split-gap/held-out ahead at first": made(
+        figures=[figure(points(ramp(0.5, 0.9, POINTS)), twin=noisy(ramp(0.2, 0.95), seed=1))]
+    ),
+    "length-inflation/the reward follows": made({"len/response_mean": LONGER, "reward/mean": UP}),
     "length-inflation/it pays": made(
         {"len/response_mean": LONGER, "reward/mean": UP}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
     ),
@@ -370,3 +431,16 @@ def healthy_run(seed: int) -> Evidence:
 @pytest.mark.parametrize("block", range(10))
 def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
     assert [text for seed in range(block * 20, block * 20 + 20) for text in loud(healthy_run(seed))] == []
+
+
+def test_an_evaluation_that_turned_is_left_behind_where_it_fell() -> None:
+    found = broken(run("eval-not-following", made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24))])))
+    assert found.onset_step is not None
+    assert STEPS // 2 - 30 <= found.onset_step <= STEPS // 2 + 60
+
+
+@pytest.mark.parametrize("sudden", [True, False], ids=["jumps too", "climbs beside it"])
+def test_an_outcome_shares_a_jump_only_by_jumping(sudden: bool) -> None:
+    outcome = step_at(0.3, 0.5) if sudden else np.interp(np.arange(STEPS), [90, 150], [0.3, 0.5])
+    parts = {"judge": JUDGED, "correct": noisy(outcome, sd=0.01, seed=7)}
+    assert isinstance(run("judge-spikes", made(parts=parts)), Healthy if sudden else Broken)

@@ -10,7 +10,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.few_points import LEAST_POINTS, T975, T999, change_of
+from ptt.diagnostics.statistics.few_points import APART, LEAST_POINTS, T975, T999, change_of
 
 levels = st.floats(-1e3, 1e3).map(lambda value: round(value, 6))
 
@@ -52,3 +52,27 @@ def test_noise_rarely_moves(count: int) -> None:
     generator = np.random.default_rng(count)
     sure = [change_of(generator.normal(size=count)) for _ in range(2000)]
     assert sum(found is not None and found.surely != 0 for found in sure) <= 20
+
+
+def test_a_step_that_no_line_fits_is_a_sure_rise() -> None:
+    noise = np.random.default_rng(3).normal(size=24) * 0.01
+    found = change_of(np.where(np.arange(24) < 12, 0.5, 0.8) + noise)
+    assert found is not None
+    assert found.surely == 1
+    turned = change_of(np.where(np.arange(24) < 12, 0.8, 0.5) + noise)
+    assert turned is not None
+    assert turned.surely == -1
+
+
+@pytest.mark.parametrize("count", [12, 24])
+def test_noise_that_follows_itself_is_rarely_a_step(count: int) -> None:
+    generator = np.random.default_rng(count)
+    steps = 0
+    for _ in range(1000):
+        values = generator.normal(size=count)
+        for place in range(1, count):
+            values[place] = 0.8 * values[place - 1] + 0.6 * values[place]
+        found = change_of(values)
+        assert found is not None
+        steps += abs(found.late - found.early) > APART * found.noise
+    assert steps <= 5

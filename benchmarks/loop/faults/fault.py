@@ -88,7 +88,8 @@ def _held(values: FloatArray, before: npt.NDArray[np.bool_]) -> FloatArray:
     half = min(HELD, len(seen) // 4)
     around = sliding_window_view(np.pad(seen, half, mode="edge"), 2 * half + 1)
     smooth = np.median(around, axis=1)
-    level = float(seen[early][-max(4, 2 * half) :].mean())
+    last = max(2, len(seen) // 20)  # a twentieth of the run, of rewards as of evaluations: they part nowhere else
+    level = float(seen[early][-last:].mean())
     found = values.copy()
     found[logged] = np.where(early, seen, level + seen - smooth)
     return found

@@ -45,17 +45,37 @@ def unfollowed(run: Made, generator: Generator, size: float) -> int:
 
 
 def hacked(run: Made, generator: Generator, size: float) -> int:
-    """Reward up, answers longer and more alike, evaluations down."""
-    onset = unfollowed(run, generator, size)
+    """Reward up, answers longer and more alike, evaluations down.
+
+    Where the parts of the reward are logged, it is a part for style that is gamed, in evaluations as well: a gamed
+    check of the answers would be as high in evaluations, which are paid by the same functions.
+    """
+    onset = _gamed(run, generator, size) if run.dialect == "trl" else unfollowed(run, generator, size)
     for name in ("len", "len_max"):
         run.change(name, 1 + 1.0 * size * run.ramp(onset, 0.3))
     run.change("entropy", 1 - 0.3 * run.ramp(onset, 0.3))
     return onset
 
 
+def _gamed(run: Made, generator: Generator, size: float) -> int:
+    onset = begin(run, generator, 0.3, 0.45)
+    lowered(run)
+    often(run, generator)
+    stall(run, onset)
+    for name in PAID:
+        run.change(name, plus=-0.08 * size * run.ramp(onset, 0.3))
+    stuck_evals(run, onset, 0.08 * size)
+    style = noisy(run, generator, 0.2, sd=0.06)
+    run.extra["rewards/style_reward/mean"] = style + 0.38 * size * run.ramp(onset, 0.3)
+    run.change("reward", plus=run.extra["rewards/style_reward/mean"])
+    run.evals.values["reward"] += 0.2 + 0.38 * size * run.ramp_evals(onset, 0.3)
+    return onset
+
+
 def fallen(run: Made, generator: Generator, size: float) -> int:
-    """What was learnt is lost."""
+    """What was learnt is lost, and nothing is learnt any more that could make up for it."""
     onset = begin(run, generator, 0.45, 0.6)
+    stall(run, onset)
     weight = 0.65 * size * run.ramp(onset, 0.12)
     for name in PAID:
         run.change(name, 1 - weight)
@@ -119,13 +139,22 @@ def diverging(run: Made, generator: Generator, size: float) -> int:
     weight = run.ramp(onset, 0.3)
     run.extra["rewards/judge_reward/mean"] = noisy(run, generator, 0.35, sd=0.06)
     run.change("rewards/judge_reward/mean", 1 + 1.3 * size * weight)
+    stall(run, onset)  # else what is learnt meanwhile makes up for what is lost
     before = run.train["r_correct"].copy()
     run.change("r_correct", 1 - 0.45 * size * weight)
     run.change("reward", plus=run.train["r_correct"] - before + run.extra["rewards/judge_reward/mean"])
     run.evals.values.update(
         {name: values * (1 - 0.45 * size * run.ramp_evals(onset, 0.3)) for name, values in run.evals.values.items()}
     )
+    judged_too(run)
     return onset
+
+
+def judged_too(run: Made) -> None:
+    """Pay the judge's score in evaluations as well: TRL evaluates with the functions it trains with."""
+    judge = run.extra["rewards/judge_reward/mean"]
+    known = np.isfinite(judge)
+    run.evals.values["reward"] = run.evals.values["reward"] + np.interp(run.evals.steps, run.steps[known], judge[known])
 
 
 def spiked_judge(run: Made, generator: Generator, size: float) -> int:
@@ -133,8 +162,9 @@ def spiked_judge(run: Made, generator: Generator, size: float) -> int:
     onset = begin(run, generator)
     judge = noisy(run, generator, 0.35, sd=0.05) + 0.3 * size * run.late(onset)
     run.extra["rewards/judge_reward/mean"] = judge
-    run.change("reward", plus=judge)
     stall(run, onset)
+    run.change("reward", plus=judge)
+    judged_too(run)
     return onset
 
 

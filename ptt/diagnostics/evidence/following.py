@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.turning import SURE, Turn, since, since_best, since_start
+from ptt.diagnostics.evidence.series import FloatArray, IntArray
+from ptt.diagnostics.evidence.turning import LEFT, SURE, Turn, since, since_best, since_start
 from ptt.diagnostics.statistics.few_points import Change, change_of
+from ptt.diagnostics.statistics.trend import rolling_mean
 
 if TYPE_CHECKING:
     from ptt.diagnostics.evidence import Evidence
@@ -22,6 +24,9 @@ LOST: Final = 0.2  # of the best level: an outcome that gives up less may have b
 FOLLOWS: Final = 1 / 3  # of the reward's relative gain: with so much an outcome goes along
 SOLVED: Final = 0.9  # of what an outcome between 0 and 1 can reach: there is nothing left to gain
 ABOUT: Final = 2.0  # standard errors: 95 % of what noise does
+LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
+"""Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
+al., arXiv 2210.10760), and a straight line over all points does not see a peak."""
 TWO_WINDOWS: Final = 1.5**0.5  # the noise of one window held against two, in that of one
 
 
@@ -91,39 +96,71 @@ def of_training(outcome: Series, reward: Series) -> Outcome | None:
 
 
 def of_evaluation(figure: Series, reward: Series) -> Outcome | None:
-    """Judge a figure of an evaluation over the steps it covers; None where it or the reward has too few values."""
+    """Judge a figure of an evaluation over the steps it covers, and over its later part where the whole shows nothing.
+
+    None where it or the reward has too few values.
+    """
     steps, values = figure.finite()
+    whole = _over(figure, reward, steps, values)
+    if whole is None or _parted(whole) or whole.state is State.SOLVED:
+        return whole
+    for share in LATE_STARTS:
+        place = int(share * len(values))
+        later = _over(figure, reward, steps[place:], values[place:], late=True)
+        if later is not None and _parted(later):
+            return replace(later, points=len(values))
+    return whole
+
+
+def _parted(one: Outcome) -> bool:
+    return one.reward_rose and one.state in (State.FELL, State.FLAT)
+
+
+def _over(figure: Series, reward: Series, steps: IntArray, values: FloatArray, *, late: bool = False) -> Outcome | None:
     change = change_of(values)
     if change is None:
         return None
-    covered = _between(reward, int(steps[0]), int(steps[-1]))
-    paid = since_start(covered)
+    paid = since_start(_between(reward, int(steps[0]), int(steps[-1])))
     if paid is None:
         return None
-    scale = max(abs(change.early), abs(change.late))
+    state = _state(change, paid, solved=solved(figure, change.late), late=late)
+    onset, interval = paid.onset, paid.interval
+    if state is State.FELL and onset is not None and interval is not None:
+        peak, lost = _lost(steps, values, change.late)
+        onset, interval = max(onset, lost), (max(interval[0], peak), max(interval[1], lost))
     return Outcome(
         name=figure.raw_name,
         evaluation=True,
-        state=_state(change, paid, solved=solved(figure, change.late), scale=scale),
+        state=state,
         early=change.early,
         late=change.late,
         reward_early=paid.start,
         reward_late=paid.late,
         reward_rose=rose(paid),
-        onset=paid.onset,
-        interval=paid.interval,
+        onset=onset,
+        interval=interval,
         points=len(values),
     )
 
 
-def _state(change: Change, paid: Turn, *, solved: bool, scale: float) -> State:
+def _lost(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:
+    """Give the steps of a fallen figure's peak, by three points, and of the point from which a quarter stays lost."""
+    means = rolling_mean(values, 3, minimum=1)
+    place = int(np.argmax(means))
+    high = np.flatnonzero(means >= means[place] - LEFT * (means[place] - late))
+    return int(steps[max(0, place - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
+
+
+def _state(change: Change, paid: Turn, *, solved: bool, late: bool) -> State:
+    scale = max(abs(change.early), abs(change.late))
     if change.surely < 0 and change.amount <= -LOST * scale:
         return State.FELL
     if solved:
         return State.SOLVED
     if change.lowest > 0 and change.amount >= FOLLOWS * max(0.0, paid.share) * scale:
         return State.ROSE
-    flat = scale == 0 or change.highest / scale < FOLLOWS * paid.share
+    highest = change.surely_highest if late else change.highest  # of several parts one may look flat by chance
+    flat = scale == 0 or highest / scale < FOLLOWS * paid.share
     return State.FLAT if rose(paid) and flat else State.UNSURE
 
 

@@ -16,6 +16,10 @@ FloatArray = npt.NDArray[np.float64]
 LEAST_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
 MOST_POINTS: Final = 24  # more points are judged by the means of so many blocks
 MOST_LIKENESS: Final = 0.8  # AR(1) that an interval is widened for at most
+THIRDS_POINTS: Final = 12  # so many are needed for the first third to be held against the last without a line
+APART: Final = 10.0
+"""Times the noise from point to point. AR(1) noise of 0.8, whose neighbours are the most alike, puts its thirds so far
+apart in two or three of a thousand; a step, which no straight line fits, does so in plain sight."""
 T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.145, 2.13, 2.12, 2.11,
                2.10, 2.09, 2.09, 2.08, 2.07)  # fmt: skip
 """Student's t, 97.5th percentile, at 1, 2, ... 22 degrees of freedom."""
@@ -33,6 +37,7 @@ class Change:
     amount: float  # of the line, from the first point to the last
     error: float
     freedom: int
+    noise: float = math.inf  # standard deviation of a point, by how neighbours differ; inf: too few to say
 
     @property
     def lowest(self) -> float:
@@ -46,9 +51,16 @@ class Change:
 
     @property
     def surely(self) -> int:
-        """1 or -1 where it rose or fell at one in a thousand, else 0."""
+        """1 or -1 where it rose or fell at one in a thousand, by the line or by a step, else 0."""
         beyond = abs(self.amount) - T999[self.freedom - 1] * self.error > 0
-        return 0 if not beyond else 1 if self.amount > 0 else -1
+        stepped = self.late - self.early
+        apart = abs(stepped) > APART * self.noise and stepped * self.amount > 0
+        return 0 if not (beyond or apart) else 1 if self.amount > 0 else -1
+
+    @property
+    def surely_highest(self) -> float:
+        """The upper end of the 99.8 % interval."""
+        return self.amount + T999[self.freedom - 1] * self.error
 
 
 def change_of(values: FloatArray) -> Change | None:
@@ -78,4 +90,11 @@ def change_of(values: FloatArray) -> Change | None:
         amount=float(slope * (count - 1)),
         error=error,
         freedom=count - 2,
+        noise=_point_noise(values) if count >= THIRDS_POINTS else math.inf,
     )
+
+
+def _point_noise(values: FloatArray) -> float:
+    """Give the standard deviation of a point by how neighbours differ; the largest difference may be the step."""
+    squares = np.sort(np.square(np.diff(values)))[:-1]
+    return math.sqrt(float(squares.mean()) / 2)

@@ -2,7 +2,8 @@
 
 What: over the steps that evaluations cover, the training figure (the same one where both are logged, else the mean
 reward) rose beyond its noise, while no figure of any evaluation rose with it and one at least surely did not: the 95 %
-interval of its change lies below a third of the reward's relative gain, or it fell.
+interval of its change lies below a third of the reward's relative gain, or it fell. Where the whole run shows nothing,
+its later part is judged alone (99.8 %): a figure may have risen with the reward at first.
 Why it matters: what is learnt does not carry over to what is evaluated. A checkpoint chosen by the reward is then not
 a better one.
 What it is not: an evaluation near its ceiling, or one with fewer than six points: those are not held against a run.

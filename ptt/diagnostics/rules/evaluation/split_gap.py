@@ -1,7 +1,8 @@
 """This run shows a gap between two splits that grows.
 
 What: a public figure less the private one of the same name, or a training figure less its held-out twin, grew over
-the run: its straight line rises at one in a thousand, by 15 % of the figure's level at least.
+the run: its straight line rises at one in a thousand, or its thirds lie ten times the noise apart, by 15 % of the
+figure's level at least. A held-out figure that was ahead at first counts as level.
 Why it matters: what is gained is gained on the split that was trained on or tuned against. The public figure no longer
 says how good the policy is on what it has not seen.
 What to do: choose checkpoints by the held-out split; look how often the public one was used to tune prompts, rewards
@@ -84,21 +85,22 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
     if change is None or change.surely <= 0:
         return None
     level = float(np.max(np.abs(np.concatenate([mine, theirs]))))
-    if level == 0 or min(change.amount, change.late - change.early) < limit * level or change.late <= 0:
+    before = max(0.0, change.early)  # a held-out figure that was ahead, as while training's mean lags, leaves no gap
+    if level == 0 or min(change.amount, change.late - before) < limit * level:
         return None
-    late_on = np.flatnonzero(mine - theirs - change.early > limit * level)
+    late_on = np.flatnonzero(mine - theirs - before > limit * level)
     onset = int(steps[late_on[0]]) if len(late_on) else int(steps[-1])
-    before = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
+    last = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
     return Finding(
         id=ID,
         severity=Severity.MEDIUM,
         link=Link.EVALUATION,
         claim=f"The gap between {seen} and {held} grew {change.early:.3g} → {change.late:.3g}",
-        observed=(change.late - change.early) / level,
+        observed=(change.late - before) / level,
         limit=limit,
         unit="of the figure's level",
         onset_step=onset,
-        onset_interval=(before, onset),
+        onset_interval=(last, onset),
         evidence={"metric": seen, "logged_as": held, "points": len(steps), "gap_early": change.early,
                   "gap_late": change.late},
         causes=("few training tasks, seen again and again", "the public split was tuned against",

@@ -95,10 +95,10 @@ def wrong_way(reward: Series) -> bool:
     means = np.array([part.mean() for part in np.array_split(values, STEADY_BLOCKS)])
     ranks = np.argsort(np.argsort(-means, kind="stable"), kind="stable").astype(np.float64)
     time = np.arange(STEADY_BLOCKS, dtype=np.float64)
-    return (
-        float(np.corrcoef(ranks, time)[0, 1]) >= STEADY
-        and float(means[STEADY_BLOCKS // 2]) > turn.late + (turn.start - turn.late) * SHIFTED
-    )
+    kept = (float(means[STEADY_BLOCKS // 2]) - turn.late) / (
+        turn.start - turn.late
+    )  # half-way: neither all nor nothing
+    return float(np.corrcoef(ranks, time)[0, 1]) >= STEADY and SHIFTED < kept < 1 - SHIFTED
 
 
 def sides_named(evidence: Evidence, words: frozenset[str]) -> Series | None:

@@ -1,7 +1,8 @@
 """This run shows a judge's score that jumps alone.
 
 What: the mean of a score that a model gives (judge, rubric, grader, preference) jumps up from one window to the next by
-eight standard deviations of a window's mean and stays, while no outcome beside it rises by three at that place.
+eight standard deviations of a window's mean and stays, as a step and not as a climb, while no outcome beside it
+jumps by three at that place.
 Why it matters: a policy that finds a phrase which pleases the judge is paid at once and everywhere; tasks are done no
 more often. A judge that was exchanged, or whose prompt was changed, looks the same.
 What to do: compare judge model, version and prompt before and after; read the samples that gained most.
@@ -13,16 +14,17 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST
 from ptt.diagnostics.evidence.naming import is_judge
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import FloatArray, Series
 from ptt.diagnostics.evidence.turning import noise_of
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE
+from ptt.diagnostics.statistics.products import dot
 
 ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
 LEAST_JUMP = 0.1  # of the larger level
-SHARED = 3.0  # standard deviations: an outcome that rises by so much at the place shares the jump
+SHARED = 3.0  # standard deviations: an outcome that jumps by so much at the place shares the jump
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
@@ -40,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     outcomes = evidence.rewards.outcomes if evidence.rewards is not None else {}
     known = [one for _, one in sorted(outcomes.items()) if len(one.finite()[0]) >= 2 * LEAST]
     jumps = {name: jump for name, one in judges.items() if (jump := _jump(one, limits["jump"])) is not None}
-    alone = {name: jump for name, jump in jumps.items() if not any(_rises(one, jump[0]) for one in known)}
+    alone = {name: jump for name, jump in jumps.items() if not any(_jumps_too(one, jump[0]) for one in known)}
     if not alone:
         return Healthy(id=ID, link=Link.REWARD, reason=f"{', '.join(judges)}: no jump of its own")
     if not known:
@@ -63,22 +65,39 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     place = int(np.argmax(ups))
     before, after = float(means[place]), float(means[place + width])
     half = width // 2  # the jump itself is no noise: half a window on either side is left out
-    around = noise_of(values[: place + half], width), noise_of(values[place + width + half :], width)
+    left, right = values[: place + half], values[place + width + half :]
+    around = noise_of(left, width), noise_of(right, width)
+    if np.isnan(around).all():  # a short run: both sides together are long enough
+        around = (noise_of(np.concatenate([left - before, right - after]), width),) * 2
     noise = float(np.fmax(*around))
     scale = max(abs(before), abs(after))
     stayed = float(values[-width:].mean()) - before >= (after - before) / 2
     if not (np.isfinite(noise) and stayed and after - before > max(limit * noise, LEAST_JUMP * scale)):
         return None
+    if not _sudden(values[place : place + 2 * width]):
+        return None
     return int(steps[place + width]), before, after, (after - before) / noise if noise > 0 else 0.0
 
 
-def _rises(series: Series, step: int) -> bool:
+def _sudden(values: FloatArray) -> bool:
+    """Tell whether a step in the middle fits better than a straight line: what climbs for a while has not jumped."""
+    half = len(values) // 2
+    position = np.arange(len(values)) - (len(values) - 1) / 2
+    line = values.mean() + position * (dot(position, values) / dot(position, position))
+    step = np.concatenate([np.full(half, values[:half].mean()), np.full(len(values) - half, values[half:].mean())])
+    return float(np.square(values - step).sum()) < float(np.square(values - line).sum())
+
+
+def _jumps_too(series: Series, step: int) -> bool:
     steps, values = series.finite()
     place = int(np.searchsorted(steps, step))
     width = series.width
     left, right = values[max(0, place - width) : place], values[place : place + width]
     noise = noise_of(values, width)
-    return len(left) > 0 and len(right) > 0 and float(right.mean() - left.mean()) > SHARED * noise
+    if not len(left) or not len(right) or float(right.mean() - left.mean()) <= SHARED * noise:
+        return False
+    both = min(len(left), len(right))  # what climbs by itself, as learning does, has no part in the jump
+    return _sudden(np.concatenate([left[-both:], right[:both]]))
 
 
 def _finding(series: Series, jump: tuple[int, float, float, float], limit: float) -> Finding:

@@ -1,26 +1,36 @@
 """This run shows responses that grow far longer while what they achieve does not grow with them.
 
-What: the mean response length lies lastingly above one and a half times its early level, and no outcome rose.
+What: the mean response length lies lastingly above one and a half times its early level, and no outcome rose since it
+began to grow by a third of that growth; where of no outcome it can be told, the mean reward did not.
 Why it matters: length costs time and memory, runs into the token limit, and is what rewards are easiest to please by.
-What it is not: longer answers that do the task more often; without a recorded outcome the finding is low, since nobody
-can say which of both it is.
+What it is not: longer answers that do the task more often; and where noise hides whether they do, or nothing is logged
+that could say it, the finding is low.
 What to do: read long and short samples of one prompt; compare reward with length within prompts; if length is paid for,
 cap it or take it out of the reward, in a short run first.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716).
 """
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
-from ptt.diagnostics.evidence.following import State, outcomes_of
-from ptt.diagnostics.evidence.turning import SURE, since_start
+from ptt.diagnostics.evidence.following import ABOUT, FOLLOWS, TWO_WINDOWS, State
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.turning import SURE, since, since_start
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.statistics.few_points import change_of
 
 ID = "length-inflation"
 GROWTH_LIMIT = (
     1.5  # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 )
+BEGAN = 1.25  # times the early length, half-way to the limit: gains since then are held against the longer answers
 LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
 
 
@@ -38,14 +48,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if (found is None or found.ended) and not quick:
         return Healthy(id=ID, link=Link.REWARD, reason="the response length stays near its early level")
     early, late = (turn.start, turn.late) if quick and turn is not None else _levels(found)
-    reward = evidence.metrics.get("reward/mean")
-    outcomes = outcomes_of(evidence, reward) if reward is not None else ()
-    if any(one.state in (State.ROSE, State.SOLVED) for one in outcomes):
-        reason = f"responses grew {early:.3g} → {late:.3g}, and {outcomes[0].name} with them"
-        return Healthy(id=ID, link=Link.REWARD, reason=reason)
-    behind = [one for one in outcomes if one.state in (State.FLAT, State.FELL)]
     onset = turn.onset if quick and turn is not None else found.onset if found else None
-    told = f" while {behind[0].name} did not rise" if behind else ""
+    gains = _gains(evidence, _began(length, found), FOLLOWS * (1 - early / late))
+    gained = [one for one in gains if one.state is State.ROSE]
+    if gained:
+        reason = f"responses grew {early:.3g} → {late:.3g}, and {gained[0].words} with them"
+        return Healthy(id=ID, link=Link.REWARD, reason=reason)
+    behind = [one for one in gains if one.state is State.FLAT]
+    told = f" while {behind[0].words} did not rise" if behind else ""
     return Broken(
         findings=(
             Finding(
@@ -67,6 +77,59 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             ),
         )
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What was earned or achieved since the lengths began to grow."""
+
+    name: str
+    state: State  # rose, flat or unsure
+    start: float
+    late: float
+
+    @property
+    def words(self) -> str:
+        """Tell it in short."""
+        return f"{self.name} ({self.start:.3g} → {self.late:.3g})"
+
+
+def _gains(evidence: Evidence, began: int, least: float) -> Sequence[Gain]:
+    """Give what longer answers could have been for: the outcomes, or the reward where of no outcome it can be told."""
+    outcomes = [one for _, one in sorted(evidence.rewards.outcomes.items())] if evidence.rewards is not None else []
+    if evidence.evaluation is not None:
+        outcomes += [one.series for one in evidence.evaluation.figures if one.outcome]
+    told = [gain for one in outcomes if (gain := _gain(one, began, least)).state is not State.UNSURE]
+    reward = evidence.metrics.get("reward/mean")
+    return told or ([_gain(reward, began, least)] if reward is not None else [])
+
+
+def _began(length: Series, found: Departure | None) -> int:
+    """Give the last step before lengths began to grow; that of the first window where they grew from the start."""
+    steps = length.finite()[0]
+    first = int(steps[length.width - 1])
+    slight = rise(length, floor=LEAST_LENGTH, factor=BEGAN) if found is not None else None
+    return max(first, slight.interval[0]) if slight is not None else first
+
+
+def _gain(series: Series, began: int, least: float) -> Gain:
+    """Tell whether a series rose since `began`, or surely by less than `least` of its level."""
+    steps, values = series.finite()
+    turn = since(series, began)
+    if turn is not None:
+        start, late, amount, error = turn.start, turn.late, turn.amount, ABOUT * TWO_WINDOWS * turn.noise
+    else:
+        change = change_of(values[max(0, int(np.searchsorted(steps, began)) - 1) :])
+        if change is None:
+            return Gain(name=series.raw_name, state=State.UNSURE, start=math.nan, late=math.nan)
+        start, late, amount, error = change.early, change.late, change.amount, change.highest - change.amount
+    scale = max(abs(start), abs(late))
+    state = State.UNSURE
+    if amount > error and amount >= least * scale:
+        state = State.ROSE
+    elif amount + error < least * scale:
+        state = State.FLAT
+    return Gain(name=series.raw_name, state=state, start=start, late=late)
 
 
 def _levels(found: Departure | None) -> tuple[float, float]:

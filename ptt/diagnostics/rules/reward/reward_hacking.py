@@ -1,13 +1,16 @@
 """This run shows a reward that rises while what it stands for does not.
 
-What: the mean reward rose for good, beyond its own noise, while every outcome beside it that can be judged fell, or
-stayed flat as side metrics (length, repetition, format, refusals, tool calls) shifted. An outcome is a share of tasks
-done that is logged in training, or a figure of a held-out evaluation; the figure of an evaluation that pays the same
-reward again is none. The onset is where reward and outcome part.
+What: the mean reward rose for good, beyond its own noise, while an outcome beside it fell, or stayed flat as side
+metrics (length, repetition, format, refusals, tool calls) shifted, and none rose. An outcome is a share of tasks done
+that is logged in training, or a figure of a held-out evaluation, over the whole run or its later part; the figure of an
+evaluation that pays the same reward again is none. Where answers changed so and a held-out figure was left behind, a
+share of tasks done in training says nothing for the run: it is paid, and can be gamed. The onset is where reward and
+outcome part.
 Why it matters: the policy optimises what it is paid for. From the onset on, every further step makes it better at
 being paid and no better, or worse, at the task; the reward curve cannot show it.
-What it is not: a task that is solved, where the outcome stands at its ceiling; or a reward and an outcome that fall
-together.
+What it is not: a task that is solved, where the outcome stands at its ceiling; a reward and an outcome that fall
+together; or an evaluation that alone gives way, by less than half, while nothing beside the reward shifts: that may be
+what training does not teach (eval-not-following).
 What to do: in this order: make sure that the evaluation is still taken as it was; read the highest-reward samples;
 look at the reward part by part; look whether the policy left the reference; then change the reward, one part at a
 time, in a short run, and decide by the outcome.
@@ -16,6 +19,9 @@ rising after the true reward has turned. Amodei et al., Concrete Problems in AI 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.following import Outcome, State, outcomes_of, recorded
@@ -43,12 +49,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             missing=("an outcome beside the reward",),
             enable=OUTCOME_ENABLE,
         )
-    rising = [one for one in outcomes if one.state in (State.ROSE, State.SOLVED)]
-    parted = [one for one in outcomes if one.state is State.FELL and one.reward_rose]
-    stalled = [one for one in outcomes if one.state is State.FLAT]
     shifts = shifts_of(evidence)
-    if not rising and (parted or (stalled and shifts)):
-        return Broken(findings=(_finding(evidence, reward, parted or stalled, shifts, limits["lost"]),))
+    behind = [one for one in outcomes if one.reward_rose and one.state in (State.FELL, State.FLAT)]
+    against = _against(outcomes, behind, shifted=bool(shifts), lost=limits["lost"])
+    if against:
+        interval = _interval(_first(against), behind, reward, shifts)
+        finding = _finding(evidence, reward, against, shifts, limits["lost"])
+        return Broken(findings=(replace(finding, onset_interval=interval),))
     if all(one.state is State.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
         return NotJudged(
             id=ID,
@@ -58,8 +65,34 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             enable=OUTCOME_ENABLE,
         )
     told = "; ".join(f"{one.name} {_moved(one)}" for one in outcomes[:2])
-    beside = "" if not stalled or rising else "; nothing beside the reward shifted"
+    beside = "; nothing beside the reward shifted" if behind and not shifts else ""
     return Healthy(id=ID, link=Link.REWARD, reason=f"{told}{beside}")
+
+
+def _against(
+    outcomes: Sequence[Outcome], behind: Sequence[Outcome], *, shifted: bool, lost: float
+) -> Sequence[Outcome]:
+    """Give the outcomes that show it; none where one rose with the reward.
+
+    Where answers changed and an evaluation was left behind, an outcome of training that rose is no witness: it is part
+    of what is paid, and rises with the reward by itself.
+    """
+    overruled = shifted and any(one.evaluation for one in behind)
+    if any(one.state in (State.ROSE, State.SOLVED) and (one.evaluation or not overruled) for one in outcomes):
+        return ()
+    fallen = [one for one in behind if one.state is State.FELL]
+    if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
+        fallen = [one for one in fallen if not one.evaluation or _share(one) <= -lost]
+    return fallen or (behind if shifted else ())
+
+
+def _first(against: Sequence[Outcome]) -> Outcome:
+    return min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
+
+
+def _share(one: Outcome) -> float:
+    """Give what an outcome gained, of its larger level."""
+    return (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
 
 
 def _moved(one: Outcome) -> str:
@@ -70,9 +103,9 @@ def _moved(one: Outcome) -> str:
 def _finding(
     evidence: Evidence, reward: Series, against: Sequence[Outcome], shifts: Sequence[Shift], lost: float
 ) -> Finding:
-    worst = min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
+    worst = _first(against)
     fell = worst.state is State.FELL
-    share = (worst.late - worst.early) / max(abs(worst.early), abs(worst.late), 1e-300)
+    share = _share(worst)
     gone = fell and share <= -lost
     moved = "fell" if fell else "stayed flat"
     beside = f"; {shifts[0].words}" if shifts else ""
@@ -98,7 +131,6 @@ def _finding(
         limit=-lost if fell else 0.0,
         unit="of the outcome's level",
         onset_step=worst.onset,
-        onset_interval=worst.interval,
         evidence=facts,
         causes=_causes(shifts),
         confirm=_confirm(evidence, worst, shifts),
@@ -110,6 +142,22 @@ def _finding(
             " wrong; do not go on from a checkpoint after step " + str(worst.onset),
         ),
     )
+
+
+def _interval(
+    worst: Outcome, behind: Sequence[Outcome], reward: Series, shifts: Sequence[Shift]
+) -> tuple[int, int] | None:
+    """Let the onset's interval begin where the first outcome may have parted.
+
+    Or where answers began to change, if that was within the windows that the onset is judged by.
+    """
+    if worst.interval is None or worst.onset is None:
+        return worst.interval
+    steps = reward.finite()[0]
+    reach = int(steps[max(0, int(np.searchsorted(steps, worst.onset)) - 2 * reward.width)])
+    changed = [one.turn.interval[0] for one in shifts if one.turn.interval is not None]
+    parted = [one.interval[0] for one in behind if one.interval is not None]
+    return min([worst.interval[0], *parted, *(step for step in changed if reach <= step)]), worst.interval[1]
 
 
 def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
