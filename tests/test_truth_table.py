@@ -152,6 +152,7 @@ def test_the_page_counts_what_was_named_and_what_was_missed() -> None:
         "PASS healthy ppo accused",
         "PASS faults named",
         "PASS faults with the right headline",
+        "PASS faults with one root finding",
         "PASS runs in which a rule crashed",
     ]
     assert {line.split()[0] for line in summary([accused, missed])} == {"FAIL", "PASS"}
