@@ -191,5 +191,6 @@ def beside(rival: Mapping[str, Any]) -> list[str]:
         "and memory are not measured here. It was given the same runs as its own `metrics.jsonl`, under its own "
         "names; it was given more curves than its callback keeps. `named` counts a finding at high or medium (at any "
         "severity where marked `note`) that is about the fault, under any of its names. Sizes were not chosen by its "
-        "limits; faults it has no rule or no curve for count as not named. What it said of healthy runs, by share of runs:", "", *fired,
+        "limits; faults it has no rule or no curve for count as not named. What it said of healthy runs, by share of "
+        "runs:", "", *fired,
     ]  # fmt: skip

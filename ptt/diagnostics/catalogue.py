@@ -16,6 +16,8 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import EVERY, ONLINE
 
 SHOWS: Final = "This run shows "
+OF_ONE_RULE: Final = {"tail-growth-everywhere": tool_tail_growth.ID, "tail-growth-immaterial": tool_tail_growth.ID}
+"""Findings that a rule of another name makes."""
 _HEADING: Final = re.compile(r"^([A-Z][a-z ]+): ", re.MULTILINE)
 
 
@@ -42,6 +44,7 @@ def pages() -> tuple[Page, ...]:
 def page_of(name: str) -> Page:
     """Give the page of one rule; SettingsError names the closest where there is none."""
     known = {page.id: page for page in pages()}
+    name = OF_ONE_RULE.get(name, name)
     if name not in known:
         near = get_close_matches(name, known, n=3)
         meant = f"is {' or '.join(near)} meant?" if near else "`ptt rules` lists all."

@@ -13,6 +13,7 @@ from ptt.reports.numbers import bounds, count, number, p_value, percent, times, 
 
 LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
+TOLD = 2  # consequences in their own words: the others are named
 SIGNATURE = "tool-tail-growth"
 PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
 
@@ -173,9 +174,24 @@ def leading(diagnosis: Diagnosis) -> list[str]:
     after = f"; {counted(traced, 'further finding')} can be traced to it" if traced else ""
     told = sentence(first.claim)
     if diagnosis.verdict.headline.startswith(first.claim):
-        names = joined(sorted(_followers(diagnosis, first)))
-        return [f"{sentence(counted(traced, 'further finding'))[:-1]} can be traced to it: {names}."] if traced else []
+        return [_traced(diagnosis, first)] if traced else []
     return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
+
+
+def _traced(diagnosis: Diagnosis, first: Finding) -> str:
+    """Tell what followed from the first failure: the worst two in their own words, the others by name."""
+    ids = _followers(diagnosis, first)
+    worst = sorted(
+        (finding for finding in diagnosis.findings if finding.id in ids),
+        key=lambda finding: (finding.severity.rank, finding.onset_step or 0, finding.id),
+    )
+    told: dict[str, str] = {}
+    for finding in worst:
+        since = f" (since step {finding.onset_step})" if finding.onset_step is not None else ""
+        told.setdefault(finding.id, f"{finding.claim}{since}")
+    shown, rest = list(told.values())[:TOLD], sorted(list(told)[TOLD:])
+    more = f"; and {joined(rest)}" if rest else ""
+    return f"{sentence(counted(len(told), 'further finding'))[:-1]} can be traced to it: {'; '.join(shown)}{more}."
 
 
 def _followers(diagnosis: Diagnosis, root: Finding) -> set[str]:

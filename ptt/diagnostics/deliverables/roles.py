@@ -139,7 +139,7 @@ def _best(held: Sequence[Checkpoint], best: Score | None) -> Role:
         name="best",
         step=best.step,
         held=None,
-        note=note + f"; not on disk, the nearest is {near.path} (step {near.step})",
+        note=note + f"; not on disk: the nearest, {near.path} (step {near.step}), is another model",
     )
 
 

@@ -85,6 +85,12 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
 
 
+def _clean(verdicts: Sequence[RuleVerdict]) -> str:
+    """Say that the rest was looked at, where it was."""
+    clean = sum(isinstance(verdict, Healthy) for verdict in verdicts)
+    return f"; {clean} other checks found nothing of medium severity or above" if clean > 1 else ""
+
+
 def _slack(run: Run) -> int:
     """Give the steps within which two failures cannot be ordered: two windows of logged steps.
 
@@ -116,7 +122,7 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
     if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,
-            headline=f"Cannot say: {signature.reason}.",
+            headline=f"Cannot say: {signature.reason}{_clean(verdicts)}.",
             first_broken_link=None,
             next=tuple(dict.fromkeys(item.enable for item in asked if item.enable))[:MAX_NEXT],
         )

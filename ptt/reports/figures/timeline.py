@@ -220,12 +220,13 @@ def _label(ax: Axes, entry: Entry, low: int, high: int, width: float) -> None:
     right = max((max(interval[1], finding.onset_step or low) - low) * scale, 0.0)
     left = max((min(interval[0], finding.onset_step if known else low) - low) * scale, 0.0)  # type: ignore[type-var, operator]
     needed = len(text) * LETTER + 12
-    on_right = right + needed <= width or left < needed
+    on_right = right + needed <= width
+    at_edge = not on_right and left < needed  # no room on either side: over the bar, at the right edge
     ax.annotate(
         text,
         (0, entry.y),
         xycoords=("axes fraction", "data"),
-        xytext=(right + 9 if on_right else left - 9, 0),
+        xytext=(right + 9 if on_right else width - 4 if at_edge else left - 9, 0),
         textcoords="offset points",
         ha="left" if on_right else "right",
         va="center",

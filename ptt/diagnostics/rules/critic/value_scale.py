@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.departures import step_noise
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.common import Excess, joined, last_of, lasting_excess, named
 from ptt.diagnostics.rules.critic.common import ENABLE, FIT, REPAIRS, of_critic
@@ -38,7 +39,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     steps, value, paid = joined(values, returns)
     late = paid[len(steps) // 2 :]
     size = float(abs(np.median(late))) if len(late) else 0.0
-    scatter = float(1.4826 * np.median(np.abs(late - np.median(late)))) if len(late) else 0.0
+    scatter = step_noise(late)[0] if len(late) >= LASTING else 0.0  # of a trend too: it is no scatter
     few = len(steps) < LASTING
     if few or size <= SIZE * scatter:
         return NotJudged(

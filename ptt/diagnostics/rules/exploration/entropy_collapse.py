@@ -5,7 +5,8 @@ Why it matters: a policy without entropy samples the same answer again and again
 vanish, and it cannot find its way out.
 What it is not: a policy that became sure because it is right. Where the reward rose the finding is low: a tool call
 that became deterministic looks just so in healthy runs. Where the reward fell it is high; where it neither rose nor
-fell and the entropy was gone within a quarter of the run, medium: the policy settled before it had learnt anything.
+fell since, medium, if the entropy was gone within a quarter of the run or most groups give no signal while the reward
+is below 0.7 of 1: the policy settled before it had learnt the task.
 What to do: look at samples; if the answers are wrong or all alike, go back to before the fall, lower the learning
 rate, add an entropy bonus or raise the clip's upper bound (clip-higher), hold the policy closer to the reference.
 Source: absolute floors of 0.1 to 1 nat, as older tools use, flag normal language-model RL (0.05 to 0.6 nats).
@@ -16,12 +17,14 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, named, outcome, outcome_since, told_of
+from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import early_mean, logged
+from ptt.diagnostics.rules.reading import early_mean, logged, reward_range
 
 ID = "entropy-collapse"
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
+SILENT = 0.5  # share of groups without spread
+UNSOLVED = 0.7  # mean reward of a task that pays 1
 FAST = 0.25  # of the logged steps, from half of the early level to the floor
 LEFT_OF_EARLY = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 
@@ -47,15 +50,25 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     half = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= early / 2)[-1])
     fast = back + 1 - half <= FAST * len(steps)
     interval = (int(steps[half]), int(steps[back + 1]))
-    reward = outcome_since(evidence, interval[0]) if fast else outcome(evidence)
-    return Broken(findings=(_finding(series, reward, (early, last, bound), interval, fast=fast),))
+    since, whole = outcome_since(evidence, interval[0]), outcome(evidence)
+    settled = fast or _silent_and_unsolved(evidence)
+    reward = whole if whole is Outcome.FELL or not settled or since is Outcome.UNKNOWN else since
+    return Broken(findings=(_finding(series, reward, (early, last, bound), interval, settled=settled),))
+
+
+def _silent_and_unsolved(evidence: Evidence) -> bool:
+    """Tell whether most groups give no signal while the reward, one of at most 1 a task, is far from its top."""
+    silent, reward = evidence.metrics.get("reward/zero_std_frac"), reward_range(evidence)
+    if silent is None or reward is None or not len(silent.finite()[0]):
+        return False
+    return last_of(silent) > SILENT and reward.worst >= 0 and reward.best <= 1 and reward.last < UNSOLVED
 
 
 def _finding(
-    series: Series, reward: Outcome, levels: tuple[float, float, float], interval: tuple[int, int], *, fast: bool
+    series: Series, reward: Outcome, levels: tuple[float, float, float], interval: tuple[int, int], *, settled: bool
 ) -> Finding:
     early, last, bound = levels
-    stuck = reward is Outcome.FLAT and fast
+    stuck = reward is Outcome.FLAT and settled
     return Finding(
         id=ID,
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
@@ -66,7 +79,7 @@ def _finding(
         unit="nats",
         onset_step=interval[1],
         onset_interval=interval,
-        evidence=named(series, early=early, fast=fast),
+        evidence=named(series, early=early, settled=settled),
         causes=(
             "one answer crowds out the others",
             "no force keeps the policy spread: entropy bonus, KL",

@@ -37,7 +37,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     series = logged(evidence, name, rule=ID, link=Link.NUMERICS, what="loss", enable=ENABLE, least=LEAST)
     if isinstance(series, NotJudged):
         return series
-    given = evidence.algorithm.family not in (None, Family.ONLINE)
+    given = _is_fitted(evidence, series)
     found = _from_best(series, limits) if given else _in_size(series, limits)
     if found is None or found.ended:
         _, mean = series.rolling()
@@ -47,6 +47,16 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     level = early_level(series)
     lost = given and level is not None and found.last > level.median
     return Broken(findings=(_finding(series, found, given, lost),))
+
+
+def _is_fitted(evidence: Evidence, series: Series) -> bool:
+    """Tell whether the loss is one of given data: by the kind of training, or, where no file tells, by its shape.
+
+    A loss of the policy scatters around zero; one of given data is positive, and no reward stands beside it.
+    """
+    if evidence.algorithm.family is not None:
+        return evidence.algorithm.family is not Family.ONLINE
+    return "reward/mean" not in evidence.metrics and bool((series.finite()[1] > 0).all())
 
 
 def _from_best(series: Series, limits: Limits) -> Departure | None:

@@ -146,12 +146,13 @@ def _finding(chain: list[Left], step: int, name: str, scatters: float) -> Findin
         link=Link.NUMERICS,
         claim=f"Before {name} was NaN or infinite at step {step}, these left their level: {told}",
         observed=start.value,
-        limit=scatters,
+        limit=None,  # it is a number of scatters, not a level
         unit=start.title,
         onset_step=start.step,
         onset_interval=(start.step, step),
         evidence={
             "metric": start.metric,
+            "limit_scatters": scatters,
             "first_not_a_number": step,
             "chain": " > ".join(f"{left.metric}@{left.step}" for left in chain),
             **{f"{left.metric}@{left.step}": left.value for left in chain[:6]},

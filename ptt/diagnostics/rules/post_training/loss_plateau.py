@@ -17,6 +17,7 @@ from ptt.diagnostics.rules.post_training.common import BLOCKS, late_half, level_
 from ptt.diagnostics.rules.reading import logged
 
 ID = "loss-plateau"
+LEFT = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
 LEAST_FALL = 0.01  # of the first level
 LONG = 100  # logged values: the first tenth then makes ten blocks
 
@@ -38,7 +39,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     first, late = level_of(values[: len(values) // BLOCKS]), level_of(late_half(series))
     told = f"the loss of the first tenth is {first.mean:.3g}, of the second half {late.mean:.3g}"
     fall = first.mean - late.mean
-    if fall > limits["least_fall"] * abs(first.mean) and late.high < first.mean:
+    lowest = float(
+        series.rolling()[1][series.width - 1 :].min()
+    )  # a loss that came back has left its level all the same
+    fall = max(fall, first.mean - lowest) if first.mean - lowest > LEFT * abs(first.mean) else fall
+    if fall > limits["least_fall"] * abs(first.mean) and (late.high < first.mean or lowest < (1 - LEFT) * first.mean):
         return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
     note = Finding(
         id=ID,

@@ -74,7 +74,9 @@ def highest_samples(evidence: Evidence, count: int = 3) -> str:
         return ""
     late = np.flatnonzero(samples.steps >= np.quantile(samples.steps, 0.9, method="nearest"))
     ranked = sorted(late, key=lambda place: (-samples.rewards[place], samples.ids[place]))[:count]
-    return ", ".join(f"{samples.ids[place]} ({samples.sources[place]})" for place in ranked)
+    told = [f"reward {samples.rewards[place]:.3g} at step {samples.steps[place]}" for place in ranked]
+    files = sorted({samples.sources[place] for place in ranked})
+    return f"{'; '.join(dict.fromkeys(told))}, in {', '.join(files)}" if told else ""
 
 
 def number(value: float) -> float | None:

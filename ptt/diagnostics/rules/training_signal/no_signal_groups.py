@@ -23,7 +23,7 @@ from ptt.diagnostics.rules.reading import reward_fell
 ID = "no-signal-groups"
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
 SOLVED = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
-HALF = 0.5
+HALF = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 FULL, WHOLE = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 
 
@@ -133,8 +133,7 @@ def _rose_since(evidence: Evidence, step: int) -> bool:
 def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
     """Tell whether silent groups were mostly right when they fell silent; None where the reward's scale does not tell.
 
-    Of rewards between 0 and 1 the share of groups that are all wrong is no larger than what the mean lacks to 1: from
-    a half of it on, fewer than half of all groups can be.
+    Of rewards between 0 and 1 the share of groups that are all wrong is no larger than what the mean lacks to 1.
     """
     series = evidence.metrics.get("reward/mean")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
