@@ -20,6 +20,11 @@ SCHEMA: Final = {
     "bytes": pl.Int64,
     "note": pl.String,
 }
+OF_THE_RECORD: Final = frozenset(
+    {"eval-protocol-changed", "eval-spikes", "failures-under-load", "repeated-sequences", "missing-parts",
+     "rounded-logprobs", "missing-logprobs", "placeholder-logprobs", "filled-rows", "copied-logprobs"}
+)  # fmt: skip
+"""Findings on what was written down or measured: the weights are none the worse for it."""
 HARMLESS: Final = frozenset({Link.SYSTEMS})  # a slow or crowded machine leaves the weights as they were
 
 
@@ -69,7 +74,7 @@ def roles(diagnosis: Diagnosis, held: Sequence[Checkpoint], best: Score | None) 
 
 def _spoils(finding: Finding, diagnosis: Diagnosis) -> bool:
     """Tell whether a finding dates the damage: one of weight, at the weights, and nobody's consequence."""
-    if not finding.severity.at_least(Severity.MEDIUM) or finding.link in HARMLESS:
+    if not finding.severity.at_least(Severity.MEDIUM) or finding.link in HARMLESS or finding.id in OF_THE_RECORD:
         return False
     causes = {other.link for other in diagnosis.findings if other.id == finding.consequence_of}
     return not causes - HARMLESS

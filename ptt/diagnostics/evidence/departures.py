@@ -24,6 +24,7 @@ APART: Final = 5  # values between which noise is told from its likeness to itse
 LIKEST: Final = 0.9  # AR(1) of step noise: more is taken for this much
 LIKELY: Final = 0.3  # and less for this much: in a short run likeness cannot be told from none
 MAD_TO_SD: Final = 1.4826
+RARE: Final = 10  # differences that a change of level at two places makes
 MOST_LOG: Final = 300.0  # exp of it is finite
 
 
@@ -77,7 +78,7 @@ def step_noise(values: FloatArray) -> tuple[float, float]:
     Medians of absolute differences: neither a trend nor a level that changes at a few places counts as noise. For an
     AR(1) of likeness p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
     """
-    near, far = (MAD_TO_SD * float(np.median(np.abs(values[gap:] - values[:-gap]))) for gap in (1, APART))
+    near, far = (_scatter(values[gap:] - values[:-gap]) for gap in (1, APART))
     if near <= 0 or far <= near:
         likeness = LIKELY
     else:
@@ -85,6 +86,18 @@ def step_noise(values: FloatArray) -> tuple[float, float]:
         ratios = (1 - grid**APART) / (1 - grid)
         likeness = float(grid[np.argmin(np.abs(ratios - (far / near) ** 2))])
     return max(far, near) / math.sqrt(2 * (1 - likeness**APART)), likeness
+
+
+def _scatter(differences: FloatArray) -> float:
+    """Give the standard deviation of differences, by their median size.
+
+    Where most are 0, as of counts of few trials, by the mean square of all but the largest tenth, and ten at least: a
+    level that changes at a few places is no noise.
+    """
+    sizes = np.sort(np.abs(differences))
+    median = MAD_TO_SD * float(np.median(sizes))
+    few = sizes[: len(sizes) - max(RARE, len(sizes) // 10)]
+    return median if median > 0 or not len(few) else math.sqrt(float(np.mean(np.square(few))))
 
 
 def rise(

@@ -21,6 +21,9 @@ MIN_LOGGED: Final = 10
 ALARM_DRAWS: Final = 200
 ALARM_REACH: Final = 1000  # logged values on either side of an alarm that are redrawn
 ALARM_SEED: Final = 20_260_128
+NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
+DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
+LOST_SHARE: Final = 0.2
 WARM: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
 
@@ -40,6 +43,17 @@ class Series:
     def count(self) -> int:
         """How many values were logged, finite or not."""
         return self.logged or len(self.steps)
+
+    @property
+    def not_numbers(self) -> int:
+        """How many values were logged as NaN or an infinity; a null may be a row that does not log the metric."""
+        return int(np.isin(self.flags, NOT_A_NUMBER).sum())
+
+    @property
+    def lost(self) -> bool:
+        """Whether the values are no numbers from some step up to the end, or in a fifth of the run."""
+        bad = np.isin(self.flags, NOT_A_NUMBER)
+        return bool(bad[-DEAD_VALUES:].all() and len(bad) >= DEAD_VALUES) or self.not_numbers > LOST_SHARE * len(bad)
 
     @property
     def width(self) -> int:

@@ -12,9 +12,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import fall, rise, step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, IntArray, Series
-from ptt.diagnostics.model import JsonScalar, Steps
+from ptt.diagnostics.model import JsonScalar, Severity, Steps
 from ptt.diagnostics.rules.reading import reward_fell, reward_range
 
+FAR_BEYOND: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
 BY_CONSTRUCTION: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
 PART: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
 ERRORS: Final = 3.0  # standard errors of the difference of two means
@@ -30,6 +31,22 @@ class Excess:
     last_good: int | None  # the last step logged within the limit before it; None where there is none
     peak: float  # the highest median over a window: one wild step does not set it
     last: float
+    ended: int | None  # the last step above the limit, where the last window lies within it again
+
+    def tempered(self, severity: Severity, limit: float) -> Severity:
+        """Give the severity of what came back: medium at most, and low unless it went far beyond."""
+        if self.ended is None:
+            return severity
+        least = Severity.MEDIUM if self.peak > FAR_BEYOND * limit else Severity.LOW
+        return severity if least.at_least(severity) else least
+
+    def told(self) -> str:
+        """Say that it came back, as the end of a clause; empty where it did not."""
+        return "" if self.ended is None else f"; it came back after step {self.ended}"
+
+    def noted(self) -> dict[str, JsonScalar]:
+        """Give the evidence of when it ended."""
+        return {} if self.ended is None else {"ended_step": self.ended}
 
 
 def lasting_excess(series: Series, limit: float) -> Excess | None:
@@ -53,12 +70,14 @@ def lasting_excess(series: Series, limit: float) -> Excess | None:
         last_good=before,
         peak=peak_of(series),
         last=last_of(series),
+        ended=int(steps[values > limit][-1]) if last_of(series) <= limit else None,
     )
 
 
 def peak_of(series: Series) -> float:
-    """Give the highest median over a window."""
-    return float(np.nanmax(series.rolling_median()))
+    """Give the highest median over a window; of all values where they do not fill one."""
+    values = series.finite()[1]
+    return float(np.median(values)) if len(values) < series.width else float(np.nanmax(series.rolling_median()))
 
 
 def last_of(series: Series) -> float:
@@ -115,7 +134,9 @@ def outcome(evidence: Evidence) -> Outcome:
         return Outcome.ROSE
     span = found.best - found.worst
     moved = found.last - found.first
-    return Outcome.ROSE if moved > max(PART * span, LEVEL * abs(found.best)) else Outcome.FLAT
+    spread, likeness = step_noise(series.finite()[1])
+    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    return Outcome.ROSE if moved > max(PART * span, LEVEL * abs(found.best), ERRORS * error) else Outcome.FLAT
 
 
 def outcome_since(evidence: Evidence, step: int) -> Outcome:

@@ -137,19 +137,21 @@ class WideMetrics:
     def rows(self, metrics: pl.DataFrame) -> pl.DataFrame:
         """Give the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
 
-        Of a source that never went back the first row and the last are enough to tell where it lay.
+        Of a lone source that never went back the first row and the last are enough to tell where it lay.
         """
         if not self.parts:
             return metrics
         sources = sorted({part.source for part in self.parts})
         mine = (pl.col("split") == "train") & pl.col("source").is_in(sources)
         frames = [metrics.filter(~mine)]
+        others = metrics.filter((pl.col("split") == "train") & ~pl.col("source").is_in(sources))
+        alone = len(sources) == 1 and others.is_empty()  # else steps of two sources are to be held against each other
         for source in sources:
             parts = [part for part in self.parts if part.source == source]
             found = [self._read(part, ["step", "wall_time", "seq"]).with_columns(_source(part)) for part in parts]
             beside = metrics.filter(mine & (pl.col("source") == source)).select(found[0].columns)
             frame = pl.concat([*found, beside]).unique("seq", keep="first", maintain_order=True).sort("seq")
-            if (frame["step"].diff() >= 0).all():
+            if alone and (frame["step"].diff() >= 0).all():
                 frame = frame[[0, -1]] if frame.height > 1 else frame
             frame = frame.with_columns(split=pl.lit("train"), name_raw=pl.lit(ALL))
             schema = pl.Schema(METRICS | {"priority": pl.Int32()})

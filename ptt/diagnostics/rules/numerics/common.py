@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import IntArray, Series
+from ptt.diagnostics.evidence.series import NOT_A_NUMBER, IntArray, Series
 
 CORE: Final = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
-NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 DEAD_NULLS: Final = 3  # nulls at the very end: a single one may be a row that does not log the metric
 
 

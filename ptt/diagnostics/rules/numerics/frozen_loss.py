@@ -143,4 +143,4 @@ def _finding(series: Series, held: IntArray, value: float, gradient: str, moving
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"least_equal": LEAST_EQUAL})
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, judges_nan=True, limits={"least_equal": LEAST_EQUAL})

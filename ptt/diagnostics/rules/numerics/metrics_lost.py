@@ -10,14 +10,15 @@ Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a f
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, IntArray, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, NOT_A_NUMBER, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.numerics.common import CORE, NOT_A_NUMBER, core_series, dead_tail
+from ptt.diagnostics.rules.numerics.common import CORE, core_series, dead_tail
 
 ID = "metrics-lost"
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
@@ -37,12 +38,23 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
     first = min(int(series.steps[0]) for series in held)
     findings = [finding for series in held if (finding := _not_finite(series, evidence.metrics))]
+    findings += _beside(evidence, bool(findings))
     findings += [finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(
         id=ID, link=Link.NUMERICS, reason=f"{len(held)} core metrics are finite and logged up to step {last}"
     )
+
+
+def _beside(evidence: Evidence, known: bool) -> list[Finding]:
+    """Tell of the first other metric that is no number for good; where a core metric tells of it, that is enough."""
+    others = [series for name, series in sorted(evidence.metrics.items()) if name not in CORE and series.lost]
+    found = [finding for series in others if (finding := _not_finite(series, evidence.metrics))]
+    if known or not found:
+        return []
+    first = min(found, key=lambda finding: (finding.onset_step or 0, str(finding.evidence["metric"])))
+    return [replace(first, severity=Severity.MEDIUM)]
 
 
 def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None:
@@ -106,4 +118,4 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART})
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True)

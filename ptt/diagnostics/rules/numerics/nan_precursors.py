@@ -191,4 +191,4 @@ def _sudden(step: int, name: str, metrics: int) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"scatters": SCATTERS})
+RULE = Rule(id=ID, link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS})

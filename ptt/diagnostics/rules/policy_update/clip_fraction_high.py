@@ -45,16 +45,22 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         findings=(
             Finding(
                 id=ID,
-                severity=Severity.MEDIUM if by_sequence else Severity.HIGH,
+                severity=found.tempered(Severity.MEDIUM if by_sequence else Severity.HIGH, limit),
                 link=Link.POLICY_UPDATE,
-                claim=f"More than {limit:.0%} of tokens are clipped"
+                claim=f"More than {limit:.0%} of tokens {'are' if found.ended is None else 'were'} clipped"
+                + found.told()
                 + ("; whole sequences are, which is more by design" if by_sequence else ""),
                 observed=found.peak,
                 limit=limit,
                 unit="share",
                 onset_step=found.onset,
                 onset_interval=found.interval,
-                evidence=named(clipped, last_mean=found.last, zeros_left_out=len(series.steps) - len(clipped.steps)),
+                evidence=named(
+                    clipped,
+                    last_mean=found.last,
+                    zeros_left_out=len(series.steps) - len(clipped.steps),
+                    **found.noted(),
+                ),
                 causes=(
                     "learning rate too high for this batch size",
                     "too many epochs or minibatches over one batch",

@@ -55,13 +55,19 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 
 def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequence: bool) -> Finding:
-    times = found.peak / limit
-    severity = Severity.CRITICAL if times > KL_GONE else Severity.HIGH if times > KL_HIGH else Severity.MEDIUM
+    severity = (
+        Severity.CRITICAL
+        if found.peak > KL_GONE * limit
+        else Severity.HIGH
+        if found.peak > KL_HIGH * limit
+        else Severity.MEDIUM
+    )
     return Finding(
         id=ID,
-        severity=severity,
+        severity=found.tempered(severity, limit),
         link=Link.POLICY_UPDATE,
-        claim=f"Mean KL to the reference stays above {limit:.3g} nats {told}",
+        claim=f"Mean KL to the reference {'stays' if found.ended is None else 'lay'} above {limit:.3g} nats {told}"
+        + found.told(),
         observed=found.peak,
         limit=limit,
         unit="nats",
@@ -72,6 +78,7 @@ def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequ
             last_mean=found.last,
             last_step_within=found.last_good,
             per="sequence" if per_sequence else "token",
+            **found.noted(),
         ),
         causes=(
             *CAUSES,

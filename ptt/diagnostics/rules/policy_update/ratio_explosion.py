@@ -67,9 +67,9 @@ def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
     found = lasting_excess(series, limit)
     if found is None:
         return []
-    severity = Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM
-    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse"
-    evidence = named(series, pair=pair, last_mean=found.last)
+    severity = found.tempered(Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM, limit)
+    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{found.told()}"
+    evidence = named(series, pair=pair, last_mean=found.last, **found.noted())
     return [_finding(claim, severity, found.peak, limit, "nats", found.onset, found.interval, evidence)]
 
 

@@ -66,15 +66,16 @@ def _finding(series: Series, limit: float) -> Finding | None:
         return None
     return Finding(
         id=ID,
-        severity=Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH,
+        severity=found.tempered(Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH, limit),
         link=Link.POLICY_UPDATE,
-        claim=f"Single updates move the policy too far: {series.raw_name} stays above {limit:g} nats",
+        claim=f"Single updates move the policy too far: {series.raw_name} "
+        f"{'stays' if found.ended is None else 'lay'} above {limit:g} nats{found.told()}",
         observed=found.peak,
         limit=limit,
         unit="nats",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, last_mean=found.last, last_step_within=found.last_good),
+        evidence=named(series, last_mean=found.last, last_step_within=found.last_good, **found.noted()),
         causes=CAUSES,
         confirm=(f"{confirm_by_checkpoint(found.interval)}; does it follow the learning rate's warm-up?",),
         next=back_off(found.interval),

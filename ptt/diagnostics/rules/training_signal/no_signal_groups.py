@@ -54,16 +54,18 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     right = _mostly_right(evidence, onset)
     solved = right if right is not None else (share is not None and share >= SOLVED) or _was_solved(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
+    ended = last <= limit
     lost = not (solved or rising) and reward_fell(evidence)
     return Broken(
         findings=(
             Finding(
                 id=ID,
-                severity=Severity.LOW if solved or rising else Severity.HIGH if lost else Severity.MEDIUM,
+                severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
                 link=Link.TRAINING_SIGNAL,
                 claim=f"More than {limit:.0%} of prompt groups give no signal"
                 + ("; the reward stood near its best, so the task looks solved" if solved else "")
                 + ("; the reward rose all the same" if rising else "")
+                + ("; most do so again at the end" if ended and not solved else "")
                 + ("; the reward fell as well" if lost else ""),
                 observed=last,
                 limit=limit,
