@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,7 @@ def test_a_message_is_filled_or_refused_and_never_looks_anything_up(text: str) -
 def test_messages_are_filled() -> None:
     values = {"value": 0.2512, "limit": None, "onset": 1234567}
     assert claims.filled("{value:.1%} {limit} {onset} {{x}}", values) == "25.1% unknown 1234567 {x}"
+    assert claims.filled("{onset:.3} {onset:.1e} {onset:,} {value:,}", values) == "1.23e+06 1.2e+06 1,234,567 0.2512"
 
 
 YAML_VALUES = [
@@ -311,6 +313,30 @@ def test_a_wrong_alert_is_an_error_with_its_line(line: str, says: str, tmp_path:
     (problem,) = check_rules([tmp_path]).problems
     assert problem.startswith(f"{tmp_path / 'a.alerts'}: line 2: ")
     assert says in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.alerts", "a: m" + " " * 1600 + "x"),
+        ("a.alerts", "a: m" + " " * 900 + "x"),
+        ("a.alerts", f"all: kl > 1 for {'9' * 5000} steps -> low: x"),
+        ("a.alerts", f"all: kl > 1 for {'9' * 900} steps -> low: x"),
+        ("a.yaml", f"name: a\nwindow: {'9' * 5000}\n"),
+        ("a.yaml", f"name: a\nwindow: [{'9' * 5000}]\n"),
+        ("a.toml", f"[[rule]]\nid = 'a'\nwindow = {'9' * 5000}\n"),
+        ("a.toml", f"{WHOLE}\nwindow = 0x{'f' * 5000}\n"),
+        ("a.toml", f"{WHOLE}\nwindow.{'a.' * 2000}a = 1\n"),
+        ("a.toml", f"{WHOLE.replace('> 1', '> ' + '1' * 100_000 + 'x')}"),
+        ("a.toml", "a = " + "[" * 20000),
+    ],
+)
+def test_endless_numbers_spaces_and_brackets_are_problems_told_at_once(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    begun = time.perf_counter()
+    (problem, *_) = check_rules([tmp_path]).problems
+    assert time.perf_counter() - begun < 2
+    assert problem.startswith(f"{tmp_path / name}: ")
 
 
 def test_files_are_found_in_folders_and_what_is_twice_or_none_is_said(tmp_path: Path) -> None:

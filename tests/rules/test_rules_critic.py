@@ -27,6 +27,12 @@ def test_a_value_loss_that_rises_matters_by_what_the_critic_still_explains() -> 
     not_judged(judged("value-loss-rising", {"critic/value_loss": level(0.1, 29)}))
 
 
+def test_a_value_loss_that_begins_with_the_first_successes_is_no_rise() -> None:
+    for late in (0.02, 0.2):
+        healthy(judged("value-loss-rising", {"critic/value_loss": np.r_[np.zeros(60), level(late, 60)]}))
+    healthy(judged("value-loss-rising", {"critic/value_loss": jump(0.0001, 0.02)}))
+
+
 def test_explained_variance_below_zero_is_worse_than_nothing_learnt() -> None:
     name = "critic/explained_variance"
     broken(judged("explained-variance-low", {name: jump(0.4, -0.6)}), severity=Severity.MEDIUM, near=51)

@@ -102,6 +102,7 @@ BROKEN: dict[str, dict[str, tuple[Callable[[], Evidence], Severity, int | None]]
             51,
         ),
         "as logged by tool": (lambda: evidence_from(other=totals(0.02, 0.6)), Severity.HIGH, 51),
+        "as many calls at every step": (lambda: evidence_from(other=by_step(0.02, 0.6)), Severity.HIGH, 51),
     },
     "failures-under-load": {
         "in flight": (lambda: story(loaded, steps=30, each=24), Severity.MEDIUM, None),
@@ -266,6 +267,15 @@ def totals(early: float, late: float) -> dict[str, Series]:
     return {
         "tools/run/call_total": named("tools/run/call_total", calls.cumsum()),
         "tools/run/failure_total": named("tools/run/failure_total", (50 * np.abs(noisy(early, late))).cumsum()),
+    }
+
+
+def by_step(early: float, late: float) -> dict[str, Series]:
+    """Give totals of as many calls at every step, which no counter over the run could be."""
+    failures = (64 * np.abs(noisy(early, late))).round()
+    return {
+        "tools/run/call_total": named("tools/run/call_total", np.full(100, 64.0)),
+        "tools/run/failure_total": named("tools/run/failure_total", failures),
     }
 
 

@@ -103,6 +103,26 @@ def test_gradients_of_a_solved_task_are_a_note() -> None:
     assert isinstance(run("gradient-vanished", {"grad_norm": np.geomspace(1.0, 0.05, 200)}), Healthy)
 
 
+@pytest.mark.parametrize("first", [0, 20, 60])
+def test_zeros_that_end_are_a_note(first: int) -> None:
+    norms = noise(1.0)
+    norms[first : first + 20] = 0.0
+    verdict = run("gradient-vanished", {"grad_norm": norms, "reward/std": noise(0.4)})
+    assert isinstance(verdict, Healthy)
+    assert [(note.onset_step, note.severity) for note in verdict.notes] == [(first + 1, Severity.LOW)]
+
+
+def test_whether_zeros_matter_is_told_by_the_rewards_beside_them() -> None:
+    norms = noise(1.0)
+    norms[65:95] = 0.0
+    without = np.where((np.arange(100) >= 65) & (np.arange(100) < 95), 1.0, 0.2)
+    rewards = np.concatenate([np.linspace(0.2, 0.9, 95), np.full(5, 0.1)])
+    told = {"grad_norm": norms, "reward/zero_std_frac": without, "reward/mean": rewards}
+    assert isinstance(run("gradient-vanished", told), Healthy)
+    told["reward/zero_std_frac"] = np.where(without == 1.0, 0.0, 0.6)
+    assert "rewards still differ within 100%" in finding(run("gradient-vanished", told)).claim
+
+
 STANDS = 0.6 + 0.02 * np.sin(np.arange(100.0))
 RISES = np.concatenate([np.linspace(0.2, 0.6, 50), STANDS[50:]])
 

@@ -68,6 +68,10 @@ def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
     return np.concatenate([noise(early, at), noise(late, count - at, seed=2)])
 
 
+def test_times_of_nothing_are_no_level_to_slow_down_from() -> None:
+    assert isinstance(run("throughput-drop", {"time/step": np.r_[np.zeros(60), np.full(60, 2.0)]}), Healthy)
+
+
 def test_steps_that_take_longer_are_found_where_they_begin() -> None:
     found = finding(run("throughput-drop", {"time/step": jump(0.3, 0.9)}))
     assert (found.severity, found.onset_step) == (Severity.MEDIUM, 51)

@@ -33,6 +33,13 @@ def test_advantages_explode_or_vanish() -> None:
     not_judged(judged("advantage-scale", {"advantage/std": level(1.0, 20)}))
 
 
+def test_advantages_that_begin_with_the_first_successes_do_not_explode() -> None:
+    for early in (np.zeros(60), level(0.02, 60)):
+        healthy(judged("advantage-scale", {"advantage/std": np.r_[early, np.linspace(0.1, 0.9, 90)]} | ROSE))
+    healthy(judged("advantage-scale", {"advantage/std": np.r_[np.zeros(60), level(8.0, 60)]}))
+    broken(judged("advantage-scale", {"advantage/std": jump(0.4, 2.4)}), severity=Severity.MEDIUM, near=51)
+
+
 def test_answers_are_cut_lastingly() -> None:
     broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}), severity=Severity.MEDIUM, near=51)
     broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)} | FELL), severity=Severity.HIGH)

@@ -34,6 +34,7 @@ def filled(template: str, values: Mapping[str, float | int | None]) -> str:
         value = values.get(found.group(1))
         if value is None:
             return "unknown"
-        return format(value, found.group(2) or ("d" if isinstance(value, int) else ".4g"))
+        form = found.group(2) or ("d" if isinstance(value, int) else ".4g")
+        return format(value if form in {"d", ","} else float(value), form)
 
     return _FIELD.sub(one, template)

@@ -15,6 +15,8 @@ from ptt.diagnostics.custom.terms import RuleError
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
+MOST_DIGITS: Final = 100  # of a whole number: none that is meant has more
+
 _KEY: Final = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*)|[ \t]*)$")
 _BLOCK: Final = re.compile(r"([|>])([-+]?)[ \t]*(?:#.*)?$")
 _INT: Final = re.compile(r"[-+]?(?:0|[1-9]\d*)$")
@@ -148,6 +150,8 @@ def _scalar(text: str, place: int) -> Scalar:
     if text.lower() in _WORDS and text in {text.lower(), text.upper(), text.capitalize()}:
         return _WORDS[text.lower()]
     if _INT.match(text):
+        if len(text) > MOST_DIGITS:
+            raise _at(place, f"{text[:12]}... is a number too large")
         return int(text)
     return float(text) if _FLOAT.match(text) and not text.lstrip("+-").isdigit() else text
 

@@ -53,7 +53,7 @@ def toml_rules(text: str, *, file: str) -> Read:
     """Read a file: its rules, and what is wrong with those that could not be read."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # damage; a number of thousands of digits; brackets in brackets
         return [], [f"is no TOML: {error}"]
     problems = [unknown(key, ("rule", "alerts")) for key in document if key not in {"rule", "alerts"}]
     rules: list[CustomRule] = []
@@ -174,7 +174,14 @@ def _window(table: Table) -> Window:
         last = _LAST.fullmatch(value)
         if last and 1 <= int(last[1]) <= MOST_WIDTH:
             return Last(int(last[1]))
-    raise RuleError(f'window: {value!r} is none; give 1 to {MOST_WIDTH}, "last N", early, mid, late or whole')
+    raise RuleError(f'window: {_shown(value)} is none; give 1 to {MOST_WIDTH}, "last N", early, mid, late or whole')
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except (ValueError, RecursionError):  # a number of thousands of digits; tables in tables
+        return "what stands there"
 
 
 def _aggregate(table: Table) -> str:

@@ -9,13 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import FloatArray, Series
 from ptt.diagnostics.evidence.shares import Measured
 
 CALLS: Final = re.compile(r"(?:^|/)(?:tools/(?P<a>[^/]+)/call_total|env/calls_(?P<b>[^/]+))$")
 """TRL's asynchronous GRPO; and what environments log for themselves, calls of one tool a sample."""
 FAILURES: Final = re.compile(r"(?:^|/)tools/(?P<a>[^/]+)/failure_total$")
 SECONDS: Final = re.compile(r"(?:^|/)tools/(?P<a>[^/]+)/latency_s$")
+GROWN: Final = 2.0  # times the first total: the calls of as many steps again
 
 
 def logged_by_tool(other: Mapping[str, Series], pattern: re.Pattern[str]) -> dict[str, Series]:
@@ -32,7 +33,8 @@ def logged_by_tool(other: Mapping[str, Series], pattern: re.Pattern[str]) -> dic
 def logged_failures(other: Mapping[str, Series]) -> tuple[Measured, ...]:
     """Give the share of failed calls of each tool whose calls and failures are both logged, as totals of a step.
 
-    Totals that never fall are taken for counters that go on over the run, and differenced.
+    Totals that both never fall and end at several times the first are taken for counters that go on over the run, and
+    differenced: as many calls at every step are no counter.
     """
     calls = logged_by_tool(other, CALLS)
     shares = []
@@ -41,7 +43,7 @@ def logged_failures(other: Mapping[str, Series]) -> tuple[Measured, ...]:
             continue
         steps, at, beside = np.intersect1d(calls[tool].steps, failures.steps, return_indices=True)
         asked, failed = calls[tool].values[at], failures.values[beside]
-        if len(steps) > 1 and (np.diff(asked[np.isfinite(asked)]) >= 0).all():
+        if _counts_on(asked) and not (np.diff(failed[np.isfinite(failed)]) < 0).any():
             steps, asked, failed = steps[1:], np.diff(asked), np.diff(failed)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(asked > 0, failed / asked, np.nan)
@@ -50,3 +52,9 @@ def logged_failures(other: Mapping[str, Series]) -> tuple[Measured, ...]:
         if np.isfinite(share).any():
             shares.append(Measured(series=series, metric=failures.raw_name, tool=tool))
     return tuple(shares)
+
+
+def _counts_on(totals: FloatArray) -> bool:
+    """Tell a counter over the run, which never falls and ends far above its first value, from a count by step."""
+    held = totals[np.isfinite(totals)]
+    return len(held) > 1 and bool((np.diff(held) >= 0).all() and held[-1] > held[0] * GROWN)

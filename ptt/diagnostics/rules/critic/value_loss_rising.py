@@ -3,13 +3,12 @@
 What: the value loss stays above twice its own early level, beyond its noise. With an explained variance that holds, or
 a reward that rose, the finding is low: returns then spread more than they did, and the critic follows.
 Why it matters: advantages are returns less values; where the values are wrong, the policy is pushed about by noise.
-What it is not: a matter of size. The loss goes with the square of the returns' scale, so there is no absolute limit.
+What it is not: a matter of size, beyond a floor: the loss goes with the square of the returns' scale. Nor a sparse
+start: while every answer fails, there is nothing to predict and the loss is 0.
 What to do: fix one batch of rollouts, keep the policy still and train the critic alone; if it cannot fit them, mend
 targets and masks before anything else; then the scale of returns, then the critic's learning rate.
 Source: the common PPO debugging guides ("value loss does not decrease"); relative limits are our own.
 """
-
-import math
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
@@ -23,6 +22,7 @@ from ptt.diagnostics.rules.reading import reward_range
 ID = "value-loss-rising"
 TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 FOLLOWS = 0.1  # explained variance from which a critic tells something of the returns
+LEAST_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
 MUCH = 10.0  # times the early level: the values are off by three times as much
 ROSE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
 
@@ -41,8 +41,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             missing=("critic/value_loss",),
             enable="log every step, or let the run go on",
         )
-    found = rise(series, floor=0.0, factor=limits["times_early"])
-    if found is None or found.ended:
+    found = rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
+    if found is None or found.ended or found.early <= 0:
         went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_of(series):.3g}"
         return Healthy(id=ID, link=Link.CRITIC, reason=went)
     return Broken(findings=(_finding(evidence, series, found),))
@@ -50,8 +50,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 def _finding(evidence: Evidence, series: Series, found: Departure) -> Finding:
     why = _excused(evidence)
-    ratio = found.last / found.early if found.early else math.inf
-    severity = Severity.LOW if why else Severity.HIGH if ratio > MUCH else Severity.MEDIUM
+    much = found.last > MUCH * found.early
+    severity = Severity.LOW if why else Severity.HIGH if much else Severity.MEDIUM
     return Finding(
         id=ID,
         severity=severity,

@@ -45,9 +45,10 @@ def dead_tail(series: Series) -> IntArray:
 
 def longest_true(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Give place and length of the first longest stretch of True; (0, 0) where there is none."""
+    return max(stretches(mask), key=lambda one: one[1], default=(0, 0))
+
+
+def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Give place and length of every stretch of True, in order."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
-    if not len(edges):
-        return 0, 0
-    starts, counts = edges[::2], edges[1::2] - edges[::2]
-    longest = int(np.argmax(counts))
-    return int(starts[longest]), int(counts[longest])
+    return [(int(start), int(end - start)) for start, end in zip(edges[::2], edges[1::2], strict=True)]

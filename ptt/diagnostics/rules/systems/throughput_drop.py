@@ -44,7 +44,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
     found = rise(times, floor=STALLED_S, factor=limits["slower"])
-    if found is None:
+    if found is None or found.early <= 0:  # steps of no time were not timed
         _, values = times.finite()
         early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
         reason = f"a step takes {early:.3g} s at first and {last:.3g} s at the end"

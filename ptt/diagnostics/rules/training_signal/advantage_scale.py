@@ -3,7 +3,8 @@
 What: the standard deviation of the advantages stays above five times its own early level, or below a tenth of it.
 Why it matters: the advantage is the factor on every gradient. Five times as large, it is five times the learning rate,
 and a policy update may leave the trust region; near zero, nothing is learnt while everything seems to run.
-What it is not: a solved task. Where the advantages vanish while the reward rose, the finding is low.
+What it is not: a solved task. Where the advantages vanish while the reward rose, the finding is low. Nor a sparse
+start: groups that all fail have no advantages, and what grows from there up to the usual scale is learning.
 What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised:
 by group, by batch, or not at all. Where they vanish, look at how many groups have no spread left.
 Source: debugging guides for PPO (reward scale and advantage normalisation); Dr. GRPO (arXiv 2503.20783) on dividing by
@@ -21,6 +22,7 @@ from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "advantage-scale"
 EXPLODED = 5.0  # times the early level: a learning rate five times as large
+LARGE = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
 VANISHED = 0.1  # of the early level: nine in ten of what was learnt from is gone
 
 
@@ -39,10 +41,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
         )
-    up = rise(series, floor=0.0, factor=limits["exploded"])
+    up = rise(series, floor=LARGE, factor=limits["exploded"])
     down = fall(series, ceiling=math.inf, factor=limits["vanished"])
     for found, verb in ((up, "grew"), (down, "vanished")):
-        if found is not None and not found.ended:
+        if found is not None and not found.ended and found.early > 0:
             return Broken(findings=(_finding(series, found, verb, outcome(evidence)),))
     return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"the spread of advantages ends at {last_of(series):.3g}")
 
