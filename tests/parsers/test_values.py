@@ -362,6 +362,8 @@ MIXED: list[list[dict[str, Any]]] = [
     [{"step": 1, "a": True}, {"step": 2, "a": 3}],
     [{"step": 1, "a": {"b": 1}}, {"step": 2, "a": 3}],
     [{"step": 1, "a/b": 1, "a": {"b": 2}}],
+    [{"step": 1, "data": {"metrics": {"x": 1}, "y": 2}}],
+    [{"step": 1, "a": {"data": {"x": 1}}}],
     [{"step": 1, "timestamp": STAMP, "a": 2} for STAMP in ("2026-01-02T03:04:05Z", "2026-01-02T03:04:06")],
     [{"step": 2**40, "a": 2**60}, {"step": -1, "a": -1}],
 ]
@@ -378,6 +380,13 @@ def test_the_quick_way_gives_what_the_slow_way_gives(
     order = ["seq", "name_raw"]
     assert table(quick, "metrics").sort(order).equals(table(slow, "metrics").sort(order))
     assert facts(quick) == facts(slow)
+
+
+@pytest.mark.parametrize("twice", ['"a": 1, "a": 2', '"b": {"a": 1, "a": 2}', '"b": {"a": 1}, "b": {"a": 2}'])
+def test_the_last_of_two_values_under_one_key_counts(tmp_path: Path, twice: str) -> None:
+    lines = [f'{{"step": {step}, {twice}}}' for step in range(1, 4)]
+    found = table(pieces_of(written(tmp_path, "metrics.jsonl", "\n".join(lines).encode() + b"\n")), "metrics")
+    assert found["value"].to_list() == [2.0] * 3
 
 
 def test_lone_surrogates_and_byte_order_marks_do_no_harm(tmp_path: Path) -> None:

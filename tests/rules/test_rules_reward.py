@@ -328,6 +328,16 @@ def test_broken(case: str) -> None:
     assert found.onset_step is not None
 
 
+def test_one_answer_of_a_small_suite_is_no_spike_to_choose_a_checkpoint_by() -> None:
+    solved = np.zeros(POINTS)
+    solved[6] = 1 / 30
+    assert broken(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.LOW
+    solved[[1, 6]] = 1 / 30, 4 / 30
+    assert isinstance(run("eval-spikes", made(figures=[figure(solved)])), Healthy)
+    solved[6] = 20 / 30
+    assert broken(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.MEDIUM
+
+
 @pytest.mark.parametrize("case", HEALTHY)
 def test_healthy(case: str) -> None:
     verdict = run(case.partition("/")[0], HEALTHY[case])

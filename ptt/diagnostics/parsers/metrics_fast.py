@@ -88,7 +88,8 @@ def fast_block(
     """Read a block of lines, or return None where the slow way has to judge.
 
     That is a block with null, which in columns looks like a missing key; with bare NaN, which polars refuses;
-    with numbers among texts; and one where rows differ in how they name the step. `schema`: of the block before.
+    with numbers among texts; where a line may name a key twice; and where rows differ in how they name the step.
+    `schema`: of the block before.
     """
     if b"null" in block:
         return None
@@ -129,7 +130,7 @@ def _read(block: bytes, schema: pl.Schema | None) -> pl.DataFrame | None:
             wide = pl.read_ndjson(io.BytesIO(block), schema=known, infer_schema_length=sampled)
         except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage; or another type than before
             continue
-        if sampled is None or _cells(wide) == block.count(b'":'):  # every key of every line came to stand in a cell
+        if _cells(wide) == block.count(b'":'):  # every key of every line came to stand in a cell, and none stood twice
             return wide
     return None
 
@@ -158,12 +159,12 @@ def _seconds(column: pl.Series) -> pl.Series:
 def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series] | None:
     """Join the names of nested fields with slashes; None if two columns come out under one name."""
     flat: dict[str, pl.Series] = {}
-    pending = [(name, wide[name]) for name in wide.columns]
+    pending = [(name, wide[name], "" if name in wrappers else f"{name}/") for name in wide.columns]
     while pending:
-        name, column = pending.pop()
+        name, column, below = pending.pop()
         if isinstance(column.dtype, pl.Struct):
-            below = "" if name in wrappers else f"{name}/"
-            pending += [(f"{below}{field}", column.struct.field(field)) for field in column.struct.fields]
+            inner = ((f"{below}{field}", column.struct.field(field)) for field in column.struct.fields)
+            pending += [(joined, held, f"{joined}/") for joined, held in inner]
         elif name in flat:
             return None
         else:

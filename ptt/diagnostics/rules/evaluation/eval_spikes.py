@@ -3,7 +3,8 @@
 What: one point of an evaluation stands above both its neighbours by more than eight times what the other points do,
 and by a tenth of the figure's range of levels at least, while the training reward shows no such rise at that step.
 Why it matters: the best checkpoint is chosen by such a point, and it is chance, or another protocol, that chose it.
-What it is not: a jump that stays.
+What it is not: a jump that stays; or a few answers more of a small suite, whose steps count as noise. Where all other
+points are equal, nothing tells what chance does, and it is low.
 What to do: evaluate that checkpoint again, with the same settings and another seed, before it is used or reported.
 Source: the point is held against the others, itself left out; Henderson et al., Deep RL that Matters
 (arXiv 1709.06560), on what single evaluations are worth.
@@ -13,7 +14,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import FloatArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.evaluation.common import figures_of
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -43,8 +44,10 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
     place = int(np.argmax(above))
     off = middle - (values[:-2] + values[2:]) / 2
     others = np.delete(off, np.arange(max(0, place - 1), min(len(off), place + 2)))
-    noise = float(np.sqrt(np.mean(np.square(others))))
-    level = float(np.max(np.abs(np.delete(values, place + 1))))
+    rest = np.delete(values, place + 1)
+    alike = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
+    noise = max(float(np.sqrt(np.mean(np.square(others)))), 0.0 if alike else _smallest_step(rest))
+    level = float(np.max(np.abs(rest)))
     height = float(above[place])
     if height <= max(limit * noise, SPIKE_SHARE * level) or height <= 0:
         return None
@@ -54,7 +57,7 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
     best = bool(values[place + 1] >= values.max())
     return Finding(
         id=ID,
-        severity=Severity.MEDIUM if best else Severity.LOW,
+        severity=Severity.MEDIUM if best and not alike else Severity.LOW,
         link=Link.EVALUATION,
         claim=f"{figure.title} spikes to {values[place + 1]:.3g} at step {step}, between {values[place]:.3g} and"
         f" {values[place + 2]:.3g}" + ("; it is the best point of the run" if best else ""),
@@ -70,6 +73,12 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
         confirm=(f"evaluate the checkpoint of step {step} again, same settings, another seed",),
         next=("leave the point out of the choice of a checkpoint unless it comes again",),
     )  # fmt: skip
+
+
+def _smallest_step(values: FloatArray) -> float:
+    """Give the smallest difference of two levels: one answer more of a small suite."""
+    apart = np.diff(np.unique(values))
+    return float(apart.min()) if len(apart) else 0.0
 
 
 def _shared(trained: Series, before: int, at: int, after: int) -> bool:
