@@ -11,7 +11,7 @@ from builders import evidence_of
 from parser_samples import SAMPLES, make_samples
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
-from ptt.diagnostics.gathering.series import logged_names, read_series
+from ptt.diagnostics.gathering.series import read_series, spellings_of_training
 from ptt.diagnostics.parsers.aliases import canonical
 from ptt.diagnostics.pipeline import Place, ingest
 from ptt.diagnostics.rules import RULES
@@ -112,7 +112,7 @@ def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     manifest = ingest(Place(run=samples[sample], store=tmp_path / "store", name="made"), copy=False)
     metrics, wide = read_table(tmp_path / "store", "metrics"), read_wide(tmp_path / "store", manifest)
     series = read_series(metrics, wide) if "priority" in metrics.columns else {}
-    family = algorithm_of(manifest.facts, series, logged=logged_names(metrics, wide)).family
+    family = algorithm_of(manifest.facts, series, logged=spellings_of_training(metrics, wide, ranks=True)).family
     assert family in (None, Family.ONLINE)
 
 

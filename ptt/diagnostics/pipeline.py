@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -16,13 +17,12 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules
 from ptt.diagnostics.custom.judge import judge as judge_custom
 from ptt.diagnostics.custom.lookup import Lookup
-from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.gathering import Gathered, gather
+from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.gathering.series import read_evaluations
 from ptt.diagnostics.judging import contaminated, verdict_of
@@ -105,12 +105,14 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
     if tokens is not None and tokens.kept is not None:
         tokens.kept.result()
-    verdicts, crashes = _judge(gathered.evidence)
+    verdicts, crashes = _judge((rule.id, partial(rule.run, gathered.evidence)) for rule in RULES)
     judgement = _signature(gathered.evidence, verdicts)
     if isinstance(judgement, RuleCrash):
         crashes.append(judgement)
         judgement = _unjudged(gathered.evidence, verdicts)
-    own, faults = _judge_custom(own_rules, gathered)  # after the signature, which they have no part in
+    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
+    mine = ((rule.name, partial(judge_custom, rule, gathered.evidence, lookup.series)) for rule in own_rules)
+    own, faults = _judge(mine)  # after the signature, which they have no part in
     every = (judgement.verdict, *verdicts, *own)
     judged = verdict_of(
         run=gathered.evidence.run,
@@ -148,26 +150,15 @@ def _something_read(place: Place, table: pl.DataFrame) -> None:
         raise InputError(f"{place.run}: none of its {known.height} recognised files could be read. {why}")
 
 
-def _judge(evidence: Evidence) -> tuple[list[RuleVerdict], list[RuleCrash]]:
+def _judge(asked: Iterable[tuple[str, Callable[[], RuleVerdict]]]) -> tuple[list[RuleVerdict], list[RuleCrash]]:
+    """Ask each rule, by its id; one that raises is told of, and the others are asked all the same."""
     verdicts: list[RuleVerdict] = []
     crashes: list[RuleCrash] = []
-    for rule in RULES:
+    for name, answer in asked:
         try:
-            verdicts.append(rule.run(evidence))
+            verdicts.append(answer())
         except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
-            crashes.append(RuleCrash(id=rule.id, error=_where(error)))
-    return verdicts, crashes
-
-
-def _judge_custom(rules: Sequence[CustomRule], gathered: Gathered) -> tuple[list[RuleVerdict], list[RuleCrash]]:
-    verdicts: list[RuleVerdict] = []
-    crashes: list[RuleCrash] = []
-    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
-    for rule in rules:
-        try:
-            verdicts.append(judge_custom(rule, gathered.evidence, lookup.series))
-        except Exception as error:  # as for any rule
-            crashes.append(RuleCrash(id=rule.name, error=_where(error)))
+            crashes.append(RuleCrash(id=name, error=_where(error)))
     return verdicts, crashes
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from ptt.diagnostics.model import Answer, Diagnosis, Link, Status
+from ptt.reports.consequences import followed
 from ptt.reports.foreign import safe
 from ptt.reports.names import LINKS, joined, sentence
-from ptt.reports.numbers import count, percent
+from ptt.reports.numbers import count, counted, percent
 from ptt.reports.panels import table
-from ptt.reports.why import counted, followed
 
 MANY = 0.5  # of the tail in 1 % of the sequences: then these sequences are the story
 SHOWN_CAUSES = 3

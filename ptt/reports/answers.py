@@ -7,21 +7,18 @@ from dataclasses import dataclass
 
 from ptt.diagnostics.model import Answer, Diagnosis, Finding, Status
 from ptt.reports.alternatives import alternatives
+from ptt.reports.consequences import beside, followed, leading, onset_words
 from ptt.reports.foreign import safe
 from ptt.reports.names import SIDES, sentence
 from ptt.reports.numbers import count, number, with_unit
 from ptt.reports.why import (
     after_slice,
     aggregates_sentence,
-    beside,
     chance,
     coverage,
     crashes,
-    followed,
     grew,
-    leading,
     no_signature,
-    onset_words,
     passed,
     thirds,
     why_it_grew,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ptt.diagnostics.model import Diagnosis, Finding, JsonScalar, Severity, Source
 from ptt.reports.chains import chains
+from ptt.reports.consequences import onset_words
 from ptt.reports.foreign import safe
 from ptt.reports.names import LINKS, SEVERITIES, sentence, slice_name
 from ptt.reports.numbers import count, number, with_unit
 from ptt.reports.whereabouts import places
-from ptt.reports.why import onset_words
 
 FOLDED_ABOVE = 30  # files of one kind: a run of a thousand steps writes a thousand of them
 SHOWN_AT_MOST = 500  # of one kind, so that the page stays under its size; findings.json lists all

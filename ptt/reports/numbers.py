@@ -69,3 +69,8 @@ def with_unit(value: float | None, unit: str) -> str:
 def p_value(value: float) -> str:
     """Write a p-value; below a thousandth the digits are noise."""
     return "p < 0.001" if value < 0.001 else f"p = {number(value, 2)}"
+
+
+def counted(how_many: int, noun: str) -> str:
+    """Give a number and its noun."""
+    return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

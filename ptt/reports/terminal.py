@@ -8,10 +8,11 @@ from rich.text import Text
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.reports.answers import NOTHING_TO_DO
 from ptt.reports.chains import followers, roots
+from ptt.reports.consequences import onset_words
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.numbers import count
-from ptt.reports.why import onset_words, why
+from ptt.reports.why import why
 
 TOP_FINDINGS = 3
 TOP_STEPS = 2  # the rest stands in the report

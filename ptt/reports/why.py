@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Finding, Signature, Steps
-from ptt.reports.chains import roots
+from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Signature
+from ptt.reports.consequences import beside, leading, span_words
 from ptt.reports.foreign import safe
 from ptt.reports.growth_parts import explained
 from ptt.reports.names import joined, metric_name, sentence, slice_name
-from ptt.reports.numbers import bounds, count, number, p_value, percent, times, with_unit
+from ptt.reports.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
 
 LONGEST = 5  # sentences: the first screen is read in half a minute
 THIRDS = 3
-TOLD = 2  # consequences in their own words: the others are named
 SIGNATURE = "tool-tail-growth"
 PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
 
@@ -56,13 +55,6 @@ def thirds(diagnosis: Diagnosis, of: str) -> list[float | None]:
         return []
     rows = frame.filter((pl.col("parts") == THIRDS) & (pl.col("slice") == of)).sort("part")
     return rows["p95"].to_list()
-
-
-def onset_words(step: int | None, interval: Steps | None) -> str:
-    """Say since which step, and how closely that is known."""
-    if step is None:
-        return "onset unknown"
-    return f"step {count(step)}" + (f" ({_steps(interval)})" if interval else "")
 
 
 def aggregates_sentence(signature: Signature) -> str:
@@ -137,7 +129,7 @@ def passed(diagnosis: Diagnosis) -> str:
     signature = diagnosis.signature
     if signature.onset_step is None:
         return "The step at which it passed its limit could not be placed"
-    known = f", 95 % interval {_steps(signature.onset_interval)}" if signature.onset_interval else ""
+    known = f", 95 % interval {span_words(signature.onset_interval)}" if signature.onset_interval else ""
     return f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}"
 
 
@@ -156,55 +148,6 @@ def _limit(diagnosis: Diagnosis) -> str:
             percentile = finding.evidence.get("percentile")
             return f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
     return ""
-
-
-def followed(diagnosis: Diagnosis) -> Finding | None:
-    """Give the finding that the verdict follows from, if one is medium or worse."""
-    return next((finding for finding in roots(diagnosis) if finding.severity.rank <= 2), None)
-
-
-def leading(diagnosis: Diagnosis) -> list[str]:
-    """Tell the worst finding and how many others follow from it; what the headline has told is not told again."""
-    first = followed(diagnosis)
-    if first is None:
-        return []
-    known = first.onset_step is not None
-    since = f" since {onset_words(first.onset_step, first.onset_interval)}" if known else ""
-    traced = len(_followers(diagnosis, first))
-    after = f"; {counted(traced, 'further finding')} can be traced to it" if traced else ""
-    told = sentence(first.claim)
-    if diagnosis.verdict.headline.startswith(first.claim):
-        return [_traced(diagnosis, first)] if traced else []
-    return [f"{told[:-1]}{since}{after}." if told.endswith(".") else told]
-
-
-def _traced(diagnosis: Diagnosis, first: Finding) -> str:
-    """Tell what followed from the first failure: the worst two in their own words, the others by name."""
-    ids = _followers(diagnosis, first)
-    worst = sorted(
-        (finding for finding in diagnosis.findings if finding.id in ids),
-        key=lambda finding: (finding.severity.rank, finding.onset_step or 0, finding.id),
-    )
-    told: dict[str, str] = {}
-    for finding in worst:
-        since = f" (since step {finding.onset_step})" if finding.onset_step is not None else ""
-        told.setdefault(finding.id, f"{finding.claim}{since}")
-    shown, rest = list(told.values())[:TOLD], sorted(list(told)[TOLD:])
-    more = f"; and {joined(rest)}" if rest else ""
-    return f"{sentence(counted(len(told), 'further finding'))[:-1]} can be traced to it: {'; '.join(shown)}{more}."
-
-
-def _followers(diagnosis: Diagnosis, root: Finding) -> set[str]:
-    caused = {root.id}
-    for _ in diagnosis.findings:
-        caused |= {finding.id for finding in diagnosis.findings if finding.consequence_of in caused}
-    return caused - {root.id}
-
-
-def beside(diagnosis: Diagnosis) -> list[str]:
-    """Say how many more serious findings there are."""
-    others = [f for f in roots(diagnosis) if f.severity.rank <= 1][1:]
-    return [f"{counted(len(others), 'more serious finding')} stand beside it."] if len(others) > 1 else []
 
 
 def no_signature(diagnosis: Diagnosis) -> str:
@@ -251,12 +194,3 @@ def crashes(diagnosis: Diagnosis) -> list[str]:
 
 def _arrows(values: list[float | None]) -> str:
     return " → ".join(number(value) for value in values)
-
-
-def _steps(interval: Steps) -> str:
-    return f"{count(interval[0])} to {count(interval[1])}"
-
-
-def counted(how_many: int, noun: str) -> str:
-    """Give a number and its noun."""
-    return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

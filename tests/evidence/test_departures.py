@@ -103,3 +103,11 @@ def test_a_long_series_is_judged_by_the_means_of_blocks() -> None:
     blocks = [finite[start : start + size] for start in range(0, len(finite), size)]
     np.testing.assert_allclose(means, [block.mean() for block in blocks], atol=1e-12)
     assert steps[-1] == len(values)
+
+
+def test_a_few_nan_in_a_long_series_do_not_make_it_lost() -> None:
+    values = np.ones(100_000)
+    values[::50] = np.nan  # two in a hundred: more points than the blocks that are left
+    assert not condensed(series_of("made", values), 1000).lost
+    values[::4] = np.nan
+    assert condensed(series_of("made", values), 1000).lost

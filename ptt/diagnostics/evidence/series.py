@@ -23,7 +23,7 @@ ALARM_REACH: Final = 1000  # logged values on either side of an alarm that are r
 ALARM_SEED: Final = 20_260_128
 NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
 DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
-LOST_SHARE: Final = 0.2
+LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection
 WARM: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
 
@@ -53,7 +53,7 @@ class Series:
     def lost(self) -> bool:
         """Whether the values are no numbers from some step up to the end, or in a fifth of the run."""
         bad = np.isin(self.flags, NOT_A_NUMBER)
-        return bool(bad[-DEAD_VALUES:].all() and len(bad) >= DEAD_VALUES) or self.not_numbers > LOST_SHARE * len(bad)
+        return bool(bad[-DEAD_VALUES:].all() and len(bad) >= DEAD_VALUES) or self.not_numbers > LOST_SHARE * self.count
 
     @property
     def width(self) -> int:

@@ -25,7 +25,7 @@ from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, logged_names, read_other, read_series
+from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series, spellings_of_training
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
@@ -87,7 +87,7 @@ def gather(
     algorithm = algorithm_of(
         manifest.facts,
         series,
-        logged=logged_names(metrics, wide),
+        logged=spellings_of_training(metrics, wide, ranks=True),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
     run = run_facts(name, manifest.facts, series, tokens, wide.steps)

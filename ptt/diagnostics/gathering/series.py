@@ -17,12 +17,6 @@ MOST: Final = 20_000  # points of a series: a longer one is kept as means of blo
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
-def logged_names(metrics: pl.DataFrame, wide: WideMetrics) -> list[str]:
-    """Give the names of the training metrics as their writers spelt them."""
-    rows = metrics.filter(pl.col("split") == "train")["name_raw"].drop_nulls().unique()
-    return sorted({*rows, *wide.spellings()["name_raw"]})
-
-
 def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
     """Give the series of each canonical metric of one split; `wide` holds metrics of training alone.
 
@@ -99,9 +93,10 @@ def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Se
     return _series(found)
 
 
-def spellings_of_training(metrics: pl.DataFrame, wide: WideMetrics) -> list[str]:
-    """Give the names that metrics of training were logged under, those of single ranks left out."""
-    held = metrics.filter((pl.col("split") == "train") & pl.col("rank").is_null())["name_raw"].unique()
+def spellings_of_training(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bool = False) -> list[str]:
+    """Give the names that metrics of training were logged under; those of single ranks only with `ranks`."""
+    mine = (pl.col("split") == "train") & (pl.col("rank").is_null() | ranks)
+    held = metrics.filter(mine)["name_raw"].drop_nulls().unique()
     return sorted({*held, *wide.spellings()["name_raw"]})
 
 

@@ -71,7 +71,7 @@ def _not_if_lost(verdict: Healthy, asked: Asked) -> RuleVerdict:
     if not lost:
         return verdict
     told = ", ".join(
-        f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {len(series.steps)} steps" for series in lost
+        f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {series.count} steps" for series in lost
     )
     return NotJudged(
         id=verdict.id,

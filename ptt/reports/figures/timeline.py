@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.reports.chains import chains
+from ptt.reports.consequences import onset_words
 from ptt.reports.figures.style import (
     CRITICAL,
     HIGH,
@@ -25,7 +26,6 @@ from ptt.reports.names import LINKS, SEVERITIES
 from ptt.reports.numbers import count
 from ptt.reports.panels import DataTable, FigureKind, Panel
 from ptt.reports.placing import ROW, Entry, Lane, drawn, end_of, lanes_of, placed, span
-from ptt.reports.why import onset_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

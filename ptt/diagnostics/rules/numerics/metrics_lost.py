@@ -73,7 +73,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         id=ID,
         severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
         link=Link.NUMERICS,
-        claim=f"{series.raw_name} is {what} at {len(bad)} of {len(series.steps)} logged steps"
+        claim=f"{series.raw_name} is {what} at {len(bad)} of {series.count} logged steps"
         + (", up to the end of the run" if dead else "")
         + (f"; the loss is shown as exactly 0 at {hidden} of them" if hidden else ""),
         observed=float(len(bad)),
