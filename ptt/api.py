@@ -16,6 +16,7 @@ from ptt.diagnostics.catalogue import Page, page_of, pages
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
 
@@ -103,6 +104,22 @@ def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progres
     with _placed(Path(run), Path(out)) as place:
         pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
         return place.store
+
+
+def open_run(
+    path: str | Path,
+    *,
+    out: str | Path,
+    settings: Settings | None = None,
+    rules: Places = (),
+    progress: Progress | None = None,
+) -> Opened:
+    """Give the diagnosis and the tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
+
+    A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
+    unchanged input only reads it. Raises InputError where nothing can be read there.
+    """
+    raise NotImplementedError
 
 
 def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:

@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "custom", "pipeline", "config", "errors", "model", "rules", "reports",
-        "store",
+        "ptt", "answerable", "catalogue", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
+        "reports", "store",
     },
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
@@ -28,6 +28,9 @@ ALLOWED = {
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
+    "kept": {"model", "statistics"},
+    "comparing": {"model", "statistics"},
+    "baseline": set(),
     "gate": {"model"},
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {

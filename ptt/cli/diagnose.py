@@ -20,6 +20,7 @@ CODES = {
     Outcome.PASSED: Exit.JUDGED,
     Outcome.FAILED: Exit.FAILED,
     Outcome.BLIND: Exit.BLIND,
+    Outcome.UNREADABLE: Exit.UNREADABLE,
     Outcome.CRASHED: Exit.CRASHED,
 }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
+
+DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
 
 
 def output_folder(run: Path, out: Path | None) -> Path:
@@ -20,6 +23,26 @@ def output_folder(run: Path, out: Path | None) -> Path:
     home, here = run.resolve(), Path.cwd().resolve()
     inside = home.is_dir() and (here == home or home in here.parents)
     return (home.parent if inside else Path()) / "ptt-report" / run_name(home)
+
+
+def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
+    """Give a folder of its own below `base` for the output of each run; equal names take their parents' names along."""
+    homes = [run.resolve() for run in runs]
+    names = [run_name(home) for home in homes]
+    for depth in range(1, DEEPEST):
+        doubled = {name for name in names if names.count(name) > 1}
+        if not doubled:
+            break
+        names = [
+            f"{home.parents[depth - 1].name}-{name}" if name in doubled and len(home.parents) >= depth else name
+            for home, name in zip(homes, names, strict=True)
+        ]
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return [base / name for name in unique]
 
 
 def check_figures(run: Path, figures: Path) -> None:

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
+from ptt.diagnostics.gate.values import Outcome
 from ptt.diagnostics.model import Diagnosis, Severity
-
-
-class Outcome(Enum):
-    """What a caller in a script wants to know."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    BLIND = "blind"
-    CRASHED = "crashed"
 
 
 def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
