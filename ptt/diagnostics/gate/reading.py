@@ -28,10 +28,13 @@ EVERYTHING: Final = frozenset({"*", "**", "all", "any", ".*", "custom:*"})
 MOST_LIMIT: Final = 100.0  # times a baseline: what is let grow so far is not held against it
 
 
-def read_policy(document: Mapping[str, Any], path: Path, *, known: Known) -> Policy:
-    """Give the policy of a settings document, or the default where it has no `[gate]`."""
+def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseline: Path | None = None) -> Policy:
+    """Give the policy of a settings document, or the default where it has no `[gate]`.
+
+    `baseline` is a file that takes the place of the one in the settings.
+    """
     if "gate" not in document:
-        return Policy()
+        return Policy(baseline=AgainstBaseline(file=baseline) if baseline else None)
     if not isinstance(document["gate"], dict):
         raise SettingsError(f"{path}: gate must be a table: [gate].")
     table = Table(f"{path}: [gate]", document["gate"])
@@ -46,7 +49,7 @@ def read_policy(document: Mapping[str, Any], path: Path, *, known: Known) -> Pol
         extent=Extent(**{**guards, "min_steps": guards["min_steps"] or MIN_STEPS}),
         allow=_allowances(table, severity, known),
         bounds=tuple(read_bound(one) for one in table.tables("bound")),
-        baseline=_baseline(table, path),
+        baseline=_baseline(table, path, baseline),
         written=True,
     )
     _told_apart(table, policy)
@@ -102,18 +105,20 @@ def _allowance(table: Table, known: Known) -> Allowance:
     return Allowance(finding=finding, owner=owner, reason=reason, expires=expires, slice=table.text("slice"))
 
 
-def _baseline(table: Table, path: Path) -> AgainstBaseline | None:
+def _baseline(table: Table, path: Path, given: Path | None) -> AgainstBaseline | None:
     below = table.table("baseline")
     if below is None:
-        return None
+        return AgainstBaseline(file=given) if given else None
     below.only(("file", "limit", "metrics"))
     file = below.text("file")
-    if file is None:
+    if file is None and given is None:
         below.wrong("file", "is missing; `ptt baseline update FILE RUN...` makes one")
     limit = below.number("limit")
     if limit is not None and not 1.0 < limit <= MOST_LIMIT:
         below.wrong("limit", f"is {limit:g}; it is a factor above 1, and {MOST_LIMIT:g} at most")
-    return AgainstBaseline(file=path.parent / file, limit=limit or BASELINE_LIMIT, metrics=_metrics(below))
+    return AgainstBaseline(
+        file=given or path.parent / (file or ""), limit=limit or BASELINE_LIMIT, metrics=_metrics(below)
+    )
 
 
 def _metrics(table: Table) -> dict[str, str | None] | None:

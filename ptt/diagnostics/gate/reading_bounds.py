@@ -7,13 +7,23 @@ import re
 from typing import Final
 
 from ptt.diagnostics.gate.policy import Bound, Window
-from ptt.diagnostics.gate.subjects import ESS, LOGGED, QUANTILES, SLICES, TAIL, Ess, Logged, Subject, Tail, range_of
+from ptt.diagnostics.gate.subjects import (
+    ESS,
+    LOGGED,
+    POOLED,
+    QUANTILES,
+    SLICES,
+    TAIL,
+    Ess,
+    Logged,
+    Subject,
+    Tail,
+    range_of,
+)
 from ptt.diagnostics.gate.toml_table import NAME, Table, meant
 from ptt.diagnostics.parsers.aliases import canonical, canonical_names, spellings
 from ptt.diagnostics.statistics.summaries import LEAST_BEYOND, LEAST_VALUES, QUANTILE_OF, STATISTICS
 
-POOLED: Final = "pooled"
-"""The only level of a tail or an effective sample size: that of all tokens of the window together."""
 OF_TOKENS: Final = (POOLED, "ratio")
 SINGLE: Final = {
     "max": "p95", "maximum": "p95", "peak": "p95", "min": "p05", "minimum": "p05", "last": "mean", "final": "mean",

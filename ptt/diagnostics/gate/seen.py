@@ -57,7 +57,9 @@ class Seen:
 
     def file_of(self, series: Series) -> str | None:
         """Give the file that a series comes from; None where it is not known."""
-        rows = self._metrics.filter(pl.col("name_raw") == series.raw_name) if "source" in self._metrics.columns else None
+        rows = (
+            self._metrics.filter(pl.col("name_raw") == series.raw_name) if "source" in self._metrics.columns else None
+        )
         return str(rows["source"][-1]) if rows is not None and rows.height else None
 
     def _named(self, name: str) -> Series | None:

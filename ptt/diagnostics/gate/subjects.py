@@ -10,6 +10,8 @@ from typing import Final
 
 SLICES: Final = ("text_only", "post_tool", "post_observation")
 QUANTILES: Final = ("p95", "p99")
+POOLED: Final = "pooled"
+"""The only level of a tail or an effective sample size: that of all tokens of the window together."""
 TAIL, ESS, LOGGED = "tail.", "ess.", "logged:"
 
 

@@ -65,7 +65,9 @@ class Table:
         if math.isnan(value):
             self.wrong(key, "is NaN: no value compares with it, so that no run could ever fail")
         if math.isinf(value):
-            self.wrong(key, "is infinite: no run could ever pass it or fall short of it; leave it out, or give a number")
+            self.wrong(
+                key, "is infinite: no run could ever pass it or fall short of it; leave it out, or give a number"
+            )
         return float(value)
 
     def whole(self, key: str) -> int | None:

@@ -28,8 +28,8 @@ IntArray = npt.NDArray[np.int64]
 
 NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)
 STOPPED: Final = 0.1
-"""Of a run's steps: a metric that is silent for longer than this at an end has no window there. Two of its own intervals
-are let pass, since evaluations are rare."""
+"""Of a run's steps: a metric that is silent for longer than this at an end has no window there. Two of its own
+intervals are let pass, since evaluations are rare."""
 LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
 LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
