@@ -217,7 +217,9 @@ class TestBounds:
         assert check.observed == pytest.approx(level, abs=0.01)
         assert check.low is not None
         assert check.high is not None
-        assert check.low < check.observed < check.high
+        assert check.low < level + 0.01
+        assert check.high > level - 0.01
+        assert check.high - check.low < 0.02
         assert check.data == "kl, the late third: steps 201 to 300, 100 finite values of 100"
         assert check.file == "log.csv"
 

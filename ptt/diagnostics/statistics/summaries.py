@@ -75,7 +75,8 @@ def _change(steps: FloatArray) -> FloatArray:
 
 def _slope(steps: FloatArray) -> FloatArray:
     centred = steps - steps.mean()
-    return centred / float(centred @ centred)
+    weights: FloatArray = centred / float(centred @ centred)
+    return weights
 
 
 _WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {"mean": _mean, "change": _change, "slope": _slope}
