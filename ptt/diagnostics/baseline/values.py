@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.versus import Curve
+from ptt.diagnostics.statistics.window_means import WindowMean
 from ptt.diagnostics.statistics.windows import Span
 
 SCHEMA_VERSION: Final = 1
@@ -24,16 +25,6 @@ class Worse(StrEnum):
     HIGHER = "higher"
     LOWER = "lower"
     BOTH = "both"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowMean:
-    """The mean of one metric over one window of steps, and how closely it is known."""
-
-    mean: float  # NaN where the window holds no value
-    error: float  # standard error, of values that follow one another; NaN where too few to say
-    freedom: float  # degrees of freedom that the error is known with
-    n: int  # finite values
 
 
 @dataclass(frozen=True, kw_only=True)

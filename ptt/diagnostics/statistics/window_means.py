@@ -32,6 +32,7 @@ class WindowMean:
     error: float  # standard error, NaN where too few values to say
     freedom: float  # degrees of freedom that the error is known with
     n: int  # finite values
+    scatter: float  # standard deviation of a value about its line
 
 
 def window_means(steps: IntArray, values: FloatArray, windows: Sequence[Span]) -> tuple[WindowMean, ...]:
@@ -57,13 +58,14 @@ def _blocks(part: FloatArray) -> FloatArray:
 def _window(part: FloatArray, blocks: FloatArray, likeness: float) -> WindowMean:
     mean = float(part.mean()) if len(part) else math.nan
     if len(blocks) < LEAST_VALUES:
-        return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part))
+        return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part), scatter=math.nan)
     expected = _expected(len(blocks))
     squares = float(np.square(_residual(blocks)).sum())
     spread = squares / float(np.interp(likeness, LIKENESSES, expected.squares))
     freedom = float(np.interp(likeness, LIKENESSES, expected.freedom))
     of_mean = float(np.interp(likeness, LIKENESSES, expected.of_mean))
-    return WindowMean(mean=mean, error=math.sqrt(spread * of_mean), freedom=freedom, n=len(part))
+    error, scatter = math.sqrt(spread * of_mean), math.sqrt(float(np.square(_residual(part)).sum()) / (len(part) - 2))
+    return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=scatter)
 
 
 def _residual(values: FloatArray) -> FloatArray:
