@@ -35,6 +35,7 @@ class MetricFigures:
     logged_as: str
     windows: tuple[WindowMean, WindowMean, WindowMean]
     not_numbers: int = 0  # NaN and infinities among what was logged in the late window
+    reach: int | None = None  # the last step of the late window with a value
 
     @property
     def late(self) -> WindowMean:
@@ -78,6 +79,7 @@ class Baseline:
 class Against:
     """One figure of a run beside its baseline, and what is to be thought of it."""
 
+    id: str  # unique among those of a run: tails.<slice>.<all or late>, a metric's name, source, or tails
     statistic: str  # tails, source, or the canonical name of a metric
     outcome: Judgement
     words: str  # one clause: what was seen, or why nothing can be said
