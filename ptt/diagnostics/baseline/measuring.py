@@ -26,6 +26,7 @@ IntArray = npt.NDArray[np.int64]
 
 LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
+LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
 LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
 DISTRUSTED: Final = "the logprobs cannot be trusted"
 
@@ -120,7 +121,7 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
     elif matched is None:
         missing = next(run.facts.why_no_tails for run in runs if run.profile is None)
         figures = [replace(one, why_no_tails=one.why_no_tails or f"another run has none: {missing}") for one in figures]
-    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named(figures))
+    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named([_to_keep(one) for one in figures]))
 
 
 def placed(run: Measured, baseline: Baseline) -> Figures:
@@ -224,11 +225,18 @@ def _kept(mean: WindowMean) -> WindowMean:
 
 
 def _rounded(curve: Curve) -> Curve:
+    """Round as the file does, which holds nats and a standard deviation."""
     return replace(
         curve,
-        log_value=np.array([significant(value, 6) for value in curve.log_value]),
-        own=np.array([significant(value, 4) for value in curve.own]),
+        log_value=np.log([significant(math.exp(value), 5) for value in curve.log_value]),
+        own=np.square([significant(math.sqrt(value), 4) for value in curve.own]),
     )
+
+
+def _to_keep(figures: Figures) -> Figures:
+    """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
+    kept = [one for one in figures.metrics if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)]
+    return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
 
 
 def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:

@@ -9,13 +9,12 @@ from typing import Final
 
 from ptt.diagnostics.baseline.directions import DIRECTIONS, Direction
 from ptt.diagnostics.baseline.drafts import FALSE_ALARMS, Draft, must_show, unasked
-from ptt.diagnostics.baseline.measuring import windows_of
+from ptt.diagnostics.baseline.measuring import LOST_SHARE, windows_of
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures, Judgement, MetricFigures, Worse
 from ptt.diagnostics.statistics.apart import Apart, apart
 from ptt.diagnostics.statistics.window_means import LEAST_VALUES
 from ptt.diagnostics.statistics.windows import Span
 
-LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
 REACHED: Final = 0.8  # of the late window, for its mean to stand for it
 
 Chosen = Mapping[str, Worse | str | None]
