@@ -50,9 +50,7 @@ DIRECTIONS: Final[Mapping[str, Direction]] = {
     "mismatch/kl": Direction(
         worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.005
     ),  # numerics of a healthy engine in bf16 lie below
-    "mismatch/logp_abs_mean": Direction(
-        worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.02
-    ),
+    "mismatch/logp_abs_mean": Direction(worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.02),
     "is/ess_frac": Direction(worse=Worse.LOWER, why="fewer samples carry the update", floor=0.1),
     "staleness/mean": Direction(worse=Worse.HIGHER, why="samples come from older policies", floor=1.0),
     "critic/explained_variance": Direction(

@@ -28,6 +28,7 @@ LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.ser
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
 LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
 LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
+NOTHING_SAID: Final = "nothing could be judged"
 DISTRUSTED: Final = "the logprobs cannot be trusted"
 
 
@@ -92,8 +93,13 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     ]
     found += [f"crash: {one.id}" for one in diagnosis.crashes]
     if diagnosis.verdict.status is Status.CANNOT_SAY:
-        found.append("cannot_say")
+        found.append(NOTHING_SAID)
     return tuple(sorted(set(found)))
+
+
+def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
+    """Give the runs that could be a baseline."""
+    return [run for run in runs if not run.facts.accepted]
 
 
 def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baseline:
@@ -105,6 +111,12 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
     if last - first + 1 < LEAST_SHARED * longest or longest < 1:
         raise SettingsError(_share_too_little(runs))
     shared = Span(first, last)
+    frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
+    if len(frameworks) > 1:
+        raise SettingsError(
+            f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
+            " things; give each framework a baseline of its own."
+        )
     held = [run.profile for run in runs if run.profile is not None]
     pairs = sorted({profile.pair for profile in held})
     if len(pairs) > 1:

@@ -123,7 +123,7 @@ def _cannot(
     fewest = min(own.late.n, *(one.late.n for one in theirs))
     if fewest < LEAST_VALUES:
         return (
-            f"only {fewest} values lie in steps {late.first} to {late.last}, and {LEAST_VALUES} are needed to tell noise",
+            f"only {fewest} values lie in steps {late.first} to {late.last}; {LEAST_VALUES} are needed to tell noise",
             "log more often, or train longer",
         )
     return "", ""

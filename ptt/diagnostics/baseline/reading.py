@@ -139,9 +139,7 @@ def _baseline(table: _Table) -> Baseline:
         raise table.wrong("steps", "must hold three steps or more")
     found = tuple(_run(_Table(one, f"{table.where}: run {place}")) for place, one in enumerate(runs, start=1))
     _alike(table, found)
-    return Baseline(
-        name=table.text("name"), ptt_version=table.text("ptt_version"), steps=Span(first, last), runs=found
-    )
+    return Baseline(name=table.text("name"), ptt_version=table.text("ptt_version"), steps=Span(first, last), runs=found)
 
 
 def _alike(table: _Table, runs: tuple[Figures, ...]) -> None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ptt.diagnostics.baseline.drafts import FALSE_ALARMS, Draft, unasked
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures
-from ptt.diagnostics.statistics.curves import Curve, tail
+from ptt.diagnostics.statistics.curves import Curve, tail, window_of
 from ptt.diagnostics.statistics.versus import MATERIAL, SHOWN, TESTED, Versus, versus
 
 QUANTILES: Final = ("p95", "p99")
@@ -46,7 +47,7 @@ def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
 
 
 def _slice(name: str, mine: Figures, having: Sequence[Figures], limit: float) -> list[Draft]:
-    sides = [[run for run in (_of(one, name) for one in side) if run is not None] for side in ([mine], having)]
+    sides = [[run for run in (curves_of(one, name) for one in side) if run is not None] for side in ([mine], having)]
     if not sides[0]:
         others = ", ".join(sorted(mine.slices))
         what = f"the run has no slice {name} but {others}: tools are told by other evidence, and slices differ by it"
@@ -103,19 +104,17 @@ def _settle(found: Against, adjusted: float, seen: Versus, limit: float) -> Agai
     return replace(found, outcome="blind", words=words, next=("record more steps or sequences, or train longer",))
 
 
-def _of(run: Figures, name: str) -> list[Curve] | None:
+def curves_of(run: Figures, name: str) -> list[Curve] | None:
     """Give the curves of p95 and p99 of one slice."""
     held = [curve for curve in run.tails if curve.slice == name and curve.quantile in QUANTILES]
     return held if len(held) == len(QUANTILES) else None
 
 
-def _late(count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    from ptt.diagnostics.statistics.curves import window_of
-
+def _late(count: int) -> npt.NDArray[np.int64]:
     return np.flatnonzero(window_of(count) == 2)
 
 
-def _level(side: Sequence[Curve], places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float | None:
+def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None:
     """Give the geometric mean of the tails in nats; None where no span holds enough tokens."""
     values = np.concatenate([curve.log_value[places] for curve in side])
     values = values[np.isfinite(values)]

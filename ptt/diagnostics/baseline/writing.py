@@ -66,7 +66,7 @@ def _facts(run: Figures) -> list[str]:
 
 
 def _metric(one: MetricFigures) -> str:
-    columns = {
+    columns: dict[str, Sequence[float]] = {
         "mean": [window.mean for window in one.windows],
         "error": [window.error for window in one.windows],
         "freedom": [window.freedom for window in one.windows],

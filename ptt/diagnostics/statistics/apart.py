@@ -11,6 +11,10 @@ from ptt.diagnostics.statistics.students_t import beyond, quantile
 from ptt.diagnostics.statistics.window_means import WindowMean
 
 SURELY: Final = 0.025  # either side of a 95 % interval
+QUARTER: Final = -0.6745
+"""Normal quantile of 25 %: the variance between runs is taken so large that as small a spread as was seen, or a
+smaller, had one chance in four. Two or three seeds lie close together by chance too often to take them at their word:
+with their plain variance two groups of one setting differ at one in a hundred in up to ten of a hundred."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +24,7 @@ class Apart:
     difference: float
     error: float  # NaN where too little is known
     freedom: float
-    between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: one run on either side
+    between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: cannot be known
 
     def p_higher(self) -> float:
         """Give the one-sided p-value of the first group being higher."""
@@ -49,16 +53,17 @@ class Apart:
 def apart(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> Apart:
     """Set runs against runs; each group is of one setting.
 
-    The variance between runs is pooled over both groups and counted as far as it passes what their own noise gives.
+    The variance between runs is pooled over both groups, raised for how few they are (QUARTER), and counted as far as
+    it passes what their own noise gives.
     With a single run on either side only the noise within runs can be known.
     """
     difference = _mean([run.mean for run in first]) - _mean([run.mean for run in second])
     parts = [
         (run.error**2 / len(group) ** 2, run.freedom) for group in (first, second) for run in group
     ]  # of the variance, each with its freedom
-    between, freedom = _between(first, second)
-    if freedom:
-        parts.append((between**2 * (1 / len(first) + 1 / len(second)), freedom))
+    between = _between(first, second)
+    if not math.isnan(between):
+        parts.append((between**2 * (1 / len(first) + 1 / len(second)), math.inf))
     variance = math.fsum(part for part, _ in parts)
     if math.isnan(variance):
         return Apart(difference=difference, error=math.nan, freedom=0.0, between=between)
@@ -71,17 +76,20 @@ def apart(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> Apart:
     )
 
 
-def _between(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> tuple[float, int]:
-    """Give the standard deviation between runs of one setting, and its degrees of freedom."""
+def _between(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> float:
+    """Give the standard deviation between runs of one setting; NaN with a single run on either side."""
     freedom = len(first) + len(second) - 2
     if not freedom:
-        return math.nan, 0
+        return math.nan
     squares = 0.0
     for group in (first, second):
         middle = _mean([run.mean for run in group])
         squares += math.fsum((run.mean - middle) ** 2 for run in group)
     own = _mean([run.error**2 for run in (*first, *second)])
-    return math.sqrt(max(0.0, squares / freedom - own)), freedom
+    small = 2 / (9 * freedom)
+    quarter = freedom * (1 - small + QUARTER * math.sqrt(small)) ** 3  # of chi squared (Wilson and Hilferty 1931)
+    excess = squares / quarter - own
+    return math.sqrt(excess) if excess > 0 else math.nan if math.isnan(excess) else 0.0
 
 
 def _mean(values: Sequence[float]) -> float:
