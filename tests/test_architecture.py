@@ -11,7 +11,7 @@ ALLOWED = {
         "ptt", "answerable", "catalogue", "custom", "gate", "kept", "pipeline", "config", "errors", "model", "rules",
         "reports", "store",
     },
-    "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
+    "cli": {"ptt", "api", "baseline", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "schema": set(),
@@ -30,17 +30,17 @@ ALLOWED = {
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"model", "parsers", "statistics", "store"},
     "comparing": {"model", "statistics"},
-    "baseline": set(),
+    "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
-        "catalogue", "custom", "errors", "evidence", "gathering", "kept", "model", "parsers", "rules", "schema",
-        "statistics", "store",
+        "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "kept", "model", "parsers", "rules",
+        "schema", "statistics", "store",
     },
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
+    "reports": {"ptt", "answerable", "baseline", "catalogue", "custom", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 import pytest
-from gate_samples import TODAY, check_of, finding, gated, healthy, metrics, not_judged, opened, policy
+from gate_samples import TODAY, check_of, finding, gated, healthy, not_judged, opened, policy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -330,14 +330,20 @@ class TestBounds:
         assert run.notes == ("1 check had no data, and the policy lets that pass (cannot_say = 'pass')",)
 
     def test_a_log_too_large_for_rows_is_read_from_its_series(self) -> None:
-        frame = metrics({"kl": noisy(0.2)}).select("name", "name_raw", "step", "value", "flag")
-        table = frame.with_columns(logged=pl.lit(0, pl.Int64))
-        for name in ("kl/ref", "kl", "logged:kl"):
-            run = gated(opened(*healthy(), tables={"series": table}), bound("max = 0.3", metric=name))
-            assert check_of(run, "bound:b").observed == pytest.approx(0.2, abs=0.01)
+        wide = opened(series={"kl": noisy(0.2), "env/score": noisy(5.0)}).diagnosis.tables["metrics"]
+        other = wide.filter(pl.col("name_raw") == "env/score").with_columns(name=pl.col("name_raw"))
+        tables = {
+            "metrics": wide.clear(),
+            "series": opened(series={"kl": noisy(0.2)}).diagnosis.tables["series"],
+            "other_series": other.select("name", "name_raw", "step", "value", "flag"),
+        }
+        for name, level in (("kl/ref", 0.2), ("kl", 0.2), ("logged:kl", 0.2), ("env/score", 5.0)):
+            run = gated(opened(*healthy(), tables=tables), bound("max = 10", metric=name))
+            assert check_of(run, "bound:b").observed == pytest.approx(level, abs=0.01)
+            assert check_of(run, "bound:b").file is None
 
     def test_findings_alone_hold_no_curve(self) -> None:
-        run = opened(*healthy(), tables={"metrics": pl.DataFrame()}, kind="findings")
+        run = opened(*healthy(), tables={"metrics": pl.DataFrame(), "series": pl.DataFrame()}, kind="findings")
         for metric in ("kl/ref", "tail.post_tool.p95", "ess.post_tool"):
             check = check_of(gated(run, bound("max = 0.3", metric=metric)), "bound:b")
             assert check.outcome is Outcome.BLIND

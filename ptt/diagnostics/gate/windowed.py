@@ -80,8 +80,6 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
     bad = np.isin(flags[cut], NO_NUMBER)
     finite = np.isfinite(values[cut])
     data += f", {int(finite.sum())} finite values of {len(finite)}"
-    if series.logged > len(values):
-        data += f" (means of blocks: {series.logged} values are logged in all)"
     if bad[-DEAD_VALUES:].all() or bad.sum() > LOST_SHARE * len(bad):
         return Unmeasured(
             reason=f"{series.raw_name} is NaN or infinite at {int(bad.sum())} of {len(bad)} steps there",
