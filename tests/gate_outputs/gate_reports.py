@@ -12,7 +12,8 @@ from ptt.diagnostics.model import Link, Severity, Status
 
 HOSTILE = (
     "<b>x</b>&amp; ]]> -->\n::error::x\r\x00\x1b[31m\u202eevil\u200b \ud800 \uffff "
-    "| `code` ```\n# head\n- @octocat team/@org #123 GH-1 org/repo#7 !4 $x$ %250A {0} [a](http://b.c) www.d.e 🙂 'q' \"r\""
+    "| `code` ```\n# head\n- @octocat team/@org #123 GH-1 org/repo#7 !4 $x$ %250A {0} [a](http://b.c) www.d.e "
+    "🙂 'q' \"r\""
 )
 POLICY = {"severity": "high", "cannot_say": "fail", "min_steps": 20, "bound.kl.max": 0.2, "baseline.limit": 1.25}
 WAIVER = Waiver(

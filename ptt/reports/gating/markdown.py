@@ -101,7 +101,8 @@ def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -
 
 def _item(case: Case) -> str:
     """Tell one check: what was seen, against what, since when, who answers for it, and what to do."""
-    lines = [f"- **{STANDINGS[case.standing]}**: {text(f'{safe(case.title)}: {clause(case.claim)}')}"]
+    told = f"{safe(case.title)}: {clause(case.claim)}"
+    lines = [f"- **{STANDINGS[case.standing]}**: {text(told)}"]
     check = case.check
     if check is None:
         return lines[0]

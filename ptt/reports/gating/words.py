@@ -96,7 +96,7 @@ def allowed(waiver: Waiver, *, expired: bool = False) -> str:
     """Tell who answers for a finding, until when and why."""
     where = f" in {safe(waiver.slice)}" if waiver.slice else ""
     until = f"its allowance expired on {safe(waiver.expires)}" if expired else f"allowed until {safe(waiver.expires)}"
-    return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {sentence(waiver.reason)}"
+    return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {clause(waiver.reason)}"
 
 
 def allowance(case: Case) -> str:
