@@ -13,6 +13,7 @@ from ptt.reports.gating.words import (
     OUTCOMES,
     SHAPES,
     STANDINGS,
+    against,
     clause,
     headline,
     measured,
@@ -101,8 +102,7 @@ def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -
 
 def _item(case: Case) -> str:
     """Tell one check: what was seen, against what, since when, who answers for it, and what to do."""
-    told = f"{safe(case.title)}: {clause(case.claim)}"
-    lines = [f"- **{STANDINGS[case.standing]}**: {text(told)}"]
+    lines = [f"- **{STANDINGS[case.standing]}**: {text(against(case))}"]
     check = case.check
     if check is None:
         return lines[0]
