@@ -32,8 +32,8 @@ ALLOWED = {
     "comparing": {"model", "statistics"},
     "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
-        "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "kept", "model", "parsers", "rules",
-        "schema", "statistics", "store",
+        "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "judging", "kept", "model", "parsers",
+        "rules", "schema", "statistics", "store",
     },
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
