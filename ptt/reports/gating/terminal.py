@@ -71,7 +71,7 @@ def print_gate(report: GateReport, console: Console, index: str, *, explain: boo
         else:
             _checks(console, run, alone=len(runs) == 1)
     if len(passed) > MOST_RUNS and not explain:
-        _line(console, Text(f"{SHAPES[Outcome.PASSED]} {counted(len(passed), 'run')} more passed", style="green"))
+        _line(console, Text(f"{SHAPES[Outcome.PASSED]} {counted(len(passed), 'run')} passed", style="green"))
     for note in report.notes:
         _line(console, Text(f"note: {sentence(note)}", style="dim"))
     _line(console, _outcome(report))
