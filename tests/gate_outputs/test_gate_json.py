@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 from builders import repeatable
-from gate_outputs.gate_reports import SAMPLES, reports
+from gate_reports import SAMPLES, reports
 from hypothesis import given
 
 from ptt.cli.exits import Exit

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from builders import repeatable
-from gate_outputs.gate_reports import BLIND, BOUND, HOSTILE, SAMPLES, TAILS, WAIVED, report, reports, run
+from gate_reports import BLIND, BOUND, HOSTILE, SAMPLES, TAILS, WAIVED, report, reports, run
 from hypothesis import given
 
 from ptt.diagnostics.gate.values import GateReport
