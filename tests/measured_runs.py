@@ -18,7 +18,7 @@ from ptt.diagnostics.statistics.windows import Span
 Array = npt.NDArray[np.float64]
 
 SHAPES = {
-    "flat": lambda u: np.ones_like(u),
+    "flat": np.ones_like,
     "rising": lambda u: 0.4 + 0.6 * (1 - np.exp(-5 * u)),
     "falling": lambda u: 1 + 2 * np.exp(-6 * u),
     "line": lambda u: 0.5 + 0.5 * u,
