@@ -105,7 +105,7 @@ def test_only_what_the_policy_names_is_judged() -> None:
 
 
 def test_noise_that_hides_a_difference_is_cannot_say() -> None:
-    loud = {"noise": 0.6, "likeness": 0.8, "count": 40}
+    loud: dict[str, Any] = {"noise": 0.6, "likeness": 0.8, "count": 40}
     found = judged(measured({"grad_norm": values(1, **loud)}), base(**loud))
     assert found.outcome == "blind"
     assert "too wide to tell" in found.words

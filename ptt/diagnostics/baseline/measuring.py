@@ -16,7 +16,7 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.curves import Curve, curves
-from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.matched import Matched, NotMatched, matched_by_steps, recorded
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.window_means import WindowMean, window_means
 from ptt.diagnostics.statistics.windows import Span
@@ -124,15 +124,13 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
             f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
             " give each pair a baseline of its own."
         )
-    matched = matched_by_steps(held) if len(held) == len(runs) else None
-    spans = matched.spans if isinstance(matched, Matched) else [()] * len(runs)
-    why = "" if matched is None or isinstance(matched, Matched) else matched.reason
-    figures = [figures_of(run, shared, each) for run, each in zip(runs, spans, strict=True)]
-    if why:
-        figures = [replace(one, why_no_tails=why) for one in figures]
-    elif matched is None:
-        missing = next(run.facts.why_no_tails for run in runs if run.profile is None)
-        figures = [replace(one, why_no_tails=one.why_no_tails or f"another run has none: {missing}") for one in figures]
+    matched = matched_by_steps(held) if held else None
+    spans = iter(matched.spans if isinstance(matched, Matched) else ())
+    why = matched.reason if isinstance(matched, NotMatched) else ""
+    figures = []
+    for run in runs:
+        one = figures_of(run, shared, next(spans, ()) if run.profile is not None else ())
+        figures.append(replace(one, why_no_tails=why) if why and run.profile is not None else one)
     return Baseline(name=name, ptt_version=version, steps=shared, runs=_named([_to_keep(one) for one in figures]))
 
 
