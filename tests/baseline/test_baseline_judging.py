@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,13 @@ def test_a_reward_about_zero_is_measured_by_its_own_scatter() -> None:
     held = made(measured({"reward/mean": 0.01 + values(100, noise=0.2) - 1}, name="seed"))
     assert judged(measured({"reward/mean": values(1, noise=0.2) - 1}), held, "reward/mean").outcome == "passed"
     assert judged(measured({"reward/mean": values(1, noise=0.2) - 1.6}), held, "reward/mean").outcome == "failed"
+
+
+def test_a_reward_of_nothing_all_along_is_the_same() -> None:
+    held = made(measured({"reward/mean": np.zeros(120)}, name="seed"))
+    assert judged(measured({"reward/mean": np.zeros(120)}), held, "reward/mean").outcome == "passed"
+    assert judged(measured({"reward/mean": values(1)}), held, "reward/mean").outcome == "passed"
+    assert judged(measured({"reward/mean": -values(1)}), held, "reward/mean").outcome == "failed"
 
 
 def test_a_metric_without_a_worse_direction_is_shown() -> None:
@@ -193,10 +201,12 @@ def test_judging_needs_no_more_than_the_small_figures() -> None:
     assert against(placed(run, held), held) == against(run, held)
 
 
-def test_every_known_direction_has_a_reason() -> None:
+def test_the_page_lists_every_known_direction_with_its_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text(encoding="utf-8")
     for name, one in DIRECTIONS.items():
-        assert one.why, name
+        floor = f"{one.floor:g}" if one.floor else "its scatter" if one.signed else ""
         assert one.worse in Worse
+        assert f"| `{name}` | {one.worse.value} | {one.why} | {floor} |" in page
 
 
 LEVELS = np.linspace(1.0, 2.0, 12)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures
+from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, hull
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity, Status
@@ -136,15 +136,7 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
 
 def placed(run: Measured, baseline: Baseline) -> Figures:
     """Give a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
-    return figures_of(run, baseline.steps, hull(baseline))
-
-
-def hull(baseline: Baseline) -> tuple[Span, ...]:
-    """Give the spans of steps that the baseline's tails are of, wide enough for each of its runs' recorded steps."""
-    held = [run.tails[0].spans for run in baseline.runs if run.tails]
-    if not held:
-        return ()
-    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*held, strict=True))
+    return figures_of(run, baseline.steps, hull(baseline.runs))
 
 
 def windows_of(steps: Span) -> tuple[Span, Span, Span]:
