@@ -14,7 +14,8 @@ import pytest
 from gate_samples import check_of, gated
 
 from ptt import api
-from ptt.diagnostics.baseline.measuring import baseline_of, measure
+from ptt.diagnostics.baseline.making import baseline_of
+from ptt.diagnostics.baseline.measuring import measure
 from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.gate import Outcome, judge
