@@ -6,9 +6,7 @@ into docs/gate-calibration.md. Whatever was tuned was tuned on the block `tuning
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
