@@ -90,13 +90,14 @@ def profile_of(frame: pl.DataFrame) -> Profile:
         pairs=available({"policy_logp", "ref_logp"}),
         min_observation=MIN_OBSERVATION,
     )
-    units = frame.select("seq", pl.col("seq").min().over("group_id").alias("unit"))
+    by = "group_id" if "group_id" in frame.columns else "seq"
+    units = frame.select("seq", pl.col("seq").min().over(by).alias("unit"))
     return Profile(
         pair="policy/ref",
         slices=dict(enumerate(SLICES)),
         cells=tables.cells_of(0),
         sequences=tables.sequences.join(units, on="seq", how="left", maintain_order="left"),
-        unit="prompt group",
+        unit="prompt group" if by == "group_id" else "sequence",
     )
 
 
