@@ -72,9 +72,9 @@ neither. Where it is `between` at 1.6x, the baseline's own tails lie below what 
 )
 SIZE_NEEDED: Final = """\
 `alike` are all pairs that must not fail. Short runs with noise that follows itself are what nothing can be said of: the
-mean of 20 steps of AR(1) 0.8 with a log-SD of 0.2 is known to a factor of 1.4 at best (its ratio to another run's), and the last third of it to 1.6.
-Record 40 steps for a gate that seldom answers cannot say on runs alike, 80 for one that tells tails of 1.6 times nearly
-always, 160 for one that tells tails that grew late only."""
+ratio of two runs over 20 steps of AR(1) 0.8 with a log-SD of 0.2 is known to a factor of 1.4 at best, and that of their
+last thirds to 1.6. Record 40 steps for a gate that seldom answers cannot say on runs alike, 80 for one that tells tails
+of 1.6 times nearly always, 160 for one that tells tails that grew late only."""
 APART: Final = """\
 The same with seeds that lie apart: every run's tails are moved by a normal factor of log-SD {size:g} of its own, which
 is what one setting's runs may differ by. With one run a side this cannot be known, and is read as a difference of the
