@@ -267,7 +267,7 @@ def test_how_far_seeds_lie_apart_is_counted(variants: int, baselines: int) -> No
         baseline = [made(generator, seed_sd=0.3) for _ in range(baselines)]
         found = versus(variant, baseline)
         inside += found.low <= 1 <= found.high
-    assert inside / pairs >= 0.85
+    assert inside / pairs >= 0.8  # three standard errors below 95 %
     alike = [made(generator) for _ in range(6)]
     apart = [shifted(one, by) for one, by in zip(alike, (-0.4, 0, 0.4, -0.4, 0, 0.4), strict=True)]
     wide, narrow = (versus(six[:3], six[3:]) for six in (apart, alike))
