@@ -408,3 +408,14 @@ def test_the_same_run_against_itself_is_not_worse() -> None:
     found = tails_against(sides, sides)
     assert found.decision == "not_worse"
     assert all(one.versus.ratio == pytest.approx(1.0) for one in found.tests)
+
+
+def test_a_slice_that_vanished_has_an_empty_curve() -> None:
+    profile = run(tool_share=steady(0.0))
+    spans = parts(range(1, DENSE.steps + 1), SPANS)
+    found = curves(profile, slice_name="post_tool", spans=spans)
+    for one in found.values():
+        assert not one.tokens.any()
+        assert np.isnan(one.log_value).all()
+        assert np.isnan(one.own).all()
+    assert math.isnan(versus([found["p99"]], [found["p99"]]).ratio)

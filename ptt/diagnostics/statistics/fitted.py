@@ -26,8 +26,8 @@ where trust would do harm, so that intervals still hold their 95 % where steps f
 SIZES: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
 SEED_SIZES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
 USUAL_SEED_SIZE: Final = 0.15
-"""Its mean beforehand (exponential). Two or three seeds alone tell it so badly that no factor of 1.6 would be told; where
-they do lie further apart than this, they say so themselves."""
+"""Its mean beforehand (exponential). Two or three seeds alone tell it so badly that no factor of 1.6 would be told;
+where they lie further apart than this, they say so themselves."""
 LASTINGS: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
 MISSING: Final = 1e6  # variance of a value that is not there
 LEAST_OWN: Final = 1e-8

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ptt.diagnostics.statistics.curves import SPANS, TAIL, Curve, curve, curves, raised, redrawn, tail, window_of
 from ptt.diagnostics.statistics.fitted import Fit, fit
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR
+from ptt.diagnostics.statistics.matched import LEAST_SPANS
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "TailTest",
     "TailsAgainst",
     "Versus",
+    "by_window",
     "curve",
     "curves",
     "decided",
@@ -35,7 +37,6 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 Decision = Literal["worse", "not_worse", "cannot_say"]
 
-LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
 LEAST_WINDOW_SPANS: Final = 2
 MATERIAL: Final = {"p95": math.log(2.0) / 2, "p99": math.log(2.0)}
 """In nats. Tails below are taken for these: a tail that grows from 0.05 to 0.08 harms nobody. p99 as in the signature
