@@ -75,13 +75,14 @@ SIZE_NEEDED: Final = """\
 `alike` are all pairs that must not fail. Short runs with noise that follows itself are what nothing can be said of: the
 ratio of two runs over 20 steps of AR(1) 0.8 with a log-SD of 0.2 is known to a factor of 1.4 at best, and that of their
 last thirds to 1.6. Record 40 steps for a gate that seldom answers cannot say on runs alike, 80 for one that tells tails
-of 1.6 times nearly always, 160 for one that tells tails that grew late only."""
+of 1.6 times nearly always, 160 for one that does so for tails that grew late only."""
 APART: Final = """\
 A third of the settings again, with seeds that lie apart: every run's tails are moved by a normal factor of log-SD
 {size:g} of its own, either slice's by another: what one setting's runs may differ by. Truth is that of the setting.
-With one run a side such differences cannot be known and are taken for the setting's; with three in the baseline they
-are seen, counted, and more often than not nothing can be said: a factor of 1.6 then wants more seeds. No required
-figure rests on this table."""
+With one run a side such differences cannot be known and are taken for the setting's: runs alike then fail far more
+often than they may. With three in the baseline the spread is seen and counted, and more is left unsaid. So a gate wants a
+baseline of several seeds; with one, what it tells is that these two runs differ. No required figure rests
+on this table."""
 
 
 @dataclass(frozen=True, kw_only=True)
