@@ -75,7 +75,7 @@ def test_a_curve_moved_by_a_factor_is_that_of_a_run_with_tails_so_much_larger() 
     )
     for one, other in zip(plain["post_tool"], larger["post_tool"], strict=True):
         assert np.exp(other.log_value - one.log_value) == pytest.approx(1.6, rel=0.01)
-        assert other.own == pytest.approx(one.own, rel=0.4)  # redrawn on coarse bins
+        assert other.own.mean() == pytest.approx(one.own.mean(), rel=0.3)  # redrawn on coarse bins
     for one, other in zip(plain["text_only"], larger["text_only"], strict=True):
         assert other.log_value == pytest.approx(one.log_value)
     assert set(plain) == set(SLICES)
