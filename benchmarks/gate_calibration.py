@@ -27,7 +27,7 @@ from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.token_pass import token_pass
 from ptt.diagnostics.statistics.versus import MATERIAL, Decision, tails_against
-from ptt.diagnostics.statistics.windows import parts
+from ptt.diagnostics.statistics.windows import Span, parts
 
 FloatArray = npt.NDArray[np.float64]
 Tails = Mapping[str, Sequence[Curve]]  # slice -> p95 and p99 of one run
@@ -49,15 +49,46 @@ SLICES: Final = ("text_only", "post_tool")
 BASELINES: Final = 3  # seeds that a baseline holds at most
 ASKED: Final = ((1.0, "all"), (1.1, "all"), (1.25, "all"), (1.6, "all"), (1.6, "late"))
 SEED_SD: Final = 0.1  # log-SD between seeds in the table that has any
+THIRD: Final = 3  # one setting in three is asked again with it
 ALIKE: Final = 1.001
 TOLD: Final = 1.599
+ORDER: Final = ("worse", "not_worse", "cannot_say")
+MOST_WRONG: Final = 0.02
 SIZES: Final = ((20, 40), (40, 80), (80, 160), (160, 320), (320, 501))
+
+ABOUT: Final = """\
+Settings are made as in [calibration.md](calibration.md), of the classes in which two seeds of one setting make sense:
+{kinds}. Each is made with four seeds: one run, and one or three others as its baseline. Steps carry
+AR(1) noise of 0, 0.5 or 0.8 with a log-SD of 0.05 to 0.2 of each run's own. The run's post-tool tails are as they are,
+or every post-tool |r| is 1.1, 1.25 or 1.6 times as large, over the whole run or in its last third.
+
+The gate asks for both slices, over the whole run and in its last third, for the geometric mean of p95 and p99 in twelve
+spans of steps. `worse`: beyond noise (Holm over all that is asked, at 0.02) and more than 1.25 times the baseline.
+`not worse`: the 95 % interval of every factor lies below 1.6. Else it cannot say. Tails below {p99:.2f} nats (p99) and
+{p95:.2f} (p95) are taken for these: there a growth of any factor harms nobody and must pass. `true factor` is that of
+the raised tails, whole run or last third, whichever is larger: 1 must not fail, 1.6 must not pass, and in between
+either is a matter of degree. `wrong` is a pass where it should fail, or a failure where it should pass; cannot say is
+neither. Where it is `between` at 1.6x, the baseline's own tails lie below what matters and the run's above.""".format(
+    kinds=", ".join(KINDS), **MATERIAL
+)
+SIZE_NEEDED: Final = """\
+`alike` are all pairs that must not fail. Short runs with noise that follows itself are what nothing can be said of: the
+ratio of two runs over 20 steps of AR(1) 0.8 with a log-SD of 0.2 is known to a factor of 1.4 at best, and that of their
+last thirds to 1.6. Record 40 steps for a gate that seldom answers cannot say on runs alike, 80 for one that tells tails
+of 1.6 times nearly always, 160 for one that does so for tails that grew late only."""
+APART: Final = """\
+A third of the settings again, with seeds that lie apart: every run's tails are moved by a normal factor of log-SD
+{size:g} of its own, either slice's by another: what one setting's runs may differ by. Truth is that of the setting.
+With one run a side such differences cannot be known and are taken for the setting's: runs alike then fail far more
+often than they may. With three in the baseline the spread is seen and counted, and more is left unsaid. So a gate wants
+a baseline of several seeds; with one, what it tells is that these two runs differ. No required figure rests on this table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """One setting and its seeds' tails: the first is held against the others."""
 
+    seed: int
     design: Design
     runs: tuple[Tails, ...]
     truth: Mapping[str, FloatArray]  # percentile -> true post-tool level of each span
@@ -92,13 +123,14 @@ def profile_of(frame: pl.DataFrame) -> Profile:
         pairs=available({"policy_logp", "ref_logp"}),
         min_observation=MIN_OBSERVATION,
     )
-    units = frame.select("seq", pl.col("seq").min().over("group_id").alias("unit"))
+    by = "group_id" if "group_id" in frame.columns else "seq"
+    units = frame.select("seq", pl.col("seq").min().over(by).alias("unit"))
     return Profile(
         pair="policy/ref",
         slices=dict(enumerate(SLICES)),
         cells=tables.cells_of(0),
         sequences=tables.sequences.join(units, on="seq", how="left", maintain_order="left"),
-        unit="prompt group",
+        unit="prompt group" if by == "group_id" else "sequence",
     )
 
 
@@ -111,12 +143,12 @@ def setting(kind: str, seed: int, *, baselines: int = BASELINES) -> Setting:
     runs = tuple(tails_of(profile_of(frame), spans) for frame in frames)
     middles = [(span.middle - 1) / (design.steps - 1) for span in spans]
     truth = {name: np.array([design.level(float(name[1:]) / 100, u) for u in middles]) for name in MATERIAL}
-    return Setting(design=design, runs=runs, truth=truth)
+    return Setting(seed=seed, design=design, runs=runs, truth=truth)
 
 
-def tails_of(profile: Profile, spans: Sequence[object]) -> Tails:
+def tails_of(profile: Profile, spans: Sequence[Span]) -> Tails:
     """Measure both slices."""
-    return {name: tuple(curves(profile, slice_name=name, spans=spans).values()) for name in SLICES}  # type: ignore[arg-type]
+    return {name: tuple(curves(profile, slice_name=name, spans=spans).values()) for name in SLICES}
 
 
 def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: float = 0.0) -> Decided:
@@ -125,7 +157,7 @@ def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: floa
     Tails of a run whose every r is larger by a factor are larger by that factor: the curve is moved, no run made anew.
     """
     moved = _factors(asked)
-    generator = np.random.default_rng([20_261_101, made.design.steps, made.design.per_step])
+    generator = np.random.default_rng([made.seed, KINDS.index(made.design.kind), 2])
     offsets = generator.normal(size=(len(made.runs), len(SLICES))) * seed_sd
     runs = [
         {
@@ -169,11 +201,6 @@ def _truth(levels: Mapping[str, FloatArray], moved: FloatArray) -> float:
     return math.exp(max(float(apart.mean()), float(apart[window_of(SPANS) == 2].mean())))
 
 
-def run(settings: int, block: str, *, seed_sd: float = 0.0, seeds: Sequence[int] = (1, BASELINES)) -> list[Decided]:
-    """Decide every question over so many settings, kind by kind in turn."""
-    return [one for made in made_settings(settings, block) for one in decisions(made, seeds=seeds, seed_sd=seed_sd)]
-
-
 def made_settings(settings: int, block: str) -> Iterable[Setting]:
     """Make the settings of a block one after the other."""
     held = SEEDS[block]
@@ -183,3 +210,106 @@ def made_settings(settings: int, block: str) -> Iterable[Setting]:
 def decisions(made: Setting, *, seeds: Sequence[int] = (1, BASELINES), seed_sd: float = 0.0) -> list[Decided]:
     """Decide every question of one setting."""
     return [decide(made, asked=asked, seeds=held, seed_sd=seed_sd) for held in seeds for asked in ASKED]
+
+
+def _share(hits: Sequence[bool]) -> str:
+    return f"{np.mean(hits):.1%}" if hits else ""
+
+
+def answers(every: Sequence[Decided]) -> list[str]:
+    """Give what was decided by how large the tails were made, and the wrong decisions."""
+    lines = [
+        "| seeds in the baseline | post-tool tails | true factor | pairs | worse | not worse | cannot say | wrong |",
+        "|---:|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for seeds in sorted({one.seeds for one in every}):
+        for size, where in ASKED:
+            for wanted, truth in (("not_worse", "1"), (None, "between"), ("worse", "1.6 or more")):
+                mine = [one for one in every if (one.seeds, one.asked, one.wanted) == (seeds, (size, where), wanted)]
+                if mine:
+                    made = "the same" if size == 1 else f"{size:g}x{' late' if where == 'late' else ''}"
+                    shares = [_share([one.decision == held for one in mine]) for held in ORDER]
+                    wrong = _share([one.wrong for one in mine]) if wanted else ""
+                    lines.append("| " + " | ".join([str(seeds), made, truth, str(len(mine)), *shares, wrong]) + " |")
+    return lines
+
+
+def by_size(every: Sequence[Decided]) -> list[str]:
+    """Give how often nothing can be said, and what is wrong, by how long the runs are."""
+    lines = [
+        "| seeds in the baseline | steps | pairs | cannot say: alike | cannot say: 1.6x | cannot say: 1.6x late "
+        "| wrong: alike | wrong: 1.6x or 1.6x late |",
+        "|---:|---|" + "---:|" * 6,
+    ]
+    for seeds in sorted({one.seeds for one in every}):
+        for low, high in SIZES:
+            mine = [one for one in every if one.seeds == seeds and low <= one.steps < high and one.wanted]
+            alike = [one for one in mine if one.wanted == "not_worse"]
+            worse = [one for one in mine if one.wanted == "worse"]
+            blind = [
+                _share([one.decision == "cannot_say" for one in part])
+                for part in (alike, *([one for one in worse if one.asked[1] == where] for where in ("all", "late")))
+            ]
+            wrong = [_share([one.wrong for one in part]) for part in (alike, worse)]
+            cells = [str(seeds), f"{low} to {high - 1}", str(len(mine)), *blind, *wrong]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def summary(every: Sequence[Decided]) -> list[str]:
+    """Give each required figure, and whether it is met."""
+    lines = []
+    for seeds in sorted({one.seeds for one in every}):
+        for name, wanted, asked in (
+            ("seeds of one setting fail", "not_worse", ASKED[0]),
+            ("tails 1.6x pass", "worse", (1.6, "all")),
+            ("tails 1.6x late pass", "worse", (1.6, "late")),
+        ):
+            wrong = [one.wrong for one in every if (one.seeds, one.wanted, one.asked) == (seeds, wanted, asked)]
+            share = float(np.mean(wrong)) if wrong else math.nan
+            lines.append(
+                f"{'PASS' if share <= MOST_WRONG else 'FAIL'} {name}, {seeds} in the baseline: {share:.2%}"
+                f" ({sum(wrong)} of {len(wrong)}), required at most {MOST_WRONG:.0%}"
+            )
+    return lines
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Decide, print, and write if asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--settings", type=int, default=200)
+    parser.add_argument("--seed-block", choices=sorted(SEEDS), default="tuning")
+    parser.add_argument("--write", action="store_true", help="write docs/gate-calibration.md")
+    chosen = parser.parse_args(arguments)
+    made = list(made_settings(chosen.settings, chosen.seed_block))
+    every = [one for each in made for one in decisions(each)]
+    apart = [one for each in made[::THIRD] for one in decisions(each, seed_sd=SEED_SD)]
+    text = page(every, apart, chosen.settings, chosen.seed_block)
+    print(text)
+    if chosen.write:
+        PAGE.write_text(text, encoding="utf-8")
+
+
+def page(every: Sequence[Decided], apart: Sequence[Decided], settings: int, block: str) -> str:
+    """Give the document."""
+    seeds = SEEDS[block]
+    tuned = "none of them used for tuning" if block == "held-out" else "seeds used for tuning"
+    parts_of = [
+        "# Calibration of the gate",
+        f"Made by `python -m benchmarks.gate_calibration --settings {settings} --seed-block {block} --write`: seeds"
+        f" from {seeds.start} on in each class, {tuned}.",
+        ABOUT,
+        "\n".join(f"- {line}" for line in summary(every)),
+        "\n".join(answers(every)),
+        "## How long a run must be",
+        SIZE_NEEDED,
+        "\n".join(by_size(every)),
+        "## Seeds that lie apart",
+        APART.format(size=SEED_SD),
+        "\n".join(answers(apart)),
+    ]
+    return "\n\n".join(parts_of) + "\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -20,13 +20,20 @@ from ptt.diagnostics.statistics.trend import block_correlation
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-LIKENESSES: Final = (0.0, 0.2, 0.4, 0.6, 0.8)  # AR(1) between steps, each as likely beforehand
-SIZES: Final = tuple(0.01 * 1.5**power for power in range(13))  # log-SD of a span's step noise, 0.01 to 1.3
-SEED_SIZES: Final = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
-USUAL_SEED_SIZE: Final = 0.15  # half of it beforehand lies below: a half-Cauchy
-LASTING: Final = 0.5  # share of a seed's offset that stays over the run; the rest is each window's own
+LIKENESSES: Final = {0.0: 0.1, 0.2: 0.1, 0.4: 0.1, 0.6: 0.15, 0.8: 0.4, 0.9: 0.15}
+"""AR(1) between steps, and how likely each is held beforehand. A dozen spans of a few steps hardly tell it: weight lies
+where trust would do harm, so that intervals still hold their 95 % where steps follow each other at 0.8."""
+SIZES: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
+SEED_SIZES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
+USUAL_SEED_SIZE: Final = 0.15
+"""Its mean beforehand (exponential). Two or three seeds alone tell it so badly that no factor of 1.6 would be told;
+where they lie further apart than this, they say so themselves."""
+LASTINGS: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
 MISSING: Final = 1e6  # variance of a value that is not there
 LEAST_OWN: Final = 1e-8
+NEGLIGIBLE: Final = 1e-6  # weight, against the likeliest noise's, of one that is left out
+REACH: Final = 12.0  # standard deviations that hold all but 1e-32 of a normal part
+HALVINGS: Final = 45
 LONG: Final = 1000  # steps in a span beyond which neighbours no longer tell it from a longer one
 
 
@@ -49,9 +56,9 @@ class Mixture:
 
     def quantile(self, q: float) -> float:
         """Give the number that lies above q of the probability."""
-        low = float((self.means - 40 * self.spreads).min())
-        high = float((self.means + 40 * self.spreads).max())
-        for _ in range(80):
+        low = float((self.means - REACH * self.spreads).min())
+        high = float((self.means + REACH * self.spreads).max())
+        for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.above(middle) > 1 - q else (low, middle)
         return (low + high) / 2
@@ -68,7 +75,9 @@ class Fit:
     def of(self, contrast: FloatArray) -> Mixture:
         """Give what is known of a weighted mean of the offsets."""
         variances = np.einsum("w,gwv,v->g", contrast, self.covariances, contrast)
-        return Mixture(self.weights, (self.means * contrast).sum(axis=1), np.sqrt(variances))
+        kept = self.weights > NEGLIGIBLE * self.weights.max()
+        weights = self.weights[kept] / self.weights[kept].sum()
+        return Mixture(weights, (self.means * contrast).sum(axis=1)[kept], np.sqrt(variances[kept]))
 
 
 def fit(
@@ -117,10 +126,12 @@ def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: 
     )
     stepped = np.square(SIZES)[None, :, None, None, None] * followed[:, None]
     plain = stepped.reshape(-1, *followed.shape[1:]) + own[:, :, None] * np.eye(count)
+    prior = np.repeat(list(LIKENESSES.values()), len(SIZES))
     if not seeds:
-        return plain, np.full(len(plain), 1 / len(plain))
-    sizes = np.asarray(SEED_SIZES)
-    same = LASTING + (1 - LASTING) * (windows[:, None] == windows)
-    every = plain[:, None] + np.square(sizes)[None, :, None, None, None] * same
-    prior = np.broadcast_to(sizes / (1 + np.square(sizes / USUAL_SEED_SIZE)), every.shape[:2]).reshape(-1)
+        return plain, prior / prior.sum()
+    sizes = np.repeat(SEED_SIZES, len(LASTINGS))
+    lasting = np.tile(LASTINGS, len(SEED_SIZES))[:, None, None]
+    offsets = np.square(sizes)[:, None, None] * (lasting + (1 - lasting) * (windows[:, None] == windows))
+    every = plain[:, None] + offsets[None, :, None]
+    prior = (prior[:, None] * sizes * np.exp(-sizes / USUAL_SEED_SIZE)).reshape(-1)
     return every.reshape(-1, *plain.shape[1:]), prior / prior.sum()

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ptt.diagnostics.statistics.curves import SPANS, TAIL, Curve, curve, curves, raised, redrawn, tail, window_of
-from ptt.diagnostics.statistics.fitted import fit
+from ptt.diagnostics.statistics.fitted import Fit, fit
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR
+from ptt.diagnostics.statistics.matched import LEAST_SPANS
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "TailTest",
     "TailsAgainst",
     "Versus",
+    "by_window",
     "curve",
     "curves",
     "decided",
@@ -31,9 +34,9 @@ __all__ = [
     "versus",
 ]
 
+IntArray = npt.NDArray[np.int64]
 Decision = Literal["worse", "not_worse", "cannot_say"]
 
-LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
 LEAST_WINDOW_SPANS: Final = 2
 MATERIAL: Final = {"p95": math.log(2.0) / 2, "p99": math.log(2.0)}
 """In nats. Tails below are taken for these: a tail that grows from 0.05 to 0.08 harms nobody. p99 as in the signature
@@ -56,6 +59,10 @@ class Versus:
     spans: int  # matched spans with enough tokens on both sides
 
 
+NOTHING: Final = Versus(ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=0)
+"""Too few spans to say anything."""
+
+
 def versus(
     variant: Sequence[Curve], baseline: Sequence[Curve], *, window: str = "all", floor: float | None = LEVEL_FLOOR
 ) -> Versus:
@@ -65,6 +72,13 @@ def versus(
     late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side only
     the noise within a run can be known: the interval then says how these two runs differ, not how their settings do.
     """
+    return by_window(variant, baseline, windows=(window,), floor=floor)[0]
+
+
+def by_window(
+    variant: Sequence[Curve], baseline: Sequence[Curve], *, windows: Sequence[str], floor: float | None = LEVEL_FLOOR
+) -> list[Versus]:
+    """Give `versus` for several windows, of one fit."""
     held = [one if floor is None else raised(one, floor) for one in (*variant, *baseline)]
     if not variant or not baseline:
         raise ValueError("either side needs a run")
@@ -75,17 +89,26 @@ def versus(
     own = np.array([one.own for one in held])
     there = np.isfinite(values) & np.isfinite(own)
     paired = there[upper].any(axis=0) & there[~upper].any(axis=0)
-    windows = window_of(len(paired))
-    counted = np.bincount(windows[paired], minlength=len(WINDOWS))
-    mine = np.flatnonzero(counted > 0) if window == "all" else np.array([WINDOWS.index(window)])
-    spans = int(counted[mine].sum())
-    if counted.sum() < LEAST_SPANS or spans < LEAST_WINDOW_SPANS:
-        return Versus(ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=spans)
-    present, place = np.unique(windows[paired], return_inverse=True)
+    member = window_of(len(paired))[paired]
+    if len(member) < LEAST_SPANS:
+        return [replace(NOTHING, spans=int(np.isin(member, _places(window)).sum())) for window in windows]
+    present, place = np.unique(member, return_inverse=True)
     steps = np.array([(one.spans[-1].last - one.spans[0].first + 1) / len(one.spans) for one in held])
     fitted = fit(values[:, paired], own[:, paired], upper=upper, windows=place, steps=steps)
-    contrast = np.where(np.isin(present, mine), counted[present], 0).astype(np.float64)
-    known = fitted.of(contrast / contrast.sum())
+    counted = np.bincount(place)
+    return [_told(fitted, np.where(np.isin(present, _places(window)), counted, 0)) for window in windows]
+
+
+def _places(window: str) -> list[int]:
+    return list(range(len(WINDOWS))) if window == "all" else [WINDOWS.index(window)]
+
+
+def _told(fitted: Fit, counted: IntArray) -> Versus:
+    """Read the factor off a fit, each window counting by its spans."""
+    spans = int(counted.sum())
+    if spans < LEAST_WINDOW_SPANS:
+        return replace(NOTHING, spans=spans)
+    known = fitted.of(counted / spans)
     middle, low, high = (known.quantile(q) for q in (0.5, 0.025, 0.975))
     return Versus(
         ratio=math.exp(middle),
@@ -142,9 +165,8 @@ def tails_against(
         sides = [[tail(run, floors=MATERIAL) for run in side.get(name, ())] for side in (variant, baseline)]
         if not any(one.tokens.any() for side in sides for one in side):
             continue  # nobody has such tokens: nothing to ask
-        for window in TESTED:
-            empty = not all(sides)
-            seen = NOTHING if empty else versus(sides[0], sides[1], window=window, floor=None)
+        pair = by_window(*sides, windows=TESTED, floor=None) if all(sides) else [NOTHING] * len(TESTED)
+        for window, seen in zip(TESTED, pair, strict=True):
             found.append(TailTest(slice=name, window=window, versus=seen, p_value=math.nan, decision="cannot_say"))
     adjusted = holm([one.versus.p_value for one in found])
     tests = tuple(
@@ -155,9 +177,6 @@ def tails_against(
     if "worse" in decisions:
         return TailsAgainst(decision="worse", tests=tests)
     return TailsAgainst(decision="not_worse" if decisions == {"not_worse"} else "cannot_say", tests=tests)
-
-
-NOTHING: Final = Versus(ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=0)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
