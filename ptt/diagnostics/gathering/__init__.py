@@ -25,7 +25,13 @@ from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series, spellings_of_training
+from ptt.diagnostics.gathering.series import (
+    aggregate_table,
+    read_other,
+    read_series,
+    series_table,
+    spellings_of_training,
+)
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
@@ -66,6 +72,7 @@ def gather(
     trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
     tables = {
         "aggregates": aggregate_table(series, limits),
+        "series": series_table(series),
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,

@@ -176,3 +176,14 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
             )
             frames.append(frame.gather_every(1 + frame.height // MAX_POINTS).select(list(schema)))
     return pl.concat(frames)
+
+
+def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
+    """Give every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
+    schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
+    frames = [pl.DataFrame(schema=schema)]
+    for name, one in series.items():
+        columns = {"step": one.steps, "value": pl.Series(one.values).fill_nan(None), "flag": one.flags}
+        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(one.raw_name))
+        frames.append(named.select(pl.col(column).cast(kind) for column, kind in schema.items()))
+    return pl.concat(frames)
