@@ -29,7 +29,7 @@ ALLOWED = {
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"model", "parsers", "statistics", "store"},
-    "comparing": {"model", "statistics"},
+    "comparing": {"errors", "evidence", "kept", "model", "statistics"},
     "baseline": set(),
     "gate": {"model"},
     "answerable": {"evidence", "parsers", "schema", "store"},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptt.diagnostics.comparing.aggregates import compare_aggregates, series_of
+from ptt.diagnostics.comparing.aggregates import compare_aggregates, logged_by_some
 from ptt.diagnostics.comparing.comparable import comparable, with_tails
 from ptt.diagnostics.comparing.distributions import ECDF, ESS, distribution_tables
-from ptt.diagnostics.comparing.divergence import divergence_table, figures_of
+from ptt.diagnostics.comparing.divergence import divergence_table, metric_figures, tail_figures
+from ptt.diagnostics.comparing.headline import headline_of
+from ptt.diagnostics.comparing.logged import series_of
 from ptt.diagnostics.comparing.measured import Axis, measure
 from ptt.diagnostics.comparing.settings import compare_settings
 from ptt.diagnostics.comparing.tails import tail_tables, vanished
-from ptt.diagnostics.comparing.telling import headline_of, sentences_of
+from ptt.diagnostics.comparing.telling import sentences_of
 from ptt.diagnostics.comparing.values import Arm, Comparison, NotCompared
 from ptt.diagnostics.statistics.matched import NotMatched
 
@@ -45,9 +47,11 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach)
     if tables["aggregate_differences"].is_empty():
         not_compared.append(_no_metrics(arms))
+    not_compared += logged_by_some(given.arms, series)
     tables["settings"], unrecorded = compare_settings(arms)
+    tails = tail_figures(found.arms, names)
     figures = {
-        member.name: figures_of(member, series[member.name], found.slices.get(arm.name, ()), found.pair)
+        member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
         for arm in given.arms
         for member in arm.members
     }

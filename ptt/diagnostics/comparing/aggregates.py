@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.comparing.values import Arm, Member
-from ptt.diagnostics.statistics.levels import T95, Level, between_seeds, levels_of, minus, pooled
+from ptt.diagnostics.comparing.differing import told_apart
+from ptt.diagnostics.comparing.logged import COUNTERS, Logged, Series, windows_of
+from ptt.diagnostics.comparing.values import Arm, NotCompared
+from ptt.diagnostics.statistics.levels import Level, between_seeds, levels_of, pooled
 from ptt.diagnostics.statistics.windows import WINDOWS
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-ALIKE_SHARE: Final = 0.1
-"""Of the baseline's mean: two runs of one setting differ by as much, and nobody would act on it."""
-ALIKE_NOISE: Final = 0.5
-"""Of the standard deviation of a single step: metrics about zero, such as the loss, have no level to take a share of."""
-LOST_SHARE: Final = 0.2  # of a window's values are no numbers: the mean of the rest is a selection
-COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set against each other step by step
-NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
+MOST_LISTED: Final = 12
 AGGREGATES: Final = pl.Schema(
     {
         "arm": pl.String,
@@ -53,64 +43,20 @@ DIFFERENCES: Final = pl.Schema(
 )
 
 
-@dataclass(frozen=True)
-class Logged:
-    """One metric of one run: steps in order; NaN where a value is no number."""
-
-    steps: IntArray
-    values: FloatArray
-    bad: npt.NDArray[np.bool_]  # logged as NaN or an infinity
-    raw: str
-
-    def within(self, low: int, high: int) -> Logged:
-        """Give the part from step `low` to step `high`, both included."""
-        here = (self.steps >= low) & (self.steps <= high)
-        return Logged(self.steps[here], self.values[here], self.bad[here], self.raw)
-
-    @property
-    def lost(self) -> bool:
-        """Whether so much of it is no number that the rest tells nothing."""
-        return bool(self.bad.sum() > LOST_SHARE * max(1, len(self.bad)))
-
-
-Series = Mapping[str, Logged]
-
-
-def series_of(member: Member) -> dict[str, Logged]:
-    """Give the training metrics of a run by canonical name; nothing where only its findings are at hand."""
-    table = member.diagnosis.tables.get("series")
-    if table is None:
-        return {}
-    found = {}
-    for group in table.sort("name", "step").partition_by("name", maintain_order=True):
-        values = group["value"].fill_null(math.nan).to_numpy()
-        found[str(group["name"][0])] = Logged(
-            steps=group["step"].to_numpy(),
-            values=np.where(np.isfinite(values), values, math.nan),
-            bad=np.isin(group["flag"].to_numpy(), NOT_NUMBERS),
-            raw=str(group["name_raw"][0]),
-        )
-    return found
-
-
-def windows_of(low: int, high: int) -> list[tuple[int, int]]:
-    """Cut the steps from `low` to `high` into three windows as long as each other."""
-    edges = np.linspace(low, high + 1, 4).round().astype(int)
-    return [(int(edges[part]), int(edges[part + 1]) - 1) for part in range(3)]
-
-
 def compare_aggregates(
     arms: Sequence[Arm], held: Mapping[str, Series], reach: tuple[int, int] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give the tables `aggregates` and `aggregate_differences`; `held`: series by member, `reach`: the steps shared."""
     means: list[tuple[object, ...]] = []
     apart: list[tuple[object, ...]] = []
-    for metric in sorted({name for series in held.values() for name in series} if reach else ()):
+    for metric in sorted({name for series in held.values() for name in series} - set(COUNTERS) if reach else ()):
         logging = [arm for arm in arms if all(metric in held[member.name] for member in arm.members)]
         if len(logging) < 2 or reach is None:
             continue
         windows = windows_of(*reach)
-        pieces = {arm.name: [[held[m.name][metric].within(*w) for w in windows] for m in arm.members] for arm in logging}
+        pieces = {
+            arm.name: [[held[m.name][metric].within(*w) for w in windows] for m in arm.members] for arm in logging
+        }
         levels = {name: [levels_of([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
         for arm in logging:
             for place, window in enumerate(WINDOWS):
@@ -118,14 +64,32 @@ def compare_aggregates(
         base = arms[0]
         for arm in logging[1:] if logging[0] is base else ():
             for place, window in enumerate(WINDOWS):
-                row = _difference_row(place, levels[arm.name], levels[base.name], pieces[arm.name], pieces[base.name])
-                apart.append((arm.name, metric, window, *row))
+                mine, theirs = ([run[place] for run in levels[one.name]] for one in (arm, base))
+                found = told_apart(place, mine, theirs, pieces[arm.name], pieces[base.name])
+                numbers = (_told(found.difference), _told(found.low), _told(found.high))
+                apart.append((arm.name, metric, window, *numbers, found.words, _told(found.margin)))
     order = {arm.name: place for place, arm in enumerate(arms)}
     by = [pl.col("arm").replace_strict(order, return_dtype=pl.Int64), pl.col("metric")]
     return (
         pl.DataFrame(means, schema=AGGREGATES, orient="row").sort(by, maintain_order=True),
         pl.DataFrame(apart, schema=DIFFERENCES, orient="row").sort(by, maintain_order=True),
     )
+
+
+def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[NotCompared, ...]:
+    """List the metrics that some arms log and others do not."""
+    by = {arm.name: _of_all([set(held[member.name]) for member in arm.members]) - set(COUNTERS) for arm in arms}
+    partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
+    if not partly or not all(by.values()):  # an arm without any metric is told of by itself
+        return ()
+    told = [f"{metric} ({', '.join(name for name, names in by.items() if metric in names)})" for metric in partly]
+    more = f" and {len(partly) - MOST_LISTED} more" if len(partly) > MOST_LISTED else ""
+    reason = f"logged by some arms only: {', '.join(told[:MOST_LISTED])}{more}"
+    return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)
+
+
+def _of_all(names: Sequence[set[str]]) -> set[str]:
+    return set(names[0]).intersection(*names[1:])
 
 
 def _mean_row(
@@ -150,59 +114,6 @@ def _mean_row(
 
 def _known(runs: Sequence[Sequence[Level]], place: int) -> bool:
     return all(run[place].values for run in runs)
-
-
-def _difference_row(
-    place: int,
-    arm: Sequence[Sequence[Level]],
-    base: Sequence[Sequence[Level]],
-    arm_parts: Sequence[Sequence[Logged]],
-    base_parts: Sequence[Sequence[Logged]],
-) -> tuple[float | None, float | None, float | None, str, float | None]:
-    mine, theirs = [run[place] for run in arm], [run[place] for run in base]
-    parts = [run[place] for run in (*arm_parts, *base_parts)]
-    if any(part.lost for part in parts) or not all(level.values for level in (*mine, *theirs)):
-        return None, None, None, "cannot_say", None
-    if len(mine) == len(theirs) == 1:
-        difference = _paired(arm_parts[0], base_parts[0], place) or minus(mine[0], theirs[0])
-    else:
-        spread, freedom = between_seeds([mine, theirs])
-        difference = minus(pooled(mine, spread, freedom), pooled(theirs, spread, freedom))
-    baseline = pooled(theirs)
-    noise = max(level.noise if math.isfinite(level.noise) else 0.0 for level in (*mine, *theirs))
-    margin = max(ALIKE_SHARE * abs(baseline.mean), ALIKE_NOISE * noise) if noise > 0 else 0.0
-    low, high = difference.bounds()
-    return difference.mean, _told(low), _told(high), words_of(difference, margin), margin
-
-
-def words_of(difference: Level, margin: float) -> str:
-    """Say higher, lower, alike or cannot_say of a difference.
-
-    alike: its 90 % interval lies within the margin (two one-sided tests), so that no difference is taken for
-    likeness; higher, lower: its 99.8 % interval leaves out 0, since so many metrics and windows are asked at once,
-    and it is larger than the margin.
-    """
-    if math.isnan(difference.error):
-        return "cannot_say"
-    low, high = difference.bounds(T95)
-    if max(-low, high) <= margin:
-        return "alike"
-    sign = difference.exceeds_zero()
-    if sign and abs(difference.mean) > margin:
-        return "higher" if sign > 0 else "lower"
-    return "cannot_say"
-
-
-def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> Level | None:
-    """Give the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
-    pieces = []
-    for mine, theirs in zip(arm, base, strict=True):
-        common, at, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
-        if len(common) < COMMON_SHARE * max(len(mine.steps), len(theirs.steps)):
-            return None
-        pieces.append(mine.values[at] - theirs.values[there])
-    found = levels_of(pieces)[place]
-    return found if found.values else None
 
 
 def _told(value: float) -> float | None:

@@ -33,9 +33,7 @@ def group_of(text: str) -> tuple[str, tuple[str, ...]]:
     return name.strip(), members
 
 
-def plan(
-    runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequence[int]], baseline: str | None
-) -> Plan:
+def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequence[int]], baseline: str | None) -> Plan:
     """Put runs together to arms; `groups` holds places in `runs`, and a run of no group is an arm of its own."""
     _no_run_twice(runs, names)
     homes: dict[int, str] = {}
@@ -54,7 +52,9 @@ def plan(
     if len(arms) < 2:
         raise SettingsError(f"one arm alone has nothing to be compared with; give at least two: {HOW}.")
     if len(arms) > MOST_ARMS:
-        raise SettingsError(f"{len(arms)} arms are more than {MOST_ARMS}; put seeds together with --group NAME=RUN,RUN.")
+        raise SettingsError(
+            f"{len(arms)} arms are more than {MOST_ARMS}; put seeds together with --group NAME=RUN,RUN."
+        )
     first = _baseline(baseline, arms, names)
     ordered = [first, *(name for name in arms if name != first)]
     return Plan(runs=tuple(runs), names=tuple(names), arms=tuple((name, tuple(arms[name])) for name in ordered))

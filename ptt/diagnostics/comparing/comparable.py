@@ -153,4 +153,3 @@ def _contaminated(diagnosis: Diagnosis, pair: str) -> str:
         if what == "all" or what == pair or what in sides:
             return finding.claim
     return ""
-

@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.comparing.aggregates import Series
 from ptt.diagnostics.comparing.leaving import LEAST, WIDTH, Leaving, leaving
-from ptt.diagnostics.comparing.values import Arm, Member
+from ptt.diagnostics.comparing.logged import COUNTERS, Series
+from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
-from ptt.diagnostics.statistics.levels import T975
+from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.tails import percentiles
+from ptt.diagnostics.statistics.windows import label
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+MOST_SPANS: Final = 60
 CLOCKS: Final = ("time/", "throughput/", "mem/", "idle/", "tools/latency")
 """Figures of the machine: two runs of one seed differ in them, and no training leaves by them."""
 NOT_TRAINING: Final = ("lr", "loss_scale", "tokens/")
@@ -47,29 +51,48 @@ class Figure:
     what: str  # canonical metric, or p95 / p99 of a slice
     slice: str | None
     steps: IntArray
+    ends: IntArray  # the last step that each value is of
     values: FloatArray
     logs: bool = False  # the values are logarithms: a difference is a factor
 
 
-def figures_of(member: Member, series: Series, slices: Sequence[str], pair: str | None) -> dict[str, Figure]:
-    """Give every figure of a run that can leave another's: its metrics, and its tails by step."""
-    found = {
-        name: Figure(what=name, slice=None, steps=one.steps, values=one.values)
+def metric_figures(series: Series) -> dict[str, Figure]:
+    """Give the logged figures of a run that training can leave another run by."""
+    return {
+        name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
         for name, one in series.items()
-        if not name.startswith(CLOCKS)
+        if not name.startswith((*CLOCKS, *COUNTERS))
     }
-    table = member.diagnosis.tables.get("step_stats")
-    if table is None or pair is None:
-        return found
-    for name in slices:
-        rows = table.filter(
-            (pl.col("slice") == name) & (pl.col("pair") == pair) & (pl.col("n") >= MIN_BLOCK_TOKENS)
-        ).sort("step")
-        for quantile in TAIL_QUANTILES:
-            values = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
-            found[f"{name} {quantile}"] = Figure(
-                what=quantile, slice=name, steps=rows["step"].to_numpy(), values=values, logs=True
-            )
+
+
+def tail_figures(arms: Sequence[Arm], slices: Sequence[str]) -> dict[str, dict[str, Figure]]:
+    """Give the tails of each run, by member: percentiles over spans of steps that all runs share.
+
+    A span holds two recorded steps or more: two updates on one batch have nearly the same tokens.
+    """
+    members = [member for arm in arms for member in arm.members]
+    profiles = [member.profile for member in members if member.profile is not None]
+    fewest = min((len(recorded(profile)) for profile in profiles), default=0)
+    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2)) if fewest >= 2 * LEAST else None
+    if not isinstance(matched, Matched):
+        return {}
+    edges = np.array(matched.edges)
+    firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
+    ends[-1] = int(edges[-1])
+    found: dict[str, dict[str, Figure]] = {}
+    for member, spans, profile in zip(members, matched.spans, profiles, strict=True):
+        found[member.name] = {}
+        for number, name in profile.slices.items():
+            if name not in slices:
+                continue
+            cells = label(profile.cells.filter(pl.col("slice") == number), spans, name="span")
+            rows = percentiles(cells, by=["span"]).filter(pl.col("n") >= MIN_BLOCK_TOKENS)
+            for quantile in TAIL_QUANTILES:
+                values = np.full(len(spans), np.nan)
+                values[rows["span"].to_numpy()] = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
+                found[member.name][f"{name} {quantile}"] = Figure(
+                    what=quantile, slice=name, steps=firsts, ends=ends, values=values, logs=True
+                )
     return found
 
 
@@ -107,7 +130,8 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
         return None
     sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
     difference = sides[0].mean(axis=0) - sides[1].mean(axis=0)
-    return leaving(steps, difference, between=_between(sides))
+    ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
+    return leaving(steps, difference, ends=ends, between=_between(sides))
 
 
 def _at(figure: Figure, steps: IntArray) -> FloatArray:

@@ -35,18 +35,22 @@ class Leaving:
     last: float  # mean over the last window
 
 
-def leaving(steps: IntArray, values: FloatArray, *, between: float = 0.0) -> Leaving | None:
+def leaving(
+    steps: IntArray, values: FloatArray, *, ends: IntArray | None = None, between: float = 0.0
+) -> Leaving | None:
     """Give where differences leave zero for good, or None; `between`: the standard error that seeds add to them.
 
+    steps, ends: the first and the last step that each difference is of, where it is of more than one.
+
     A window's mean must lie beyond four of its standard errors, at four of five places from there on and at the end,
-    always to the same side. The step is where the values up to the window are best cut in two, zero before and the
-    later level after; the interval is that of a moving-block bootstrap (Kunsch 1989), and begins with the step
-    before, since a figure of a step is taken from weights that the steps before made.
+    always to the same side, and a window of values must follow. The step is where the values up to the window are
+    best cut in two, zero before and the later level after; the interval is that of a moving-block bootstrap (Kunsch
+    1989), and begins with the step before, since a figure of a step is taken from weights that the steps before made.
     """
     usable = np.isfinite(values)
     if usable.sum() < LEAST:
         return None
-    firsts, levels = _condensed(steps[usable], values[usable])
+    firsts, lasts, levels = _condensed(steps[usable], (steps if ends is None else ends)[usable], values[usable])
     spread, likeness = step_noise(levels)
     spread = max(spread, NO_NOISE * float(np.abs(levels).max()))
     width = min(WIDTH, max(NARROWEST, len(levels) // 3))
@@ -60,16 +64,17 @@ def leaving(steps: IntArray, values: FloatArray, *, between: float = 0.0) -> Lea
     return Leaving(
         step=int(firsts[found]),
         low=int(firsts[max(0, min(low, found) - 1)]),
-        high=int(firsts[max(high, found)]),
+        high=int(lasts[max(high, found)]),
         last=float(levels[-width:].mean()),
     )
 
 
-def _condensed(steps: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Give the first steps and the means of at most MOST blocks."""
+def _condensed(firsts: IntArray, lasts: IntArray, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Give the first steps, the last steps and the means of at most MOST blocks."""
     size = -(-len(values) // MOST)
     starts = np.arange(0, len(values), size)
-    return steps[starts], np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+    stops = np.append(starts[1:], len(values))
+    return firsts[starts], lasts[stops - 1], np.add.reduceat(values, starts) / (stops - starts)
 
 
 def _redrawn(levels: FloatArray, width: int) -> FloatArray:
@@ -106,7 +111,8 @@ def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]
         sign = float(np.sign(mean[-1]))
         beyond = sign * mean > SDS * errors
         place = first_lasting(beyond) if beyond[-1] else None
-        found.append(None if place is None else _cut(row, place, width, sign))
+        onset = None if place is None else _cut(row, place, width, sign)
+        found.append(onset if onset is not None and len(row) - onset >= width else None)
     return found
 
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.comparing.aggregates import Series
+from ptt.diagnostics.comparing.logged import Series
 from ptt.diagnostics.comparing.values import Arm, Member
 from ptt.diagnostics.statistics.curves import SPANS, Curve, curves, redrawn, thirds
 from ptt.diagnostics.statistics.growth import FLOOR, SliceTails
 from ptt.diagnostics.statistics.levels import Level
 from ptt.diagnostics.statistics.matched import Logged, Matched, NotMatched, matched_by_steps, matched_by_tokens
+from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import Span
 
 FloatArray = npt.NDArray[np.float64]
 
 DRAWN_SPANS: Final = 24
-"""For figures and windows: eight a third, so that redrawing whole spans knows the noise between steps."""
+"""For figures and windows: eight a third."""
 LEAST_TOKENS: Final = 300  # of a slice in a window: three above p99; fewer, and its p99 is an anecdote
 TOTAL: Final = "tokens/seen"  # a running total of tokens trained on, where a trainer logs one
-MANY: Final = 22  # degrees of freedom of what is redrawn: its draws tell its error
+FREEDOM: Final = 15  # of the noise of a span, told from some 24 of them
+LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +41,47 @@ class Measured:
     def window(self, slice_name: str, quantile: str, place: int) -> Level:
         """Give the log of a window's percentile; NaN where the window holds too few tokens."""
         tails = self.tails[slice_name]
-        percentile = tails.percentiles[quantile]
-        value = float(percentile.windows[place])
+        value = float(tails.percentiles[quantile].windows[place])
         if tails.window_tokens[place] < LEAST_TOKENS or not math.isfinite(value):
             return UNKNOWN
-        return _level(value, percentile.windows_drawn[place], _in_window(self.spans, place))
+        error = self._span_noise(slice_name, quantile) * self._of_mean(place)
+        return _level(value, error)
 
     def growth(self, slice_name: str, quantile: str) -> Level:
         """Give the log of late over early."""
         early, late = (self.window(slice_name, quantile, place) for place in (0, 2))
         if math.isnan(early.mean) or math.isnan(late.mean):
             return UNKNOWN
-        error = math.hypot(early.error, late.error)
-        return Level(mean=late.mean - early.mean, error=error, freedom=early.freedom, noise=math.nan, values=1)
+        return replace(late, mean=late.mean - early.mean, error=math.hypot(early.error, late.error))
 
     def span(self, slice_name: str, quantile: str, place: int) -> Level:
-        """Give the log of a span's percentile; NaN where the span holds too few tokens."""
+        """Give the log of a span's percentile, with the noise that redrawing its sequences gives it."""
         percentile = self.tails[slice_name].percentiles[quantile]
         value = float(percentile.blocks[place])
-        return _level(value, percentile.drawn[place], 2) if math.isfinite(value) else UNKNOWN
+        if not math.isfinite(value):
+            return UNKNOWN
+        return _level(value, math.sqrt(_own(percentile.drawn[place : place + 1])[0]))
+
+    def _span_noise(self, slice_name: str, quantile: str) -> float:
+        """Give the standard deviation of a span's log percentile about its neighbours: steps and sequences together.
+
+        Never less than what redrawing sequences gives. How neighbours differ, since growth is no noise; at the median,
+        since an onset is none either.
+        """
+        percentile = self.tails[slice_name].percentiles[quantile]
+        usable = np.isfinite(percentile.blocks)
+        if usable.sum() < LEAST_SPANS:
+            return math.nan
+        levels = np.log(np.maximum(percentile.blocks[usable], FLOOR))
+        rough = float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0))
+        return max(rough, math.sqrt(float(np.median(_own(percentile.drawn[usable])))))
+
+    def _of_mean(self, place: int) -> float:
+        """Give the standard deviation of the mean of a window's spans, for spans of 1; steps follow one another."""
+        held = thirds(self.spans)[place]
+        count = sum(held.first <= span.first <= held.last for span in self.spans)
+        steps = max(1, round((self.spans[-1].last - self.spans[0].first + 1) / len(self.spans)))
+        return math.sqrt(float(block_correlation(count, steps).mean()))
 
 
 UNKNOWN: Final = Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
@@ -108,16 +132,11 @@ def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, c
     )
 
 
-def _level(value: float, drawn: FloatArray, blocks: int) -> Level:
-    """Give the log of a percentile with the error of its redrawings.
-
-    Redrawing a few blocks leaves out what their own mean is off by: the variance is raised by n / (n - 1).
-    """
-    logs = np.log(np.maximum(drawn[np.isfinite(drawn)], FLOOR))
-    error = float(logs.std()) * math.sqrt(blocks / (blocks - 1)) if blocks > 1 and len(logs) else math.nan
-    return Level(mean=math.log(max(value, FLOOR)), error=error, freedom=MANY, noise=math.nan, values=1)
+def _own(drawn: FloatArray) -> FloatArray:
+    """Give the variance of the log of redrawn percentiles, row by row."""
+    variances: FloatArray = np.log(np.maximum(drawn, FLOOR)).var(axis=1)
+    return variances
 
 
-def _in_window(spans: Sequence[Span], place: int) -> int:
-    window = thirds(spans)[place]
-    return sum(window.first <= span.first <= window.last for span in spans)
+def _level(value: float, error: float) -> Level:
+    return Level(mean=math.log(max(value, FLOOR)), error=error, freedom=FREEDOM, noise=math.nan, values=1)

@@ -48,17 +48,17 @@ class Tail:
     @property
     def words(self) -> str:
         """Say lower, higher, alike or cannot_say of the arm's late tail."""
-        return factor_words(self.ratio, self.low, self.high, self.p_value, self.tests)
+        return factor_words(self.low, self.high, self.p_value, self.tests)
 
     @property
     def growth_words(self) -> str:
         """Say the same of the arm's growth."""
         if not math.isfinite(self.suppression_low) or not math.isfinite(self.suppression_high):
             return "cannot_say"
-        return factor_words(self.suppression, self.suppression_low, self.suppression_high, math.nan, 1)
+        return factor_words(self.suppression_low, self.suppression_high, math.nan, 1)
 
 
-def factor_words(ratio: float, low: float, high: float, p_value: float, tests: int) -> str:
+def factor_words(low: float, high: float, p_value: float, tests: int) -> str:
     """Say lower, higher, alike or cannot_say of a factor baseline over arm.
 
     alike only where the whole interval lies within a factor of 1.25; else beyond noise, or it cannot be said. A

@@ -71,7 +71,9 @@ def _unrecorded(arms: Sequence[Arm]) -> tuple[NotCompared, ...]:
     if not without:
         return ()
     total = sum(len(arm.members) for arm in arms)
-    who = "none of the runs records" if len(without) == total else f"{', '.join(without)} does not record"
-    who = who if len(without) in (1, total) else who.replace("does not", "do not")
-    reason = f"{who} its settings in full: what is not listed may differ as well"
-    return (NotCompared(what="settings", reason=reason.replace("do not record its", "do not record their"), enable=enable),)
+    if len(without) == total:
+        who = "none of the runs records its settings"
+    else:
+        who = f"{', '.join(without)} {'does not record its' if len(without) == 1 else 'do not record their'} settings"
+    reason = f"{who} in full: what is not listed may differ as well"
+    return (NotCompared(what="settings", reason=reason, enable=enable),)

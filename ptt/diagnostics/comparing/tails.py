@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import polars as pl
@@ -11,15 +11,17 @@ import polars as pl
 from ptt.diagnostics.comparing.comparable import WithTails
 from ptt.diagnostics.comparing.measured import LEAST_TOKENS, Axis, Measured
 from ptt.diagnostics.comparing.values import Arm, NotCompared
+from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import TAIL_QUANTILES
-from ptt.diagnostics.statistics.levels import T975, Level, between_seeds, pooled
+from ptt.diagnostics.statistics.levels import Level, between_seeds, pooled
 from ptt.diagnostics.statistics.versus import versus
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 Row = tuple[object, ...]
+Sides = Mapping[str, Sequence[Measured]]
 _KEYS: Final = {"arm": pl.String, "axis": pl.String, "slice": pl.String, "q": pl.String}
 CURVES: Final = pl.Schema(
-    _KEYS | {name: pl.Float64 for name in ("x_first", "x_last", "x_mid", "value", "lo", "hi")}
+    _KEYS | dict.fromkeys(("x_first", "x_last", "x_mid", "value", "lo", "hi"), pl.Float64)
     | {"n_tokens": pl.Int64, "runs": pl.Int64}
 )  # fmt: skip
 WINDOW: Final = pl.Schema(
@@ -27,10 +29,10 @@ WINDOW: Final = pl.Schema(
     | {"n_tokens": pl.Int64, "runs": pl.Int64}
 )  # fmt: skip
 DIFFERENCES: Final = pl.Schema(
-    _KEYS | {"window": pl.String} | {name: pl.Float64 for name in ("ratio", "lo", "hi", "p_value", "detectable")}
+    _KEYS | {"window": pl.String} | dict.fromkeys(("ratio", "lo", "hi", "p_value", "detectable"), pl.Float64)
 )
 GROWTH: Final = pl.Schema(
-    _KEYS | {name: pl.Float64 for name in ("growth", "lo", "hi", "suppression", "suppression_lo", "suppression_hi")}
+    _KEYS | dict.fromkeys(("growth", "lo", "hi", "suppression", "suppression_lo", "suppression_hi"), pl.Float64)
 )
 
 
@@ -82,7 +84,7 @@ def _tokens(runs: Sequence[Measured], name: str) -> list[int]:
     return [sum(int(run.tails[name].window_tokens[place]) for run in runs) for place in range(3)]
 
 
-def _of_arm(mine: Sequence[Measured], sides: Mapping[str, Sequence[Measured]], get: Callable[[Measured], Level]) -> Level:
+def _of_arm(mine: Sequence[Measured], sides: Sides, get: Callable[[Measured], Level]) -> Level:
     """Give one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
     levels = [get(run) for run in mine]
     if any(math.isnan(level.mean) for level in levels):
@@ -94,7 +96,7 @@ def _of_arm(mine: Sequence[Measured], sides: Mapping[str, Sequence[Measured]], g
     return pooled(levels, *between_seeds(known))
 
 
-def _curve(arm: Arm, sides: Mapping[str, Sequence[Measured]], axis: Axis, name: str, quantile: str) -> list[Row]:
+def _curve(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
     mine, edges = sides[arm.name], axis.matched.edges
     rows: list[Row] = []
     for place in range(len(edges) - 1):
@@ -106,7 +108,7 @@ def _curve(arm: Arm, sides: Mapping[str, Sequence[Measured]], axis: Axis, name: 
     return rows
 
 
-def _windows(arm: Arm, sides: Mapping[str, Sequence[Measured]], name: str, quantile: str) -> list[Row]:
+def _windows(arm: Arm, sides: Sides, name: str, quantile: str) -> list[Row]:
     mine = sides[arm.name]
     rows: list[Row] = []
     for place, window in enumerate(WINDOWS):
@@ -118,9 +120,8 @@ def _windows(arm: Arm, sides: Mapping[str, Sequence[Measured]], name: str, quant
 def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str, quantile: str) -> list[Row]:
     """Give baseline over arm by window; above 1 the arm's tail is the lower one.
 
-    Of a window its percentiles are divided. The interval is the wider of two: what redrawing spans and sequences on
-    both sides gives, and what spans paired one by one give, whose noise between steps follows itself. Over all spans
-    the mean of the paired log ratios is told.
+    Of a window its percentiles are divided. The interval is the wider of two: what the noise of either side's spans
+    gives, and what spans paired one by one give. Over all spans the mean of the paired log ratios is told.
     """
     variant, baseline = [run.curves[name][quantile] for run in mine], [run.curves[name][quantile] for run in theirs]
     sides = {"arm": mine, "base": theirs}
@@ -134,7 +135,13 @@ def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str
         if not math.isfinite(arm.mean) or not math.isfinite(base.mean):
             rows.append((window, None, None, None, None, None))
             continue
-        rows.append((window, *_ratio(base.mean - arm.mean, _reach(arm, base), _half(paired.low, paired.high)), _told(paired.detectable)))
+        rows.append(
+            (
+                window,
+                *_ratio(base.mean - arm.mean, _reach(arm, base), _half(paired.low, paired.high)),
+                _told(paired.detectable),
+            )
+        )
     paired = versus(variant, baseline)
     known = math.isfinite(paired.ratio)
     middle = -math.log(paired.ratio) if known else math.nan
@@ -145,7 +152,7 @@ def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str
 def _growth(
     mine: Sequence[Measured],
     theirs: Sequence[Measured],
-    sides: Mapping[str, Sequence[Measured]],
+    sides: Sides,
     name: str,
     quantile: str,
     is_base: bool,

@@ -134,7 +134,8 @@ def _matched(
 
 def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
     """Give edges halfway between parts of as equal a number of places as can be."""
-    pieces = np.array_split(places, parts)
+    cuts_at = np.arange(1, parts) * len(places) // parts  # not the first parts alone longer: thirds are to be equal
+    pieces = np.split(places, cuts_at)
     cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in zip(pieces, pieces[1:], strict=False)]
     return np.array([first, *cuts, last])
 
