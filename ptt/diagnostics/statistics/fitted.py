@@ -1,4 +1,4 @@
-"""Fit what one side's levels lie above the other's, window by window, under noise that follows itself from step to step.
+"""Fit how far one side's levels lie above the other's, by window, under noise that follows itself from step to step.
 
 log level of run r in span i = f_i (shared by all runs, free) + d of its window (the variant's runs only) + noise of
 the run's seed + noise of its steps, an AR(1), averaged over the span + its sequences' own. The own part is known from
@@ -107,7 +107,7 @@ def fit(
 
 
 def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: bool) -> tuple[FloatArray, FloatArray]:
-    """Give each run's covariance for each noise of the grid, (grid, runs, spans, spans), and how likely that noise is."""
+    """Give each run's covariance for each noise of the grid, (grid, runs, spans, spans), and that noise's weight."""
     count = own.shape[1]
     followed = np.array(
         [

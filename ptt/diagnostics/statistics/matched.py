@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -77,7 +78,7 @@ def recorded(profile: Profile) -> IntArray:
 
 
 def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
-    """Give the tokens trained on up to the middle of each recorded step, those of unrecorded steps on a line between."""
+    """Give the tokens trained on up to the middle of each recorded step; of others, what lies on a line between."""
     by_step = profile.cells.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()).sort("step")
     tokens = by_step["n"].to_numpy().astype(np.float64)
     if not len(steps):
@@ -86,7 +87,8 @@ def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
     # of the steps after one recorded step up to the next, the last included
     added = apart * (tokens[:-1] + tokens[1:]) / 2 + (tokens[1:] - tokens[:-1]) / 2
     before = tokens[0] * max(0, int(steps[0]) - 1)  # steps count from 1 (or 0); the first recorded stands for those
-    return before + tokens[0] + np.append(0.0, np.cumsum(added)) - tokens / 2
+    at: FloatArray = before + tokens[0] + np.append(0.0, np.cumsum(added)) - tokens / 2
+    return at
 
 
 def _logged_at(steps: IntArray, logged: Logged) -> FloatArray:
@@ -134,14 +136,14 @@ def _matched(
 
 def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
     """Give edges halfway between parts of as equal a number of places as can be."""
-    cuts_at = np.arange(1, parts) * len(places) // parts  # not the first parts alone longer: thirds are to be equal
-    pieces = np.split(places, cuts_at)
-    cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in zip(pieces, pieces[1:], strict=False)]
+    # not the first parts alone one longer: a third of the parts is then a third of the run
+    pieces = np.split(places, np.arange(1, parts) * len(places) // parts)
+    cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
     return np.array([first, *cuts, last])
 
 
 def _spans(steps: IntArray, places: FloatArray, edges: FloatArray) -> list[Span]:
-    """Give the recorded steps in each part (its upper edge excluded but for the last); parts without any are left out."""
+    """Give the recorded steps in each part, without its upper edge but for the last; parts without any are left out."""
     part = np.searchsorted(edges, places, side="right") - 1
     part[places == edges[-1]] = len(edges) - 2
     found = []
