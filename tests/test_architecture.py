@@ -37,7 +37,7 @@ ALLOWED = {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
+    "reports": {"ptt", "answerable", "catalogue", "comparing", "custom", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 
