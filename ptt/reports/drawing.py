@@ -124,7 +124,9 @@ def composed(title: str, most_columns: int, panels: tuple[Panel, ...]) -> Figure
         top = HEAD + sum(heights[:index])
         for column, panel in enumerate(row):
             left = column * cell_width
-            figure.text((left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED)
+            figure.text(
+                (left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED
+            )
             panel.draw(_axes(figure, panel, left, top + TITLE))
     return figure
 

@@ -52,18 +52,22 @@ def render_html(diagnosis: Diagnosis) -> str:
     figures = tuple(_figure(kind, diagnosis) for kind in FIGURES)
     drawn = tuple(figure for figure in figures if figure.panels)
     behind = tuple(figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels)
-    page = pages().get_template(TEMPLATE).render(
-        report=view(diagnosis),
-        figures=drawn,
-        undrawn=_undrawn(figures),
-        behind=behind,
-        growth_parts=answer(diagnosis),
-        details=details(diagnosis),
-        keep=role_views(diagnosis),
-        checkpoints=checkpoint_rows(diagnosis),
-        context=item_views(diagnosis),
-        checklists=list_views(diagnosis),
-        version=__version__,
+    page = (
+        pages()
+        .get_template(TEMPLATE)
+        .render(
+            report=view(diagnosis),
+            figures=drawn,
+            undrawn=_undrawn(figures),
+            behind=behind,
+            growth_parts=answer(diagnosis),
+            details=details(diagnosis),
+            keep=role_views(diagnosis),
+            checkpoints=checkpoint_rows(diagnosis),
+            context=item_views(diagnosis),
+            checklists=list_views(diagnosis),
+            version=__version__,
+        )
     )
     return encodable(page)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,16 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.model import Status
 from ptt.reports.comparing.figures.arms import Look, looks
-from ptt.reports.comparing.figures.kinds import AFTER, of_arm, percentile, rows_of, slices, title_of, with_bounds
+from ptt.reports.comparing.figures.kinds import AFTER, of_arm, percentile, rows_of, slices, title_of
 from ptt.reports.comparing.figures.scales import range_words
 from ptt.reports.figures.style import INK, PROPERTIES
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import STATUSES, pair_name, sentence
-from ptt.reports.numbers import bounds, count, counted, times
+from ptt.reports.numbers import NO_VALUE, bounds, count, counted, number, times
 from ptt.reports.panels import WINDOW_NAMES
 
 LONGEST_VALUE = 90  # letters of a setting: longer ones are lists or paths, whose ends tell them apart
+ARMS_ACROSS = 4  # more columns of values do not fit a page
 NOT_RECORDED = "not recorded"
 WORST_FIRST = (Status.UNSTABLE, Status.SUSPECT, Status.CANNOT_SAY, Status.HEALTHY)
 # a marker's outline around the middle (17, 7) of its sample
@@ -53,6 +55,7 @@ class ArmView:
     name: str
     label: str  # in the figures, where it differs from the name
     baseline: bool
+    tagged: bool  # the baseline, under a name that does not say so
     swatch: Swatch | None
     status: str
     status_word: str
@@ -67,7 +70,7 @@ class GrowthRow:
 
     arm: str
     swatch: Swatch | None
-    cells: tuple[str, ...]
+    cells: tuple[tuple[str, str], ...]  # a value, and its interval or nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,7 @@ class ComparePage:
     growth: tuple[GrowthTable, ...]
     differing: tuple[SettingRow, ...]
     alike: tuple[SettingRow, ...]
+    arms_down: bool  # of the settings that differ: one row an arm, where there are more arms than settings
     not_compared: tuple[tuple[str, str, str], ...]
     one_run_each: bool
 
@@ -116,6 +120,7 @@ def page(comparison: Comparison) -> ComparePage:
         growth=_growth(comparison),
         differing=differing,
         alike=alike,
+        arms_down=len(comparison.arms) > max(ARMS_ACROSS, len(differing)),
         not_compared=tuple(
             (sentence(item.what).rstrip("."), sentence(item.reason), sentence(item.enable))
             for item in comparison.not_compared
@@ -136,7 +141,7 @@ def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     runs = sum(len(arm.members) for arm in comparison.arms)
     pair = pair_name(comparison.pair) if comparison.pair else "none that all arms share"
     told = [
-        ("Arms", f"{count(len(comparison.arms))} of {counted(runs, 'run')}"),
+        ("Arms", f"{count(len(comparison.arms))} ({counted(runs, 'run')})"),
         ("Baseline", safe(comparison.arms[0].name) if comparison.arms else "none"),
         ("Pair", pair),
     ]
@@ -160,6 +165,7 @@ def _arm(comparison: Comparison, arm: Arm, index: int) -> ArmView:
         name=safe(arm.name),
         label=label,
         baseline=index == 0,
+        tagged=index == 0 and arm.name != "baseline",
         swatch=None if look is None else swatch(look),
         status=worst.value,
         status_word=", ".join(words) or STATUSES[Status.CANNOT_SAY],
@@ -194,35 +200,32 @@ def _growth(comparison: Comparison) -> tuple[GrowthTable, ...]:
                 )
                 cells = (*_thirds(here), *_grown(grown, baseline=arm is comparison.arms[0]))
                 look = arms.get(arm.name)
-                rows.append(
-                    GrowthRow(arm=safe(arm.name), swatch=None if look is None else swatch(look), cells=cells)
-                )
+                rows.append(GrowthRow(arm=safe(arm.name), swatch=None if look is None else swatch(look), cells=cells))
             tables.append(GrowthTable(title=title_of(name, percentile(q)), main=name in AFTER, rows=tuple(rows)))
     return tuple(tables)
 
 
-def _thirds(rows: pl.DataFrame) -> tuple[str, ...]:
+def _thirds(rows: pl.DataFrame) -> tuple[tuple[str, str], ...]:
     found = {row["window"]: row for row in rows.iter_rows(named=True)}
-    return tuple(
-        with_bounds(found[window]["value"], found[window]["lo"], found[window]["hi"])
-        if window in found
-        else "no value"
-        for window in WINDOW_NAMES
-    )
+    return tuple(_cell(found.get(window, {}), "value", "lo", "hi", write=number) for window in WINDOW_NAMES)
 
 
-def _grown(rows: pl.DataFrame, *, baseline: bool) -> tuple[str, str]:
-    if not rows.height:
-        return "no value", "—" if baseline else "no value"
-    row = rows.row(0, named=True)
-    suppressed = "—" if baseline else _factor(row["suppression"], row["suppression_lo"], row["suppression_hi"])
-    return _factor(row["growth"], row["lo"], row["hi"]), suppressed
+def _grown(rows: pl.DataFrame, *, baseline: bool) -> tuple[tuple[str, str], ...]:
+    row = rows.row(0, named=True) if rows.height else {}
+    grown = _cell(row, "growth", "lo", "hi", write=times)
+    if baseline:
+        return grown, ("—", "")
+    return grown, _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
 
 
-def _factor(value: float | None, low: float | None, high: float | None) -> str:
-    if value is None or value != value:
-        return "no value"
-    return times(value) if low is None or high is None else f"{times(value)} ({bounds(low, high)})"
+def _cell(
+    row: Mapping[str, Any], value: str, low: str, high: str, *, write: Callable[[float | None], str]
+) -> tuple[str, str]:
+    """Give a value, and its interval where there is one."""
+    if row.get(value) is None or math.isnan(row[value]):
+        return NO_VALUE, ""
+    known = all(row.get(end) is not None and not math.isnan(row[end]) for end in (low, high))
+    return write(row[value]), bounds(row[low], row[high]) if known else "no interval"
 
 
 def _settings(comparison: Comparison) -> tuple[tuple[SettingRow, ...], tuple[SettingRow, ...]]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, of_arm, rows_of, with_bounds
+from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, numbers_of, of_arm, rows_of, with_bounds
 from ptt.reports.comparing.figures.scales import across, mark_divergence, shade_thirds
 from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.style import dress, linear
@@ -29,6 +29,7 @@ FIRST = ("reward/mean", "loss/total", "loss/policy", "entropy", "kl/ref", "grad_
 NAMED = {"len/response_mean": "response length"}
 WIDTH, HEIGHT = 340, 196
 SPANS = 48  # of steps, one mean each: enough to see a bend, few enough to tell lines apart
+FEW_SPANS = 20  # where more arms than that share a panel
 BANDS_UP_TO = 4  # arms
 MOST = 24  # panels of the folded part; a trainer may log hundreds of curves
 
@@ -59,7 +60,7 @@ def caption(comparison: Comparison, first: bool) -> str:
         return f"Drawn as above.{cut}"
     many = len(names(comparison)) > BANDS_UP_TO
     told = [
-        f"Each line is the mean over about a {_ordinal(SPANS)} of the matched steps.",
+        f"Each line is the mean over about a {_spans(comparison)}th of the matched steps.",
         "" if many else "A pale band is the 95 % interval of the mean of its third of the steps, where it is known.",
         "A triangle on the axis marks the step from which on an arm differs lastingly from the baseline in this curve.",
         "Alike curves here do not mean alike tails: averages hide what rare tokens do.",
@@ -87,7 +88,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         for row in (frame.iter_rows(named=True) if frame.height else ())
     )
     head = ("Metric", "Arm", "Window", "Mean (95 % interval)", "Against the baseline", "Values")
-    return (DataTable(title="Means by window", head=head, rows=rows[:600]),) if rows else ()
+    return numbers_of("Means by window", head, rows)
 
 
 def title(name: str) -> str:
@@ -105,8 +106,8 @@ def _title(name: str) -> str:
     return shown[:1].upper() + shown[1:]
 
 
-def _ordinal(value: int) -> str:
-    return f"{value}th"
+def _spans(comparison: Comparison) -> int:
+    return SPANS if len(names(comparison)) <= BANDS_UP_TO else FEW_SPANS
 
 
 def _metrics(comparison: Comparison) -> list[str]:
@@ -124,9 +125,9 @@ def _span(comparison: Comparison) -> tuple[float, float]:
     return 1.0, float(max(last))
 
 
-def _line(arm: Arm, metric: str, span: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Give an arm's mean by span of steps: over its runs, each run counted alike; a span without values has none."""
-    edges = np.linspace(span[0] - 0.5, span[1] + 0.5, SPANS + 1)
+def _line(arm: Arm, metric: str, span: tuple[float, float], spans: int) -> tuple[Floats, Floats]:
+    """Give an arm's mean by span of steps, each run counted alike; a span without values has none."""
+    edges = np.linspace(span[0] - 0.5, span[1] + 0.5, spans + 1)
     kept = []
     for member in arm.members:
         rows = _series(member.diagnosis.tables.get("metrics"), metric)
@@ -134,13 +135,13 @@ def _line(arm: Arm, metric: str, span: tuple[float, float]) -> tuple[Floats, Flo
             continue
         steps, values = rows["step"].to_numpy(), rows["value"].to_numpy()
         inside = (steps >= edges[0]) & (steps <= edges[-1])
-        place = np.clip(np.searchsorted(edges, steps[inside], side="right") - 1, 0, SPANS - 1)
-        sums = np.bincount(place, weights=values[inside], minlength=SPANS)
-        counts = np.bincount(place, minlength=SPANS)
+        place = np.clip(np.searchsorted(edges, steps[inside], side="right") - 1, 0, spans - 1)
+        sums = np.bincount(place, weights=values[inside], minlength=spans)
+        counts = np.bincount(place, minlength=spans)
         kept.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
     middles = (edges[:-1] + edges[1:]) / 2
     if not kept:
-        return middles, np.full(SPANS, np.nan)
+        return middles, np.full(spans, np.nan)
     every = np.array(kept)
     known = np.isfinite(every).sum(axis=0)
     return middles, np.where(known > 0, np.nansum(every, axis=0) / np.maximum(known, 1), np.nan)
@@ -161,7 +162,7 @@ def _series(frame: pl.DataFrame | None, metric: str) -> pl.DataFrame | None:
 def _draw(ax: Axes, *, comparison: Comparison, name: str) -> None:
     arms, span = looks(comparison), _span(comparison)
     members = {arm.name: arm for arm in comparison.arms}
-    lines = {arm: _line(members[arm], name, span) for arm in arms}
+    lines = {arm: _line(members[arm], name, span, _spans(comparison)) for arm in arms}
     windows = rows_of(comparison, "aggregates", metric=name)
     across(ax, (span[0], max(span[1], span[0] + 1)))
     drawn = [y[np.isfinite(y)] for _, y in lines.values()]
@@ -186,7 +187,7 @@ def _draw(ax: Axes, *, comparison: Comparison, name: str) -> None:
             for row in finite(finite(part, "lo"), "hi").iter_rows(named=True):
                 if row["window"] in WINDOW_NAMES:
                     left = span[0] + third * WINDOW_NAMES.index(row["window"])
-                    ax.fill_between([left, left + third], row["lo"], row["hi"], color=look.colour, alpha=0.16, lw=0)
+                    ax.fill_between([left, left + third], row["lo"], row["hi"], color=look.colour, alpha=0.10, lw=0)
         if np.isfinite(y).any():
             ax.plot(x, y, **{**look.line, "linewidth": look.width - 0.4}, zorder=4)
             continue

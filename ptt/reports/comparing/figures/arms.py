@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 DASHES: tuple[Any, ...] = ((0, (6, 1.6)), (0, (1.3, 1.2)), (0, (6, 1.4, 1.3, 1.4)), "-")
 MARKERS = ("s", "^", "D", "v", "P", "X", "*")  # with six colours and four dashes, 84 arms before one comes again
 LETTERS = 14  # of a name beside a line
-COLUMN = 132  # pixels right of the axes: a sample of the line and its name
-SAMPLE = 24.0  # pixels of line before each name
+COLUMN = 136  # pixels right of the axes: a sample of the line and its name
+SAMPLE = 27.0  # pixels of line before each name
 ROW, TALL_ROW = 15.0, 30.0  # pixels: a name, and a name with its value below
 VALUES_UP_TO = 5  # arms: with more there is no room for values beside the names
+_WORDS = re.compile(r"[^_/ :,-]+[_/ :,-]*|[_/ :,-]+")
 ENDED = 0.08  # of the axis: a line that ends so far from its right edge ended early
 
 
@@ -98,7 +100,7 @@ def legend(ax: Axes, chosen: Sequence[Look]) -> None:
     box = ax.get_window_extent()
     for index, look in enumerate(chosen):
         place = box.y1 - 8 - index * ROW
-        _sample(ax, look, box.x1 + 10, place)
+        _pixels(ax, [box.x1 + 10, box.x1 + 10 + SAMPLE], [place, place], **look.line)
         _write(ax, look.label, box.x1 + 10 + SAMPLE + 4, place)
 
 
@@ -136,12 +138,30 @@ def _pixels(ax: Axes, x: list[float], y: list[float], **style: Any) -> None:
 
 
 def _labels(drawn: list[str]) -> list[str]:
+    """Give each name a short label: itself, or what tells it from names like it, or its number and a part of it."""
     cut = [_cut(name, LETTERS) for name in drawn]
     alike = Counter(cut)
+    long = [name for name, label in zip(drawn, cut, strict=True) if alike[label] > 1]
+    told = [_apart(name, long) if name in long else label for name, label in zip(drawn, cut, strict=True)]
+    alike = Counter(told)
     return [
-        label if alike[label] == 1 and label.strip("?. ") else f"#{index} {_cut(name, LETTERS - 3)}"
-        for index, (label, name) in enumerate(zip(cut, drawn, strict=True), 1)
+        label if alike[label] == 1 and label.strip("?. ") else f"#{index} {_cut(name, LETTERS - 4)}"
+        for index, (label, name) in enumerate(zip(told, drawn, strict=True), 1)
     ]
+
+
+def _apart(name: str, others: list[str]) -> str:
+    """Leave out the words that all of some names begin and end with, such as those of one sweep."""
+    words = [_WORDS.findall(other) for other in others]
+    head = _shared(words)
+    tail = _shared([found[head:][::-1] for found in words])
+    own = _WORDS.findall(name)
+    return _cut("".join(own[head : len(own) - tail]).strip("_-/ :,"), LETTERS)
+
+
+def _shared(lists: list[list[str]]) -> int:
+    """Count the words that all lists begin with."""
+    return next((i for i, found in enumerate(zip(*lists, strict=False)) if len(set(found)) > 1), min(map(len, lists)))
 
 
 def _cut(name: str, limit: int) -> str:

@@ -11,7 +11,16 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import COLUMN, Look, height, legend, looks, note
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, of_arm, rows_of, slices, title_of
+from ptt.reports.comparing.figures.kinds import (
+    CompareFigure,
+    finite,
+    names,
+    numbers_of,
+    of_arm,
+    rows_of,
+    slices,
+    title_of,
+)
 from ptt.reports.distributions import NEAREST, quantile, span, thinned
 from ptt.reports.figures.style import MUTED, dress, linear, logarithmic, short_slice
 from ptt.reports.foreign import safe
@@ -28,6 +37,7 @@ TAIL_FROM, NOTHING = 0.5, 1e-12  # the right tail begins at the median; a share 
 TOP = 30
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 Line = tuple[Look, Any, Any]
+Numbers = Callable[[Comparison], tuple[DataTable, ...]]
 
 
 def panels(comparison: Comparison, tail: bool) -> tuple[Panel, ...]:
@@ -93,7 +103,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         values = (number(quantile(x, cdf, q)) for q in QUANTILES)
         rows.append((safe(str(key[0])), slice_name(str(key[1])), str(key[2]), *values, count(int(part["n_tokens"][0]))))
     head = ("Arm", "Slice", "Window", *(f"p{100 * q:g}" for q in QUANTILES), "Tokens")
-    return (DataTable(title="Quantiles by window", head=head, rows=tuple(rows)),) if rows else ()
+    return numbers_of("Quantiles by window", head, rows)
 
 
 def _frame(comparison: Comparison) -> pl.DataFrame:
@@ -184,7 +194,9 @@ def _nothing(_: Comparison) -> tuple[DataTable, ...]:
     return ()
 
 
-def _figure(name: str, title: str, *, tail: bool, numbers: Callable[[Comparison], tuple[DataTable, ...]]) -> CompareFigure:
+def _figure(
+    name: str, title: str, *, tail: bool, numbers: Callable[[Comparison], tuple[DataTable, ...]]
+) -> CompareFigure:
     return CompareFigure(
         name=name,
         title=title,

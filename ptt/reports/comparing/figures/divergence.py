@@ -9,11 +9,11 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, of_arm, rows_of
+from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, numbers_of, of_arm, rows_of
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import INK, LETTER, MUTED, RULE, SMALL, drawable
 from ptt.reports.foreign import safe
-from ptt.reports.names import metric_name, slice_name
+from ptt.reports.names import joined, metric_name, slice_name
 from ptt.reports.numbers import count
 from ptt.reports.panels import NO_LINE, DataTable, Panel
 
@@ -58,7 +58,7 @@ def caption(comparison: Comparison) -> str:
     events = _events(comparison)
     quiet = [safe(name) for name in names(comparison)[1:] if not of_arm(events, name).height]
     if quiet:
-        told.append(f"No lasting difference found: {', '.join(quiet)}.")
+        told.append(f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared.")
     drawn = len([event for _, event in _lines(comparison) if event is not None])
     if drawn < events.height:
         told.append(f"The earliest {count(drawn)} of {count(events.height)} are drawn; the table holds all.")
@@ -71,7 +71,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         (safe(row["arm"]), _what(row), _step(row), safe(str(row["words"] or "")))
         for row in _events(comparison).iter_rows(named=True)
     )
-    return (DataTable(title="All, in order of time", head=("Arm", "What", "Since", "How"), rows=rows),) if rows else ()
+    return numbers_of("All, in order of time", ("Arm", "What", "Since", "How"), rows)
 
 
 def _events(comparison: Comparison) -> pl.DataFrame:

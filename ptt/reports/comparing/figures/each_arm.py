@@ -20,8 +20,8 @@ from ptt.reports.comparing.figures.kinds import (
     slices,
 )
 from ptt.reports.comparing.figures.scales import AXES, across, matched_range, shade_thirds, tail_height
-from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, values_of
-from ptt.reports.figures.style import SMALL, dress
+from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, missing, values_of
+from ptt.reports.figures.style import dress
 from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import number
@@ -47,7 +47,7 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
     return tuple(
         Panel(
             key=f"compare-each-{index}",
-            title=safe(name),
+            title=_title(rows, comparison, name),
             alt=_alt_of_one(rows, name, every[0], shown),
             draw=partial(_draw_one, comparison=comparison, rows=rows, name=name),
             width=340,
@@ -70,15 +70,24 @@ def _draw_one(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, name: str
         if part.height:
             band(ax, part, arms[arm])
             curve(ax, part, arms[arm])
-    if not of_arm(rows, name).height:
-        ax.annotate("no value: not drawn", (0.5, 0.5), xycoords="axes fraction", ha="center", fontsize=SMALL)
+
+
+def _title(rows: pl.DataFrame, comparison: Comparison, name: str) -> str:
+    """Name the arm, and say what is not drawn of it."""
+    absent, ended = missing(comparison, rows)
+    if name in absent:
+        return f"{safe(name)} · no value, not drawn"
+    last = dict(ended).get(name)
+    return safe(name) if last is None else f"{safe(name)} · no value after {number(round(last))}"
 
 
 def _alt_of_one(rows: pl.DataFrame, name: str, baseline: str, shown: str) -> str:
     told = [f"{shown} of |log-ratio| over trainer steps with its interval, and the baseline's."]
     for arm in (name, baseline):
         part = of_arm(rows, arm).sort("x_mid")
-        ends = f"from {number(part['value'][0])} to {number(part['value'][-1])}" if part.height else "no value (0 spans)"
+        ends = (
+            f"from {number(part['value'][0])} to {number(part['value'][-1])}" if part.height else "no value (0 spans)"
+        )
         told.append(f"{safe(arm)}: {ends}.")
     return " ".join(told)
 

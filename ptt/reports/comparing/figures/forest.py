@@ -13,6 +13,7 @@ from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     finite,
     names,
+    numbers_of,
     of_arm,
     percentile,
     rows_of,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = "late"
-WIDTH, NAMES, NUMBERS = 430, 138, 120  # pixels: a panel, its arms' names, its numbers
+WIDTH, NAMES, NUMBERS = 430, 136, 132  # pixels: a panel, its arms' names, its numbers
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
 REACH = 30.0  # times the outermost estimate: an interval that goes on beyond ends in an arrow
@@ -67,8 +68,7 @@ def caption(comparison: Comparison) -> str:
         "How many times smaller the arm's tail is than the baseline's in the late third of the steps that all arms "
         "share: right of 1 it is suppressed, left of 1 it is larger; log axis. Filled marks are p95, open ones "
         "p99, lines 95 % intervals; an arrow leads on to an end outside the axis. An interval that "
-        "holds 1 shows no difference: the arm may still differ by less than its width. "
-        + _seeds(comparison)
+        "holds 1 shows no difference: the arm may still differ by less than its width. " + _seeds(comparison)
     )
 
 
@@ -98,7 +98,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         for row in frame.iter_rows(named=True)
     )
     head = ("Arm", "Slice", "Percentile", "Window", "Matched by", "Ratio", "95 % interval", "p", "Detectable")
-    return (DataTable(title="All ratios, baseline over arm", head=head, rows=rows),) if rows else ()
+    return numbers_of("All ratios, baseline over arm", head, rows)
 
 
 def _rows(comparison: Comparison) -> pl.DataFrame:
@@ -221,8 +221,9 @@ def _short_ticks(ax: Axes, low: float, high: float) -> None:
     """Mark a short range more closely than powers of ten do."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
-    marks = [mark for mark in (0.1, 0.2, 0.33, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20) if low <= mark <= high]
-    ax.xaxis.set_major_locator(FixedLocator(marks[:: -(-len(marks) // 6)] if len(marks) > 6 else marks))
+    coarse = [mark for mark in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if low <= mark <= high]
+    fine = [mark for mark in (0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.7, 2) if low <= mark <= high]
+    ax.xaxis.set_major_locator(FixedLocator(coarse if len(coarse) > 2 else fine))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(float(value)).replace("-", MINUS)))
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.names import SLICES, slice_name
-from ptt.reports.numbers import bounds, number
+from ptt.reports.numbers import bounds, count, number
 from ptt.reports.panels import DataTable, Panel
 
 MOST_ARMS = 24  # drawn; the tables hold all
+MOST_ROWS = 400  # of a table behind a figure: who needs more reads the JSON
 AFTER = ("post_tool", "post_observation")  # the slice that the question is about, by the names it may have
 TEXT = "text_only"
 
@@ -64,6 +65,12 @@ def slices(comparison: Comparison, table: str = "curves") -> list[str]:
 def percentile(q: float) -> str:
     """Name a quantile: p95."""
     return f"p{100 * q:g}"
+
+
+def numbers_of(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[DataTable, ...]:
+    """Make the table behind a figure: none without rows, and no more rows than a page can hold."""
+    cut = f", the first {count(MOST_ROWS)} of {count(len(rows))}" if len(rows) > MOST_ROWS else ""
+    return (DataTable(title=f"{title}{cut}", head=head, rows=tuple(rows[:MOST_ROWS])),) if rows else ()
 
 
 def title_of(slice_of: str, rest: str) -> str:

@@ -10,7 +10,16 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import COLUMN, ENDED, End, height, label_ends, looks, note
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, of_arm, rows_of, slices, title_of
+from ptt.reports.comparing.figures.kinds import (
+    CompareFigure,
+    finite,
+    names,
+    numbers_of,
+    of_arm,
+    rows_of,
+    slices,
+    title_of,
+)
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import dress, linear, logarithmic, short_slice, sparse
 from ptt.reports.foreign import safe
@@ -75,7 +84,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         for row in (frame.iter_rows(named=True) if frame.height else ())
     )
     head = ("Arm", "Slice", "Steps", "ESS/n", "Tokens")
-    return (DataTable(title="By window", head=head, rows=rows[:400]),) if rows else ()
+    return numbers_of("By window", head, rows)
 
 
 def _frame(comparison: Comparison) -> pl.DataFrame:

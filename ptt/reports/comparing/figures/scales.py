@@ -17,6 +17,7 @@ from ptt.reports.panels import WINDOW_NAMES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+PLURAL = {"steps": "trainer steps", "tokens": "model tokens"}
 AXES = {"steps": "trainer step", "tokens": "model tokens trained on"}
 Range = tuple[float, float]
 

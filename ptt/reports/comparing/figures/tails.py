@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     finite,
     names,
+    numbers_of,
     of_arm,
     percentile,
     rows_of,
@@ -24,6 +24,7 @@ from ptt.reports.comparing.figures.kinds import (
 )
 from ptt.reports.comparing.figures.scales import (
     AXES,
+    PLURAL,
     across,
     mark_divergence,
     matched_range,
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
 BANDS_UP_TO = 4  # arms: more bands over one another are mud
 LARGE, SMALL_HEIGHT = 316, 236
 WIDTH = 430
-TOP = 48  # pixels above the axes: the vertical axis's name and the windows'
+TOP = 44  # pixels above the axes: the vertical axis's name and the windows'
 NOTE = 16  # and for every line that says what is not drawn
 NOTE_LETTERS = 58
-ROWS = 400  # of a table of numbers: more belong in the JSON
 
 
 def panels(comparison: Comparison, axis: str) -> tuple[Panel, ...]:
@@ -91,7 +91,7 @@ def caption(comparison: Comparison, axis: str) -> str:
     )
     told = [
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
-        f"{AXES[axis]}, where all arms can be set side by side ({range_words(comparison, axis) or 'as recorded'}). "
+        f"{PLURAL[axis]}, where all arms can be set side by side ({range_words(comparison, axis) or 'as recorded'}). "
         f"{bands} The baseline is drawn in black. A line below the baseline has smaller tails; a line that climbs "
         "gives rare tokens ever larger weights.",
     ]
@@ -122,8 +122,7 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
             (safe(str(key[0])), slice_name(str(key[1])), span, values.get(0.95, "—"), values.get(0.99, "—"), tokens)
         )
     head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95 % interval)", "p99 (95 % interval)", "Tokens")
-    cut = f", the first {ROWS} of {count(len(rows))}" if len(rows) > ROWS else ""
-    return (DataTable(title=f"By span of {AXES[axis]}{cut}", head=head, rows=tuple(rows[:ROWS])),)
+    return numbers_of(f"By span of {PLURAL[axis]}", head, rows)
 
 
 def _frame(comparison: Comparison, axis: str) -> pl.DataFrame:
@@ -131,9 +130,7 @@ def _frame(comparison: Comparison, axis: str) -> pl.DataFrame:
     return frame.filter(pl.col("arm").is_in(names(comparison))) if frame.width else frame
 
 
-def _draw(
-    ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, said: tuple[str, ...]
-) -> None:
+def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, said: tuple[str, ...]) -> None:
     arms = looks(comparison)
     banded = len(arms) <= BANDS_UP_TO
     across(ax, matched_range(comparison, axis, rows))
@@ -186,7 +183,7 @@ def _tail_names(comparison: Comparison, rows: pl.DataFrame) -> tuple[str, ...]:
     return tuple(sorted(what for what in found if what == percentile(q)))
 
 
-def _missing(comparison: Comparison, rows: pl.DataFrame) -> tuple[list[str], list[tuple[str, float]]]:
+def missing(comparison: Comparison, rows: pl.DataFrame) -> tuple[list[str], list[tuple[str, float]]]:
     """Name the arms without any value, and those whose values end early, with where."""
     known = finite(rows, "value")
     everywhere = [known["x_mid"].to_numpy().min(), known["x_mid"].to_numpy().max()] if known.height else [0.0, 0.0]
@@ -203,7 +200,7 @@ def _missing(comparison: Comparison, rows: pl.DataFrame) -> tuple[list[str], lis
 def _notes(comparison: Comparison, rows: pl.DataFrame, name: str) -> tuple[str, ...]:
     """Say inside the figure which arms it does not show, or not to the end."""
     arms = looks(comparison)
-    absent, ended = _missing(comparison, rows)
+    absent, ended = missing(comparison, rows)
     kind = short_slice(name)
     told = []
     if absent:
@@ -220,7 +217,7 @@ def _vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
     told = []
     for name in slices(comparison):
         rows = frame.filter(pl.col("slice") == name)
-        absent, ended = _missing(comparison, rows)
+        absent, ended = missing(comparison, rows)
         quoted = [safe(arm) for arm in absent]
         if quoted and finite(rows, "value").height:
             told.append(f"No {slice_name(name)} values: {joined(quoted)}; a missing line is not a low one.")
@@ -232,7 +229,7 @@ def _vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
 
 
 def _alt(comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, q: float) -> str:
-    told = [f"{100 * q:g}th percentile of |log-ratio| of {slice_name(name)} tokens over {AXES[axis]}, by arm."]
+    told = [f"{100 * q:g}th percentile of |log-ratio| of {slice_name(name)} tokens over {PLURAL[axis]}, by arm."]
     known = finite(rows, "value")
     for arm in names(comparison):
         part = of_arm(known, arm).sort("x_mid")
@@ -256,7 +253,7 @@ def figure(axis: str, title: str) -> CompareFigure:
         panels=partial(panels, axis=axis),
         caption=partial(caption, axis=axis),
         data=partial(data, axis=axis),
-        absence=f"no two arms have tails that can be set side by side over {AXES[axis]}",
+        absence=f"no two arms have tails that can be set side by side over {PLURAL[axis]}",
     )
 
 
