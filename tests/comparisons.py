@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -239,7 +240,7 @@ def _tails(
         gone = math.inf if arm.gone_after is None or name == "text_only" else arm.gone_after / STEPS
         for q, factor in LEVELS.items():
             key = {"arm": arm.name, "axis": axis, "slice": name, "q": q}
-            for first, last in zip(edges[:-1], edges[1:], strict=True):
+            for first, last in pairwise(edges.tolist()):
                 share = (first + last) / 2 / top
                 here = share < gone
                 value = _level(levels, share) * factor * math.exp(rng.normal(0, 0.06)) if here else None

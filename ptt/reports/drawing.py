@@ -111,15 +111,15 @@ def _of_run(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...]) -
     return composed(title, kind.columns, panels)
 
 
-def composed(title: str, most_columns: int, panels: tuple[Panel, ...]) -> Figure:
-    """Put panels into rows of one figure below a title; a row is as high as its highest panel."""
+def composed(heading: str, most_columns: int, panels: tuple[Panel, ...]) -> Figure:
+    """Put panels into rows of one figure below a heading; a row is as high as its highest panel."""
     columns = min(most_columns, len(panels))
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     heights = [max(panel.height for panel in row) + TITLE for row in rows]
     cell_width = max(panel.width for panel in panels)
     width, height = columns * cell_width, HEAD + sum(heights)
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    figure.text(8 / width, 1 - 24 / height, title, fontsize=15, fontweight="bold", color=INK)
+    figure.text(8 / width, 1 - 24 / height, heading, fontsize=15, fontweight="bold", color=INK)
     for index, row in enumerate(rows):
         top = HEAD + sum(heights[:index])
         for column, panel in enumerate(row):

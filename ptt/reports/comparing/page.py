@@ -14,7 +14,7 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.model import Status
 from ptt.reports.comparing.figures.arms import Look, looks
-from ptt.reports.comparing.figures.kinds import AFTER, of_arm, percentile, rows_of, slices, title_of
+from ptt.reports.comparing.figures.kinds import AFTER, arm_name, of_arm, percentile, rows_of, slices, title_of
 from ptt.reports.comparing.figures.scales import range_words
 from ptt.reports.figures.style import INK, PROPERTIES
 from ptt.reports.foreign import safe, shortened
@@ -111,7 +111,7 @@ def page(comparison: Comparison) -> ComparePage:
     """Put a comparison into words."""
     differing, alike = _settings(comparison)
     return ComparePage(
-        title=" / ".join(shortened(safe(arm.name), 40) for arm in comparison.arms[:3])
+        title=" / ".join(shortened(arm_name(arm.name), 40) for arm in comparison.arms[:3])
         + (" / …" if len(comparison.arms) > 3 else ""),
         headline=sentence(comparison.headline),
         sentences=tuple(sentence(text) for text in comparison.sentences),
@@ -142,7 +142,7 @@ def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     pair = pair_name(comparison.pair) if comparison.pair else "none that all arms share"
     told = [
         ("Arms", f"{count(len(comparison.arms))} ({counted(runs, 'run')})"),
-        ("Baseline", safe(comparison.arms[0].name) if comparison.arms else "none"),
+        ("Baseline", arm_name(comparison.arms[0].name) if comparison.arms else "none"),
         ("Pair", pair),
     ]
     for axis, name in (("steps", "Matched by steps"), ("tokens", "Matched by tokens")):
@@ -162,7 +162,7 @@ def _arm(comparison: Comparison, arm: Arm, index: int) -> ArmView:
     label = look.label if look is not None and look.label != arm.name else ""
     runs = [member.diagnosis.run for member in arm.members]
     return ArmView(
-        name=safe(arm.name),
+        name=arm_name(arm.name),
         label=label,
         baseline=index == 0,
         tagged=index == 0 and arm.name != "baseline",
@@ -200,7 +200,9 @@ def _growth(comparison: Comparison) -> tuple[GrowthTable, ...]:
                 )
                 cells = (*_thirds(here), *_grown(grown, baseline=arm is comparison.arms[0]))
                 look = arms.get(arm.name)
-                rows.append(GrowthRow(arm=safe(arm.name), swatch=None if look is None else swatch(look), cells=cells))
+                rows.append(
+                    GrowthRow(arm=arm_name(arm.name), swatch=None if look is None else swatch(look), cells=cells)
+                )
             tables.append(GrowthTable(title=title_of(name, percentile(q)), main=name in AFTER, rows=tuple(rows)))
     return tuple(tables)
 
@@ -230,11 +232,12 @@ def _cell(
 
 def _settings(comparison: Comparison) -> tuple[tuple[SettingRow, ...], tuple[SettingRow, ...]]:
     frame = rows_of(comparison, "settings")
-    differing, alike = [], []
+    differing: list[SettingRow] = []
+    alike: list[SettingRow] = []
     for key, rows in frame.group_by("key", maintain_order=True) if frame.height else ():
         found = {row["arm"]: row["value"] for row in rows.iter_rows(named=True)}
         values = tuple(_setting(found.get(arm.name)) for arm in comparison.arms)
-        row = SettingRow(key=safe(str(key[0])), values=values)
+        row = SettingRow(key=arm_name(str(key[0])), values=values)
         (differing if bool(rows["differs"].fill_null(value=False).any()) else alike).append(row)
     return tuple(differing), tuple(alike)
 

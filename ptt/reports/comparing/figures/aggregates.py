@@ -11,7 +11,16 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, numbers_of, of_arm, rows_of, with_bounds
+from ptt.reports.comparing.figures.kinds import (
+    CompareFigure,
+    arm_name,
+    finite,
+    names,
+    numbers_of,
+    of_arm,
+    rows_of,
+    with_bounds,
+)
 from ptt.reports.comparing.figures.scales import across, mark_divergence, shade_thirds
 from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.style import dress, linear
@@ -79,7 +88,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     rows = tuple(
         (
             _title(row["metric"]),
-            safe(row["arm"]),
+            arm_name(row["arm"]),
             safe(row["window"]),
             with_bounds(row["mean"], row["lo"], row["hi"]),
             safe(words.get((row["arm"], row["metric"], row["window"]), "—")),
@@ -210,7 +219,7 @@ def _not_numbers(comparison: Comparison) -> list[str]:
             if lost:
                 bad.append(f"{metric_name(name)} {percent(lost / len(every))}")
         if bad:
-            told.append(f"Not a number in {safe(arm.name)}, and left out: {joined(bad)}.")
+            told.append(f"Not a number in {arm_name(arm.name)}, and left out: {joined(bad)}.")
     return told
 
 
@@ -220,7 +229,7 @@ def _alt(comparison: Comparison, name: str) -> str:
     for arm in names(comparison):
         found = {row["window"]: row["mean"] for row in of_arm(means, arm).iter_rows(named=True)} if means.width else {}
         values = ", ".join(f"{window} {number(found[window])}" for window in WINDOW_NAMES if window in found)
-        told.append(f"{safe(arm)}: {values or 'no value (0 windows)'}.")
+        told.append(f"{arm_name(arm)}: {values or 'no value (0 windows)'}.")
     return " ".join(told)
 
 

@@ -13,6 +13,7 @@ from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import COLUMN, Look, height, legend, looks, note
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
+    arm_name,
     finite,
     names,
     numbers_of,
@@ -23,7 +24,6 @@ from ptt.reports.comparing.figures.kinds import (
 )
 from ptt.reports.distributions import NEAREST, quantile, span, thinned
 from ptt.reports.figures.style import MUTED, dress, linear, logarithmic, short_slice
-from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import DataTable, Panel, error_bound
@@ -101,7 +101,9 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     for key, part in frame.group_by(keys, maintain_order=True) if frame.height else ():
         x, cdf = part["x"].to_numpy(), part["cdf"].to_numpy()
         values = (number(quantile(x, cdf, q)) for q in QUANTILES)
-        rows.append((safe(str(key[0])), slice_name(str(key[1])), str(key[2]), *values, count(int(part["n_tokens"][0]))))
+        rows.append(
+            (arm_name(str(key[0])), slice_name(str(key[1])), str(key[2]), *values, count(int(part["n_tokens"][0])))
+        )
     head = ("Arm", "Slice", "Window", *(f"p{100 * q:g}" for q in QUANTILES), "Tokens")
     return numbers_of("Quantiles by window", head, rows)
 
@@ -182,11 +184,11 @@ def _alt(comparison: Comparison, rows: pl.DataFrame, name: str, window: str) -> 
     for arm in names(comparison):
         part = of_arm(rows, arm)
         if not part.height:
-            told.append(f"{safe(arm)}: no tokens (0).")
+            told.append(f"{arm_name(arm)}: no tokens (0).")
             continue
         x, cdf = part["x"].to_numpy(), part["cdf"].to_numpy()
         values = ", ".join(f"p{100 * q:g} {number(quantile(x, cdf, q))}" for q in QUANTILES[:3])
-        told.append(f"{safe(arm)}: {values}.")
+        told.append(f"{arm_name(arm)}: {values}.")
     return " ".join(told)
 
 

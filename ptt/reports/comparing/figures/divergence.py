@@ -9,7 +9,7 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.kinds import CompareFigure, finite, names, numbers_of, of_arm, rows_of
+from ptt.reports.comparing.figures.kinds import CompareFigure, arm_name, finite, names, numbers_of, of_arm, rows_of
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import INK, LETTER, MUTED, RULE, SMALL, drawable
 from ptt.reports.foreign import safe
@@ -56,7 +56,7 @@ def caption(comparison: Comparison) -> str:
         "the noise of both; the line is its interval. What stands leftmost moved first; it need not be the cause."
     ]
     events = _events(comparison)
-    quiet = [safe(name) for name in names(comparison)[1:] if not of_arm(events, name).height]
+    quiet = [arm_name(name) for name in names(comparison)[1:] if not of_arm(events, name).height]
     if quiet:
         told.append(f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared.")
     drawn = len([event for _, event in _lines(comparison) if event is not None])
@@ -68,7 +68,7 @@ def caption(comparison: Comparison) -> str:
 def data(comparison: Comparison) -> tuple[DataTable, ...]:
     """Give all events in order of time."""
     rows = tuple(
-        (safe(row["arm"]), _what(row), _step(row), safe(str(row["words"] or "")))
+        (arm_name(row["arm"]), _what(row), _step(row), safe(str(row["words"] or "")))
         for row in _events(comparison).iter_rows(named=True)
     )
     return numbers_of("All, in order of time", ("Arm", "What", "Since", "How"), rows)
@@ -172,7 +172,7 @@ def _step(event: dict[str, Any]) -> str:
 
 def _alt(lines: list[Line]) -> str:
     told = ["First step from which on each figure differs lastingly from the baseline's, by arm."]
-    told += [f"{safe(name)}, {_what(event)}: step {_step(event)}." for name, event in lines if event is not None]
+    told += [f"{arm_name(name)}, {_what(event)}: step {_step(event)}." for name, event in lines if event is not None]
     return " ".join(told)
 
 

@@ -12,6 +12,7 @@ from ptt.reports.comparing.figures.arms import looks
 from ptt.reports.comparing.figures.kinds import (
     AFTER,
     CompareFigure,
+    arm_name,
     finite,
     names,
     of_arm,
@@ -22,7 +23,6 @@ from ptt.reports.comparing.figures.kinds import (
 from ptt.reports.comparing.figures.scales import AXES, across, matched_range, shade_thirds, tail_height
 from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, missing, values_of
 from ptt.reports.figures.style import dress
-from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import number
 from ptt.reports.panels import ONE_LINE, Panel
@@ -76,9 +76,9 @@ def _title(rows: pl.DataFrame, comparison: Comparison, name: str) -> str:
     """Name the arm, and say what is not drawn of it."""
     absent, ended = missing(comparison, rows)
     if name in absent:
-        return f"{safe(name)} · no value, not drawn"
+        return f"{arm_name(name)} · no value, not drawn"
     last = dict(ended).get(name)
-    return safe(name) if last is None else f"{safe(name)} · no value after {number(round(last))}"
+    return arm_name(name) if last is None else f"{arm_name(name)} · no value after {number(round(last))}"
 
 
 def _alt_of_one(rows: pl.DataFrame, name: str, baseline: str, shown: str) -> str:
@@ -88,7 +88,7 @@ def _alt_of_one(rows: pl.DataFrame, name: str, baseline: str, shown: str) -> str
         ends = (
             f"from {number(part['value'][0])} to {number(part['value'][-1])}" if part.height else "no value (0 spans)"
         )
-        told.append(f"{safe(arm)}: {ends}.")
+        told.append(f"{arm_name(arm)}: {ends}.")
     return " ".join(told)
 
 
@@ -96,7 +96,7 @@ def caption(comparison: Comparison) -> str:
     """Tell how to read the small panels."""
     shown = slice_name(next(name for name in slices(comparison) if name in AFTER))
     return (
-        f"The {shown} tail of each arm (its own colour) over the baseline's (black), with 95 % bands; all panels "
+        f"The {shown} tail of each arm (its own colour) over the baseline's (without colour), with 95 % bands; all panels "
         "have the same axes. Where the bands part, the arm differs from the baseline."
     )
 

@@ -11,6 +11,7 @@ from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import Look, looks
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
+    arm_name,
     finite,
     names,
     numbers_of,
@@ -33,6 +34,7 @@ WINDOW = "late"
 WIDTH, NAMES, NUMBERS = 430, 136, 132  # pixels: a panel, its arms' names, its numbers
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
+TICKS = ((0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20), (0.3, 0.5, 0.7, 1, 1.4, 2, 3), (0.8, 0.9, 1, 1.1, 1.25))
 REACH = 30.0  # times the outermost estimate: an interval that goes on beyond ends in an arrow
 
 
@@ -85,7 +87,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     frame = finite(rows_of(comparison, "differences"), "ratio")
     rows = tuple(
         (
-            safe(row["arm"]),
+            arm_name(row["arm"]),
             slice_name(row["slice"]),
             percentile(row["q"]),
             safe(row["window"]),
@@ -134,8 +136,16 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame) -> None:
     ax.axvline(1.0, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
     for text, x, side in (("larger tails", 1.0, "right"), ("suppressed", 1.0, "left")):
         shift = -6 if side == "right" else 6
-        where = {"xycoords": ("data", "axes fraction"), "xytext": (shift, 6), "textcoords": "offset points"}
-        ax.annotate(text, (x, 1), ha=side, fontsize=SMALL, color=MUTED, **where)
+        ax.annotate(
+            text,
+            (x, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(shift, 6),
+            textcoords="offset points",
+            ha=side,
+            fontsize=SMALL,
+            color=MUTED,
+        )
     before = ""
     for (arm, q, row), y in zip(lines, places, strict=True):
         if arm != before:
@@ -221,15 +231,14 @@ def _short_ticks(ax: Axes, low: float, high: float) -> None:
     """Mark a short range more closely than powers of ten do."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
-    coarse = [mark for mark in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if low <= mark <= high]
-    fine = [mark for mark in (0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.7, 2) if low <= mark <= high]
-    ax.xaxis.set_major_locator(FixedLocator(coarse if len(coarse) > 2 else fine))
+    inside = [[mark for mark in marks if low <= mark <= high] for marks in TICKS]
+    ax.xaxis.set_major_locator(FixedLocator(next((marks for marks in inside if len(marks) > 2), inside[-1])))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(float(value)).replace("-", MINUS)))
 
 
 def _alt(lines: list[tuple[str, float, dict[str, Any]]], name: str) -> str:
     told = [f"Ratio of the baseline's late {slice_name(name)} tail to each arm's, with 95 % intervals."]
-    told += [f"{safe(arm)} {percentile(q)}: {_told(row)}." for arm, q, row in lines]
+    told += [f"{arm_name(arm)} {percentile(q)}: {_told(row)}." for arm, q, row in lines]
     return " ".join(told)
 
 

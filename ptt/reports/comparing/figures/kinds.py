@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
+from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import SLICES, slice_name
 from ptt.reports.numbers import bounds, count, number
 from ptt.reports.panels import DataTable, Panel
 
 MOST_ARMS = 24  # drawn; the tables hold all
+LONGEST_NAME = 60  # letters: the JSON holds it whole
 MOST_ROWS = 400  # of a table behind a figure: who needs more reads the JSON
 AFTER = ("post_tool", "post_observation")  # the slice that the question is about, by the names it may have
 TEXT = "text_only"
@@ -29,6 +31,11 @@ class CompareFigure:
     caption: Callable[[Comparison], str]
     data: Callable[[Comparison], tuple[DataTable, ...]]
     absence: str  # said instead
+
+
+def arm_name(name: str) -> str:
+    """Name an arm in prose: harmless, and no longer than a line."""
+    return shortened(safe(name), LONGEST_NAME)
 
 
 def names(comparison: Comparison) -> list[str]:

@@ -12,6 +12,7 @@ from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import COLUMN, ENDED, End, height, label_ends, looks, note
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
+    arm_name,
     finite,
     names,
     numbers_of,
@@ -22,7 +23,6 @@ from ptt.reports.comparing.figures.kinds import (
 )
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import dress, linear, logarithmic, short_slice, sparse
-from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import DataTable, Panel
@@ -75,7 +75,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     frame = _frame(comparison)
     rows = tuple(
         (
-            safe(row["arm"]),
+            arm_name(row["arm"]),
             slice_name(row["slice"]),
             f"{count(int(row['step_first']))} to {count(int(row['step_last']))}",
             number(row["ess_fraction"]),
@@ -148,7 +148,7 @@ def _alt(comparison: Comparison, rows: pl.DataFrame, name: str) -> str:
             if part.height
             else "no value (0 windows)"
         )
-        told.append(f"{safe(arm)}: {ends}.")
+        told.append(f"{arm_name(arm)}: {ends}.")
     return " ".join(told)
 
 

@@ -12,6 +12,7 @@ from ptt.reports.comparing.figures.arms import COLUMN, ENDED, End, Look, height,
 from ptt.reports.comparing.figures.kinds import (
     AFTER,
     CompareFigure,
+    arm_name,
     finite,
     names,
     numbers_of,
@@ -92,7 +93,7 @@ def caption(comparison: Comparison, axis: str) -> str:
     told = [
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
         f"{PLURAL[axis]}, where all arms can be set side by side ({range_words(comparison, axis) or 'as recorded'}). "
-        f"{bands} The baseline is drawn in black. A line below the baseline has smaller tails; a line that climbs "
+        f"{bands} The baseline is the thick line without colour. A line below the baseline has smaller tails; a line that climbs "
         "gives rare tokens ever larger weights.",
     ]
     if axis == "steps" and rows_of(comparison, "divergence").height:
@@ -119,7 +120,7 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
         span = f"{number(round(key[2]))} to {number(round(key[3]))}"
         tokens = count(int(group["n_tokens"].to_numpy().max()))
         rows.append(
-            (safe(str(key[0])), slice_name(str(key[1])), span, values.get(0.95, "—"), values.get(0.99, "—"), tokens)
+            (arm_name(str(key[0])), slice_name(str(key[1])), span, values.get(0.95, "—"), values.get(0.99, "—"), tokens)
         )
     head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95 % interval)", "p99 (95 % interval)", "Tokens")
     return numbers_of(f"By span of {PLURAL[axis]}", head, rows)
@@ -138,7 +139,7 @@ def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, na
     logged = tail_height(ax, values_of(drawn, banded=banded))
     dress(ax, x_name=AXES[axis], y_name="|r|, log axis" if logged else "|r|", top=TOP + NOTE * len(said))
     shade_thirds(ax)
-    ends = []
+    ends, (_, gone) = [], missing(comparison, rows)
     for arm, look in arms.items():
         part = of_arm(rows, arm).sort("x_mid")
         known = finite(part, "value")
@@ -148,7 +149,14 @@ def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, na
             band(ax, known, look)
         curve(ax, part, look)
         last = known.row(-1, named=True)
-        ends.append(End(look=look, x=last["x_mid"], y=last["value"], value=number(last["value"])))
+        ends.append(
+            End(
+                look=look,
+                x=last["x_mid"],
+                y=last["value"],
+                value=f"until {number(round(dict(gone)[arm]))}" if arm in dict(gone) else number(last["value"]),
+            )
+        )
     if axis == "steps":
         for what in _tail_names(comparison, rows):
             mark_divergence(ax, comparison, arms, what, name)
@@ -160,8 +168,8 @@ def band(ax: Axes, rows: pl.DataFrame, look: Look) -> None:
     """Draw an arm's interval, where it is known."""
     known = finite(finite(rows, "lo"), "hi")
     if known.height:
-        edges = (known[name].to_numpy() for name in ("x_mid", "lo", "hi"))
-        ax.fill_between(*edges, color=look.colour, alpha=0.16, linewidth=0)
+        x, low, high = (known[name].to_numpy() for name in ("x_mid", "lo", "hi"))
+        ax.fill_between(x, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def curve(ax: Axes, rows: pl.DataFrame, look: Look) -> None:
@@ -218,11 +226,11 @@ def _vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
     for name in slices(comparison):
         rows = frame.filter(pl.col("slice") == name)
         absent, ended = missing(comparison, rows)
-        quoted = [safe(arm) for arm in absent]
+        quoted = [arm_name(arm) for arm in absent]
         if quoted and finite(rows, "value").height:
             told.append(f"No {slice_name(name)} values: {joined(quoted)}; a missing line is not a low one.")
         told += [
-            f"{safe(arm)} has no {slice_name(name)} value after {number(round(last))}: what is gone was not suppressed."
+            f"{arm_name(arm)} has no {slice_name(name)} value after {number(round(last))}: what is gone was not suppressed."
             for arm, last in dict(ended).items()
         ]
     return told
@@ -234,11 +242,11 @@ def _alt(comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, q: fl
     for arm in names(comparison):
         part = of_arm(known, arm).sort("x_mid")
         if not part.height:
-            told.append(f"{safe(arm)}: no value (0 spans).")
+            told.append(f"{arm_name(arm)}: no value (0 spans).")
             continue
         first, last = part.row(0, named=True), part.row(-1, named=True)
         told.append(
-            f"{safe(arm)}: {number(first['value'])} around {number(round(first['x_mid']))}, "
+            f"{arm_name(arm)}: {number(first['value'])} around {number(round(first['x_mid']))}, "
             f"{number(last['value'])} around {number(round(last['x_mid']))}."
         )
     return " ".join(told)
