@@ -96,8 +96,8 @@ def caption(comparison: Comparison) -> str:
     """Tell how to read the small panels."""
     shown = slice_name(next(name for name in slices(comparison) if name in AFTER))
     return (
-        f"The {shown} tail of each arm (its own colour) over the baseline's (without colour), with 95 % bands; all panels "
-        "have the same axes. Where the bands part, the arm differs from the baseline."
+        f"The {shown} tail of each arm (its own colour) over the baseline's (without colour), with 95 % bands; all "
+        "panels have the same axes. Where the bands part, the arm differs from the baseline."
     )
 
 

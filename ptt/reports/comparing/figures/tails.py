@@ -93,7 +93,7 @@ def caption(comparison: Comparison, axis: str) -> str:
     told = [
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
         f"{PLURAL[axis]}, where all arms can be set side by side ({range_words(comparison, axis) or 'as recorded'}). "
-        f"{bands} The baseline is the thick line without colour. A line below the baseline has smaller tails; a line that climbs "
+        f"{bands} The baseline is the thick line without colour. A line below it has smaller tails; a line that climbs "
         "gives rare tokens ever larger weights.",
     ]
     if axis == "steps" and rows_of(comparison, "divergence").height:
@@ -229,10 +229,9 @@ def _vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
         quoted = [arm_name(arm) for arm in absent]
         if quoted and finite(rows, "value").height:
             told.append(f"No {slice_name(name)} values: {joined(quoted)}; a missing line is not a low one.")
-        told += [
-            f"{arm_name(arm)} has no {slice_name(name)} value after {number(round(last))}: what is gone was not suppressed."
-            for arm, last in dict(ended).items()
-        ]
+        for arm, last in ended:
+            until = f"{arm_name(arm)} has no {slice_name(name)} value after {number(round(last))}"
+            told.append(f"{until}: what is gone was not suppressed.")
     return told
 
 
