@@ -22,7 +22,7 @@ from ptt.diagnostics.model import (
 
 STEPS, SPANS = 700, 12
 WINDOWS = ("early", "mid", "late")
-LEVELS = {0.95: 1.0, 0.99: 2.4}
+LEVELS = {"p95": 1.0, "p99": 2.4}
 HOSTILE = (
     "<script>alert(1)</script>",
     "</style><img src=x onerror=alert(1)>",
@@ -155,7 +155,7 @@ def _diagnosis(arm: Made, name: str, rng: np.random.Generator, *, bare: bool) ->
         verdict=RunVerdict(status=arm.status, headline="", first_broken_link=None, next=()),
         signature=Signature(status=Answer.CANNOT_SAY, reason="made", pair="policy/ref", aggregates=quiet),
         findings=(), healthy=(), not_judged=(), crashes=(), sources=(),
-        tables={} if bare else {"metrics": _metrics(arm, rng)},
+        tables={} if bare else {"series": _series(arm, rng)},
     )  # fmt: skip
 
 
@@ -173,16 +173,16 @@ def _curves(arm: Made) -> dict[str, tuple[float, float, float]]:
     }
 
 
-def _metrics(arm: Made, rng: np.random.Generator) -> pl.DataFrame:
+def _series(arm: Made, rng: np.random.Generator) -> pl.DataFrame:
     steps = np.arange(1, STEPS + 1)
     frames = [
         pl.DataFrame(
             {
                 "step": steps,
-                "split": "train",
                 "name": name,
+                "name_raw": name,
+                "flag": pl.Series([0] * STEPS, dtype=pl.UInt8),
                 "value": first + (last - first) * steps / STEPS + rng.normal(0, noise, STEPS),
-                "priority": 10,
             }
         )
         for name, (first, last, noise) in _curves(arm).items()

@@ -14,7 +14,7 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.model import Status
 from ptt.reports.comparing.figures.arms import Look, looks
-from ptt.reports.comparing.figures.kinds import AFTER, arm_name, of_arm, percentile, rows_of, slices, title_of
+from ptt.reports.comparing.figures.kinds import AFTER, arm_name, of_arm, rows_of, slices, title_of
 from ptt.reports.comparing.figures.scales import range_words
 from ptt.reports.figures.style import INK, PROPERTIES
 from ptt.reports.foreign import safe, shortened
@@ -102,6 +102,7 @@ class ComparePage:
     growth: tuple[GrowthTable, ...]
     differing: tuple[SettingRow, ...]
     alike: tuple[SettingRow, ...]
+    alone: tuple[SettingRow, ...]  # recorded by one arm: nothing to set it against
     arms_down: bool  # of the settings that differ: one row an arm, where there are more arms than settings
     not_compared: tuple[tuple[str, str, str], ...]
     one_run_each: bool
@@ -109,7 +110,7 @@ class ComparePage:
 
 def page(comparison: Comparison) -> ComparePage:
     """Put a comparison into words."""
-    differing, alike = _settings(comparison)
+    differing, alike, alone = _settings(comparison)
     return ComparePage(
         title=" / ".join(shortened(arm_name(arm.name), 40) for arm in comparison.arms[:3])
         + (" / …" if len(comparison.arms) > 3 else ""),
@@ -120,6 +121,7 @@ def page(comparison: Comparison) -> ComparePage:
         growth=_growth(comparison),
         differing=differing,
         alike=alike,
+        alone=alone,
         arms_down=len(comparison.arms) > max(ARMS_ACROSS, len(differing)),
         not_compared=tuple(
             (sentence(item.what).rstrip("."), sentence(item.reason), sentence(item.enable))
@@ -203,7 +205,7 @@ def _growth(comparison: Comparison) -> tuple[GrowthTable, ...]:
                 rows.append(
                     GrowthRow(arm=arm_name(arm.name), swatch=None if look is None else swatch(look), cells=cells)
                 )
-            tables.append(GrowthTable(title=title_of(name, percentile(q)), main=name in AFTER, rows=tuple(rows)))
+            tables.append(GrowthTable(title=title_of(name, q), main=name in AFTER, rows=tuple(rows)))
     return tuple(tables)
 
 
@@ -230,16 +232,19 @@ def _cell(
     return write(row[value]), bounds(row[low], row[high]) if known else "no interval"
 
 
-def _settings(comparison: Comparison) -> tuple[tuple[SettingRow, ...], tuple[SettingRow, ...]]:
+def _settings(comparison: Comparison) -> tuple[tuple[SettingRow, ...], ...]:
+    """Give the settings that differ, those that are the same, and those of which only one arm tells."""
     frame = rows_of(comparison, "settings")
     differing: list[SettingRow] = []
     alike: list[SettingRow] = []
+    alone: list[SettingRow] = []
     for key, rows in frame.group_by("key", maintain_order=True) if frame.height else ():
         found = {row["arm"]: row["value"] for row in rows.iter_rows(named=True)}
         values = tuple(_setting(found.get(arm.name)) for arm in comparison.arms)
         row = SettingRow(key=arm_name(str(key[0])), values=values)
-        (differing if bool(rows["differs"].fill_null(value=False).any()) else alike).append(row)
-    return tuple(differing), tuple(alike)
+        answers = set(rows["differs"].to_list())
+        (differing if True in answers else alike if False in answers else alone).append(row)
+    return tuple(differing), tuple(alike), tuple(alone)
 
 
 def _setting(text: str | None) -> str:

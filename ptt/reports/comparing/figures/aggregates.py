@@ -6,10 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from ptt.diagnostics.comparing.values import Arm, Comparison
+from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import looks
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
@@ -21,18 +19,17 @@ from ptt.reports.comparing.figures.kinds import (
     rows_of,
     with_bounds,
 )
+from ptt.reports.comparing.figures.lines import line, not_numbers
 from ptt.reports.comparing.figures.scales import across, mark_divergence, shade_thirds
 from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.style import dress, linear
 from ptt.reports.foreign import safe
-from ptt.reports.names import METRICS, joined, metric_name
-from ptt.reports.numbers import count, number, percent
+from ptt.reports.names import METRICS, metric_name
+from ptt.reports.numbers import count, number
 from ptt.reports.panels import NO_LINE, WINDOW_NAMES, DataTable, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Floats = npt.NDArray[np.float64]
 
 FIRST = ("reward/mean", "loss/total", "loss/policy", "entropy", "kl/ref", "grad_norm", "len/response_mean")
 NAMED = {"len/response_mean": "response length"}
@@ -74,7 +71,7 @@ def caption(comparison: Comparison, first: bool) -> str:
         "A triangle on the axis marks the step from which on an arm differs lastingly from the baseline in this curve.",
         "Alike curves here do not mean alike tails: averages hide what rare tokens do.",
     ]
-    told += _not_numbers(comparison)
+    told += not_numbers(comparison, FIRST)
     return " ".join(filter(None, told))
 
 
@@ -134,44 +131,10 @@ def _span(comparison: Comparison) -> tuple[float, float]:
     return 1.0, float(max(last))
 
 
-def _line(arm: Arm, metric: str, span: tuple[float, float], spans: int) -> tuple[Floats, Floats]:
-    """Give an arm's mean by span of steps, each run counted alike; a span without values has none."""
-    edges = np.linspace(span[0] - 0.5, span[1] + 0.5, spans + 1)
-    kept = []
-    for member in arm.members:
-        rows = _series(member.diagnosis.tables.get("metrics"), metric)
-        if rows is None:
-            continue
-        steps, values = rows["step"].to_numpy(), rows["value"].to_numpy()
-        inside = (steps >= edges[0]) & (steps <= edges[-1])
-        place = np.clip(np.searchsorted(edges, steps[inside], side="right") - 1, 0, spans - 1)
-        sums = np.bincount(place, weights=values[inside], minlength=spans)
-        counts = np.bincount(place, minlength=spans)
-        kept.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
-    middles = (edges[:-1] + edges[1:]) / 2
-    if not kept:
-        return middles, np.full(spans, np.nan)
-    every = np.array(kept)
-    known = np.isfinite(every).sum(axis=0)
-    return middles, np.where(known > 0, np.nansum(every, axis=0) / np.maximum(known, 1), np.nan)
-
-
-def _series(frame: pl.DataFrame | None, metric: str) -> pl.DataFrame | None:
-    """Give one value a step: of several sources the one that the store prefers, of several ranks their mean."""
-    if frame is None or frame.is_empty():
-        return None
-    rows = frame.filter(pl.col("name") == metric, pl.col("value").is_finite(), pl.col("step").is_not_null())
-    if "split" in rows.columns:
-        rows = rows.filter(pl.col("split").is_null() | (pl.col("split") == "train"))
-    if "priority" in rows.columns:
-        rows = rows.filter(pl.col("priority") == pl.col("priority").min().over("step"))
-    return rows.group_by("step").agg(pl.col("value").mean()).sort("step") if rows.height else None
-
-
 def _draw(ax: Axes, *, comparison: Comparison, name: str) -> None:
     arms, span = looks(comparison), _span(comparison)
     members = {arm.name: arm for arm in comparison.arms}
-    lines = {arm: _line(members[arm], name, span, _spans(comparison)) for arm in arms}
+    lines = {arm: line(members[arm], name, span, _spans(comparison)) for arm in arms}
     windows = rows_of(comparison, "aggregates", metric=name)
     across(ax, (span[0], max(span[1], span[0] + 1)))
     drawn = [y[np.isfinite(y)] for _, y in lines.values()]
@@ -204,23 +167,6 @@ def _draw(ax: Axes, *, comparison: Comparison, name: str) -> None:
         places = [span[0] + third * (WINDOW_NAMES.index(row["window"]) + 0.5) for row in points]
         ax.plot(places, [row["mean"] for row in points], **look.line, marker=look.marker, markersize=5, zorder=4)
     mark_divergence(ax, comparison, arms, name)
-
-
-def _not_numbers(comparison: Comparison) -> list[str]:
-    """Say where values are NaN or infinite and so left out."""
-    told = []
-    for arm in comparison.arms:
-        bad = []
-        for name in FIRST:
-            frames = [member.diagnosis.tables.get("metrics") for member in arm.members]
-            rows = [frame.filter(pl.col("name") == name)["value"] for frame in frames if frame is not None]
-            every = pl.concat(rows).drop_nulls() if rows else pl.Series(dtype=pl.Float64)
-            lost = len(every) - int(every.is_finite().sum())
-            if lost:
-                bad.append(f"{metric_name(name)} {percent(lost / len(every))}")
-        if bad:
-            told.append(f"Not a number in {arm_name(arm.name)}, and left out: {joined(bad)}.")
-    return told
 
 
 def _alt(comparison: Comparison, name: str) -> str:

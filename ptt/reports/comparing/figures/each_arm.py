@@ -16,12 +16,12 @@ from ptt.reports.comparing.figures.kinds import (
     finite,
     names,
     of_arm,
-    percentile,
     rows_of,
     slices,
 )
+from ptt.reports.comparing.figures.missing import missing
 from ptt.reports.comparing.figures.scales import AXES, across, matched_range, shade_thirds, tail_height
-from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, missing, values_of
+from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, values_of
 from ptt.reports.figures.style import dress
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import number
@@ -40,10 +40,10 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
     frame = finite(rows_of(comparison, "curves", axis="steps", slice=found[0]), "value")
     if not frame.height:
         return ()
-    rows = frame.filter(pl.col("q") == frame["q"].to_numpy().min())
+    rows = frame.filter(pl.col("q") == min(frame["q"].to_list()))
     if not rows.height:
         return ()
-    shown = percentile(float(rows["q"][0]))
+    shown = str(rows["q"][0])
     return tuple(
         Panel(
             key=f"compare-each-{index}",

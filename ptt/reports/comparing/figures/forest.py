@@ -16,7 +16,6 @@ from ptt.reports.comparing.figures.kinds import (
     names,
     numbers_of,
     of_arm,
-    percentile,
     rows_of,
     slices,
     title_of,
@@ -89,7 +88,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
         (
             arm_name(row["arm"]),
             slice_name(row["slice"]),
-            percentile(row["q"]),
+            row["q"],
             safe(row["window"]),
             safe(row["axis"]),
             times(row["ratio"]),
@@ -107,7 +106,7 @@ def _rows(comparison: Comparison) -> pl.DataFrame:
     return rows_of(comparison, "differences", axis="steps", window=WINDOW)
 
 
-def _lines(comparison: Comparison, rows: pl.DataFrame) -> list[tuple[str, float, dict[str, Any]]]:
+def _lines(comparison: Comparison, rows: pl.DataFrame) -> list[tuple[str, str, dict[str, Any]]]:
     """Give one line an arm and percentile, also where there is no value."""
     percentiles = sorted(set(rows["q"].to_list()))
     lines = []
@@ -151,7 +150,7 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame) -> None:
         if arm != before:
             _beside(ax, arms[arm].label, y, -NAMES + 4, INK)
         before = arm
-        _beside(ax, percentile(q), y, -36, MUTED)
+        _beside(ax, q, y, -36, MUTED)
         _interval(ax, arms[arm], row, y, filled=q == lines[0][1])
         told = _told(row)
         _beside(ax, told, y, None, INK if row else MUTED)
@@ -207,7 +206,7 @@ def _beside(ax: Axes, text: str, y: float, x: float | None, colour: str) -> None
     )
 
 
-def _places(lines: list[tuple[str, float, dict[str, Any]]]) -> list[float]:
+def _places(lines: list[tuple[str, str, dict[str, Any]]]) -> list[float]:
     places: list[float] = []
     y, before = ROW / 2, lines[0][0]
     for arm, _, _ in lines:
@@ -218,7 +217,7 @@ def _places(lines: list[tuple[str, float, dict[str, Any]]]) -> list[float]:
     return places
 
 
-def _span(lines: list[tuple[str, float, dict[str, Any]]]) -> tuple[float, float]:
+def _span(lines: list[tuple[str, str, dict[str, Any]]]) -> tuple[float, float]:
     """Give an axis that holds all estimates, 1, and the intervals unless they reach very far."""
     ratios = [row["ratio"] for _, _, row in lines if row]
     least, most = min([1.0, *ratios]), max([1.0, *ratios])
@@ -236,9 +235,9 @@ def _short_ticks(ax: Axes, low: float, high: float) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(float(value)).replace("-", MINUS)))
 
 
-def _alt(lines: list[tuple[str, float, dict[str, Any]]], name: str) -> str:
+def _alt(lines: list[tuple[str, str, dict[str, Any]]], name: str) -> str:
     told = [f"Ratio of the baseline's late {slice_name(name)} tail to each arm's, with 95 % intervals."]
-    told += [f"{arm_name(arm)} {percentile(q)}: {_told(row)}." for arm, q, row in lines]
+    told += [f"{arm_name(arm)} {q}: {_told(row)}." for arm, q, row in lines]
     return " ".join(told)
 
 

@@ -69,11 +69,6 @@ def slices(comparison: Comparison, table: str = "curves") -> list[str]:
     return sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
-def percentile(q: float) -> str:
-    """Name a quantile: p95."""
-    return f"p{100 * q:g}"
-
-
 def numbers_of(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[DataTable, ...]:
     """Make the table behind a figure: none without rows, and no more rows than a page can hold."""
     cut = f", the first {count(MOST_ROWS)} of {count(len(rows))}" if len(rows) > MOST_ROWS else ""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import COLUMN, ENDED, End, height, label_ends, looks, note
+from ptt.reports.comparing.figures.arms import COLUMN, End, height, label_ends, looks, note
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
@@ -21,8 +21,9 @@ from ptt.reports.comparing.figures.kinds import (
     slices,
     title_of,
 )
+from ptt.reports.comparing.figures.missing import missing, notes
 from ptt.reports.comparing.figures.scales import across
-from ptt.reports.figures.style import dress, linear, logarithmic, short_slice, sparse
+from ptt.reports.figures.style import dress, linear, logarithmic, sparse
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import DataTable, Panel
@@ -43,7 +44,7 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
         rows = frame.filter(pl.col("slice") == name)
         if not rows.height:
             continue
-        said = _said(comparison, rows, name)
+        said = notes(comparison, _as_curve(rows), name)
         made.append(
             Panel(
                 key=f"compare-ess-{index}",
@@ -92,6 +93,10 @@ def _frame(comparison: Comparison) -> pl.DataFrame:
     return frame.filter(pl.col("arm").is_in(names(comparison))) if frame.width else frame
 
 
+def _as_curve(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.rename({"step_mid": "x_mid", "step_last": "x_last", "ess_fraction": "value"})
+
+
 def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, said: tuple[str, ...]) -> None:
     arms = looks(comparison)
     first, last = float(rows["step_mid"].to_numpy().min()), float(rows["step_mid"].to_numpy().max())
@@ -108,35 +113,17 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, said: tuple[s
         dress(ax, x_name="trainer step", y_name="ESS/n", top=top)
         ax.set_ylim(0, 1.02)
         linear(ax, "y")
-    ends = []
+    ends, (_, gone) = [], missing(comparison, _as_curve(rows))
     for arm, look in arms.items():
         part = of_arm(rows, arm).sort("step_mid")
         if not part.height:
             continue
         x, y = part["step_mid"].to_numpy(), part["ess_fraction"].to_numpy()
         ax.plot(x, y, **look.line, marker=look.marker, markevery=sparse(len(part)), zorder=4)
-        ends.append(End(look=look, x=float(x[-1]), y=float(y[-1]), value=number(float(y[-1]), 2)))
+        value = f"until {count(round(dict(gone)[arm]))}" if arm in dict(gone) else number(float(y[-1]), 2)
+        ends.append(End(look=look, x=float(x[-1]), y=float(y[-1]), value=value))
     label_ends(ax, ends)
     note(ax, said, 0)
-
-
-def _said(comparison: Comparison, rows: pl.DataFrame, name: str) -> tuple[str, ...]:
-    """Say inside the figure which arms it does not show, or not to the end."""
-    arms = looks(comparison)
-    every = rows["step_mid"].to_numpy()
-    told, absent = [], []
-    for arm, look in arms.items():
-        part = of_arm(rows, arm)
-        if not part.height:
-            absent.append(look.label)
-        elif float(part["step_mid"].to_numpy().max()) < every.max() - ENDED * (every.max() - every.min()):
-            told.append(
-                f"{look.label}: no {short_slice(name)} value after {count(int(part['step_last'].to_numpy().max()))}"
-            )
-    if absent:
-        text = f"no {short_slice(name)} value: {', '.join(absent)}"
-        told.insert(0, text if len(text) < 58 else f"no {short_slice(name)} value: {count(len(absent))} arms")
-    return tuple(told) if len(told) < 4 else (*told[:2], f"and {count(len(told) - 2)} more arms end early")
 
 
 def _alt(comparison: Comparison, rows: pl.DataFrame, name: str) -> str:

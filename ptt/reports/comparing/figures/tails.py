@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import COLUMN, ENDED, End, Look, height, label_ends, looks, note
+from ptt.reports.comparing.figures.arms import COLUMN, End, Look, height, label_ends, looks, note
 from ptt.reports.comparing.figures.kinds import (
     AFTER,
     CompareFigure,
@@ -17,12 +17,12 @@ from ptt.reports.comparing.figures.kinds import (
     names,
     numbers_of,
     of_arm,
-    percentile,
     rows_of,
     slices,
     title_of,
     with_bounds,
 )
+from ptt.reports.comparing.figures.missing import missing, notes, vanished
 from ptt.reports.comparing.figures.scales import (
     AXES,
     PLURAL,
@@ -33,9 +33,9 @@ from ptt.reports.comparing.figures.scales import (
     shade_thirds,
     tail_height,
 )
-from ptt.reports.figures.style import dress, short_slice, sparse
+from ptt.reports.figures.style import dress, sparse
 from ptt.reports.foreign import safe
-from ptt.reports.names import joined, slice_name
+from ptt.reports.names import slice_name
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import DataTable, Panel, error_bound
 
@@ -47,7 +47,6 @@ LARGE, SMALL_HEIGHT = 316, 236
 WIDTH = 430
 TOP = 44  # pixels above the axes: the vertical axis's name and the windows'
 NOTE = 16  # and for every line that says what is not drawn
-NOTE_LETTERS = 58
 
 
 def panels(comparison: Comparison, axis: str) -> tuple[Panel, ...]:
@@ -65,13 +64,13 @@ def panels(comparison: Comparison, axis: str) -> tuple[Panel, ...]:
     return tuple(made)
 
 
-def _panel(comparison: Comparison, axis: str, key: str, name: str, q: float, rows: pl.DataFrame) -> Panel:
-    said = _notes(comparison, rows, name)
+def _panel(comparison: Comparison, axis: str, key: str, name: str, q: str, rows: pl.DataFrame) -> Panel:
+    said = notes(comparison, rows, name)
     top = TOP + NOTE * len(said)
     least = (LARGE if name in AFTER else SMALL_HEIGHT) + NOTE * len(said)
     return Panel(
-        key=f"compare-tail-{key}-{percentile(q).replace('.', '')}",
-        title=title_of(name, f"{percentile(q)} of |log-ratio|"),
+        key=f"compare-tail-{key}-{q}",
+        title=title_of(name, f"{q} of |log-ratio|"),
         alt=_alt(comparison, axis, rows, name, q),
         draw=partial(_draw, comparison=comparison, axis=axis, rows=rows, name=name, said=said),
         width=WIDTH,
@@ -98,7 +97,7 @@ def caption(comparison: Comparison, axis: str) -> str:
     ]
     if axis == "steps" and rows_of(comparison, "divergence").height:
         told.append("A triangle on the axis marks where an arm left the baseline.")
-    told += _vanished(comparison, frame)
+    told += vanished(comparison, frame)
     runs = frame["runs"].to_numpy().max() if frame.height else 1
     if runs > 1:
         told.append("Arms of several runs are pooled by the geometric mean.")
@@ -120,7 +119,14 @@ def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
         span = f"{number(round(key[2]))} to {number(round(key[3]))}"
         tokens = count(int(group["n_tokens"].to_numpy().max()))
         rows.append(
-            (arm_name(str(key[0])), slice_name(str(key[1])), span, values.get(0.95, "—"), values.get(0.99, "—"), tokens)
+            (
+                arm_name(str(key[0])),
+                slice_name(str(key[1])),
+                span,
+                values.get("p95", "—"),
+                values.get("p99", "—"),
+                tokens,
+            )
         )
     head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95 % interval)", "p99 (95 % interval)", "Tokens")
     return numbers_of(f"By span of {PLURAL[axis]}", head, rows)
@@ -186,57 +192,13 @@ def values_of(rows: pl.DataFrame, *, banded: bool) -> list[float]:
 
 def _tail_names(comparison: Comparison, rows: pl.DataFrame) -> tuple[str, ...]:
     """Give what the divergence table may call this panel's figure."""
-    q = float(rows["q"][0])
+    q = str(rows["q"][0])
     found = set(rows_of(comparison, "divergence")["what"].to_list()) if rows_of(comparison, "divergence").width else ()
-    return tuple(sorted(what for what in found if what == percentile(q)))
+    return tuple(sorted(what for what in found if what == q))
 
 
-def missing(comparison: Comparison, rows: pl.DataFrame) -> tuple[list[str], list[tuple[str, float]]]:
-    """Name the arms without any value, and those whose values end early, with where."""
-    known = finite(rows, "value")
-    everywhere = [known["x_mid"].to_numpy().min(), known["x_mid"].to_numpy().max()] if known.height else [0.0, 0.0]
-    absent, ended = [], []
-    for name in names(comparison):
-        part = of_arm(known, name)
-        if not part.height:
-            absent.append(name)
-        elif float(part["x_mid"].to_numpy().max()) < everywhere[1] - ENDED * (everywhere[1] - everywhere[0]):
-            ended.append((name, float(part["x_last"].to_numpy().max())))
-    return absent, ended
-
-
-def _notes(comparison: Comparison, rows: pl.DataFrame, name: str) -> tuple[str, ...]:
-    """Say inside the figure which arms it does not show, or not to the end."""
-    arms = looks(comparison)
-    absent, ended = missing(comparison, rows)
-    kind = short_slice(name)
-    told = []
-    if absent:
-        every = f"no {kind} value: {joined([arms[arm].label for arm in absent])}"
-        told.append(every if len(every) <= NOTE_LETTERS else f"no {kind} value: {count(len(absent))} arms")
-    for arm, last in ended[:2]:
-        told.append(f"{arms[arm].label}: no {kind} value after {number(round(last))}")
-    if len(ended) > 2:
-        told = [*told[:-2], f"{count(len(ended))} arms end early: no {kind} values to the end"]
-    return tuple(told)
-
-
-def _vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
-    told = []
-    for name in slices(comparison):
-        rows = frame.filter(pl.col("slice") == name)
-        absent, ended = missing(comparison, rows)
-        quoted = [arm_name(arm) for arm in absent]
-        if quoted and finite(rows, "value").height:
-            told.append(f"No {slice_name(name)} values: {joined(quoted)}; a missing line is not a low one.")
-        for arm, last in ended:
-            until = f"{arm_name(arm)} has no {slice_name(name)} value after {number(round(last))}"
-            told.append(f"{until}: what is gone was not suppressed.")
-    return told
-
-
-def _alt(comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, q: float) -> str:
-    told = [f"{100 * q:g}th percentile of |log-ratio| of {slice_name(name)} tokens over {PLURAL[axis]}, by arm."]
+def _alt(comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, q: str) -> str:
+    told = [f"{q} of |log-ratio| of {slice_name(name)} tokens over {PLURAL[axis]}, by arm."]
     known = finite(rows, "value")
     for arm in names(comparison):
         part = of_arm(known, arm).sort("x_mid")
