@@ -21,6 +21,8 @@ TEXT, POST, OTHER = "#0072b2", "#d55e00", "#009e73"  # Okabe-Ito blue, vermillio
 TEXT_RAMP = ("#7fb8de", "#3389c4", "#00497a")
 POST_RAMP = ("#f2aa72", "#dd6f1a", "#8f3a00")
 OTHER_RAMP = ("#86cdb6", "#2aa37f", "#005c42")
+# runs side by side: vermillion, blue, green, purple, ochre, violet, each 3:1 or more on white
+ARMS = ("#d55e01", "#0072b3", "#009e74", "#c2629c", "#a6761d", "#5b4fb3")
 CRITICAL, HIGH, MEDIUM, LOW = "#a3150d", "#c8540a", "#8a6100", "#3b6ea8"  # severities; each has a shape as well
 
 # Each colour's custom property: the page redefines them for the dark, and the same drawing serves both.
@@ -37,6 +39,7 @@ PROPERTIES = {
     HIGH: "--fig-high",
     MEDIUM: "--fig-medium",
     LOW: "--fig-low",
+    **{colour: f"--fig-arm-{i}" for i, colour in enumerate(ARMS, 1)},
     **{colour: f"--fig-text-{i}" for i, colour in enumerate(TEXT_RAMP, 1)},
     **{colour: f"--fig-post-{i}" for i, colour in enumerate(POST_RAMP, 1)},
     **{colour: f"--fig-other-{i}" for i, colour in enumerate(OTHER_RAMP, 1)},
