@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
+        "ptt", "answerable", "catalogue", "comparing", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
         "reports", "store",
     },
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
@@ -29,7 +29,7 @@ ALLOWED = {
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"model", "parsers", "statistics", "store"},
-    "comparing": {"errors", "evidence", "kept", "model", "statistics"},
+    "comparing": {"errors", "evidence", "kept", "model", "statistics", "store"},
     "baseline": set(),
     "gate": {"model"},
     "answerable": {"evidence", "parsers", "schema", "store"},

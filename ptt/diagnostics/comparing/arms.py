@@ -10,8 +10,11 @@ from typing import Final
 from ptt.diagnostics.comparing.values import Arm, Member
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.store.archives import run_name
 
 MOST_ARMS: Final = 24  # more than a reader can tell apart in any table or figure
+DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
+LEFT: Final = ("store", "findings.json")  # names of what `ptt diagnose` writes
 HOW: Final = "ptt compare RUN RUN..., or --group NAME=RUN,RUN --group NAME=RUN,RUN"
 
 
@@ -33,9 +36,47 @@ def group_of(text: str) -> tuple[str, tuple[str, ...]]:
     return name.strip(), members
 
 
+def planned(runs: Sequence[Path], groups: Mapping[str, Sequence[str | Path]], baseline: str | None) -> Plan:
+    """Name the runs and put them together to arms; a group may bring runs that are not given by themselves."""
+    given = list(runs)
+    for wanted in (run for held in groups.values() for run in held):
+        if find_run(wanted, given, names_of(given)) is None and Path(wanted).exists():
+            given.append(Path(wanted))
+    names = names_of(given)
+    places: dict[str, list[int]] = {}
+    for group, held in groups.items():
+        places[group] = []
+        for wanted in held:
+            place = find_run(wanted, given, names)
+            if place is None:
+                raise SettingsError(
+                    f"--group {group}: {wanted} is none of the runs and no path; the runs are {', '.join(names)}."
+                )
+            places[group].append(place)
+    return plan(given, names, places, baseline)
+
+
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """Call each run by its folder or file; equal names take along those of the folders around them."""
+    homes = [_named_by(run.resolve()) for run in runs]
+    names = [run_name(home) for home in homes]
+    for depth in range(DEEPEST):
+        twice = {name for name in names if names.count(name) > 1}
+        names = [
+            f"{home.parents[depth].name}-{name}" if name in twice and len(home.parents) > depth else name
+            for home, name in zip(homes, names, strict=True)
+        ]
+    return [name if names.count(name) == 1 else f"{name}-{1 + names[:at].count(name)}" for at, name in enumerate(names)]
+
+
+def _named_by(home: Path) -> Path:
+    """Give the path whose name is the run's: of what `ptt diagnose` left, the folder around it."""
+    return home.parent if home.name in LEFT else home
+
+
 def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequence[int]], baseline: str | None) -> Plan:
     """Put runs together to arms; `groups` holds places in `runs`, and a run of no group is an arm of its own."""
-    _no_run_twice(runs, names)
+    _no_run_twice(runs)
     homes: dict[int, str] = {}
     for name, places in groups.items():
         for place in places:
@@ -60,15 +101,15 @@ def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequen
     return Plan(runs=tuple(runs), names=tuple(names), arms=tuple((name, tuple(arms[name])) for name in ordered))
 
 
-def find_run(wanted: str, runs: Sequence[Path], names: Sequence[str]) -> int | None:
+def find_run(wanted: str | Path, runs: Sequence[Path], names: Sequence[str]) -> int | None:
     """Give the place of the run that is meant by a name, or by its path."""
-    if wanted in names:
-        return names.index(wanted)
+    if str(wanted) in names:
+        return list(names).index(str(wanted))
     homes = [run.resolve() for run in runs]
     path = Path(wanted).resolve()
     if path in homes:
         return homes.index(path)
-    same = [place for place, home in enumerate(homes) if home.name == wanted]
+    same = [place for place, home in enumerate(homes) if home.name == str(wanted)]
     return same[0] if len(same) == 1 else None
 
 
@@ -98,13 +139,13 @@ def arms_of(planned: Plan, opened: Sequence[Opened]) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
-def _no_run_twice(runs: Sequence[Path], names: Sequence[str]) -> None:
-    seen: dict[Path, str] = {}
-    for run, name in zip(runs, names, strict=True):
+def _no_run_twice(runs: Sequence[Path]) -> None:
+    seen: set[Path] = set()
+    for run in runs:
         home = run.resolve()
         if home in seen:
             raise SettingsError(f"{run}: given twice; a run cannot be compared with itself. Leave one of them out.")
-        seen[home] = name
+        seen.add(home)
 
 
 def _baseline(wanted: str | None, arms: Mapping[str, Sequence[int]], names: Sequence[str]) -> str:

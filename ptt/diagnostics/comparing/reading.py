@@ -129,3 +129,10 @@ def _row(
 def _of(row: Mapping[str, object] | None, column: str) -> float:
     value = None if row is None else row[column]
     return float(value) if isinstance(value, int | float) else math.nan
+
+
+def blind(tables: Mapping[str, pl.DataFrame]) -> bool:
+    """Tell whether neither a tail nor a metric could be compared."""
+    return bool(tables["differences"]["ratio"].null_count() == tables["differences"].height) and bool(
+        tables["aggregate_differences"]["difference"].null_count() == tables["aggregate_differences"].height
+    )

@@ -13,7 +13,8 @@ from ptt.reports.foreign import encodable
 
 SCHEMA_VERSION: Final = 1
 TABLES: Final = (
-    "windows", "differences", "growth", "aggregates", "aggregate_differences", "divergence", "settings", "curves", "ess",
+    "windows", "differences", "growth", "aggregates", "aggregate_differences", "divergence", "settings", "curves",
+    "ess",
 )  # fmt: skip
 """In order of what is read first; the CDFs, thousands of points, are in the figures alone."""
 

@@ -49,7 +49,16 @@ def _arms(comparison: Comparison) -> list[str]:
     title = tail_title(comparison)
     if not title:
         return []
-    head = ("arm", "verdict", "late p95", "late p99", "growth p95", "growth p99", "baseline / arm p95", "baseline / arm p99")
+    head = (
+        "arm",
+        "verdict",
+        "late p95",
+        "late p99",
+        "growth p95",
+        "growth p99",
+        "baseline / arm p95",
+        "baseline / arm p99",
+    )
     rows = []
     for row in arm_rows(comparison):
         name = row.name + (f" ({row.runs} runs)" if row.runs > 1 else "")

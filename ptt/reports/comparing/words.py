@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -169,5 +168,3 @@ def _setting(value: str | None) -> str:
         return NONE
     found = json.loads(value)
     return shortened(safe(found if isinstance(found, str) else value), LONGEST_VALUE)
-
-
