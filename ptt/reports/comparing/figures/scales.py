@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLURAL = {"steps": "trainer steps", "tokens": "model tokens"}
+DEPTH = 200.0  # times: what lies so far below the highest is not told apart from nothing
 AXES = {"steps": "trainer step", "tokens": "model tokens trained on"}
 Range = tuple[float, float]
 
@@ -65,13 +66,17 @@ def shade_thirds(ax: Axes, *, named: bool = True) -> None:
             )
 
 
-def tail_height(ax: Axes, values: Sequence[float]) -> bool:
-    """Fit the vertical axis to tails, on a log axis where they span much; say whether it is one."""
-    positive = [value for value in values if value > 0]
+def tail_height(ax: Axes, values: Sequence[float], ends: Sequence[float] = ()) -> bool:
+    """Fit the vertical axis to tails and, above them, to the ends of their intervals; say whether it is a log axis.
+
+    What lies very far below the rest, such as the first step of a run that starts at its reference, leaves the axis.
+    """
+    positive = sorted(value for value in values if value > 0)
     if not positive:
         ax.set_ylim(0, 1)
         return False
-    low, high = min(positive), max(positive)
+    high = max(*positive, *ends, positive[-1])
+    low = max(positive[0], positive[-1] / DEPTH)
     logged = len(positive) == len(values) and high / low > LOG_FROM
     if logged:
         logarithmic(ax, "y", low / 1.15, high * 1.25)
