@@ -24,6 +24,7 @@ from ptt.reports.panels import WINDOW_NAMES
 
 LONGEST_VALUE = 90  # letters of a setting: longer ones are lists or paths, whose ends tell them apart
 ARMS_ACROSS = 4  # more columns of values do not fit a page
+ALL_TOLD, FIRST_TOLD = 4, 2  # arms whose sentences all stand on the first screen; sentences of each of more arms
 NOT_RECORDED = "not recorded"
 WORST_FIRST = (Status.UNSTABLE, Status.SUSPECT, Status.CANNOT_SAY, Status.HEALTHY)
 # a marker's outline around the middle (17, 7) of its sample
@@ -91,12 +92,23 @@ class SettingRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToldOf:
+    """What the comparison says of one arm: the first of it shown, the rest on demand where there are many arms."""
+
+    arm: str
+    swatch: Swatch | None
+    first: tuple[str, ...]
+    rest: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComparePage:
     """Everything that the page says outside its figures."""
 
     title: str
     headline: str
-    sentences: tuple[str, ...]
+    told: tuple[ToldOf, ...]  # of each arm
+    general: tuple[str, ...]  # of all
     facts: tuple[tuple[str, str], ...]
     arms: tuple[ArmView, ...]
     growth: tuple[GrowthTable, ...]
@@ -110,12 +122,14 @@ class ComparePage:
 
 def page(comparison: Comparison) -> ComparePage:
     """Put a comparison into words."""
+    told, general = _told(comparison)
     differing, alike, alone = _settings(comparison)
     return ComparePage(
         title=" / ".join(shortened(arm_name(arm.name), 40) for arm in comparison.arms[:3])
         + (" / …" if len(comparison.arms) > 3 else ""),
         headline=sentence(comparison.headline),
-        sentences=tuple(sentence(text) for text in comparison.sentences),
+        told=told,
+        general=general,
         facts=_facts(comparison),
         arms=tuple(_arm(comparison, arm, index) for index, arm in enumerate(comparison.arms)),
         growth=_growth(comparison),
@@ -129,6 +143,31 @@ def page(comparison: Comparison) -> ComparePage:
         ),
         one_run_each=all(len(arm.members) == 1 for arm in comparison.arms),
     )
+
+
+def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
+    """Sort the sentences by the arm that they begin with; a name may begin another, so the longest counts."""
+    of_arms: dict[str, list[str]] = {arm.name: [] for arm in comparison.arms}
+    general = []
+    for text in comparison.sentences:
+        named = max((name for name in of_arms if text.startswith(f"{name}: ")), key=len, default=None)
+        if named is None:
+            general.append(sentence(text))
+        else:
+            of_arms[named].append(sentence(text[len(named) + 2 :]))
+    shown = len(max(of_arms.values(), key=len, default=[])) if len(of_arms) <= ALL_TOLD else FIRST_TOLD
+    drawn = looks(comparison)
+    told = tuple(
+        ToldOf(
+            arm=arm_name(name),
+            swatch=swatch(drawn[name]) if name in drawn else None,
+            first=tuple(texts[:shown]),
+            rest=tuple(texts[shown:]),
+        )
+        for name, texts in of_arms.items()
+        if texts
+    )
+    return told, tuple(general)
 
 
 def swatch(look: Look) -> Swatch:
@@ -171,7 +210,7 @@ def _arm(comparison: Comparison, arm: Arm, index: int) -> ArmView:
         swatch=None if look is None else swatch(look),
         status=worst.value,
         status_word=", ".join(words) or STATUSES[Status.CANNOT_SAY],
-        runs=", ".join(safe(member.name) for member in arm.members),
+        runs=", ".join(arm_name(member.name) for member in arm.members),
         steps=_range(run.step_count for run in runs),
         tokens=_range(run.model_tokens for run in runs),
     )
