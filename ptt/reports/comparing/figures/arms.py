@@ -97,9 +97,10 @@ def label_ends(ax: Axes, ends: Sequence[End]) -> None:
     row = TALL_ROW if tall else ROW
     heights = spread([float(spot[1]) for spot in spots], row, box.y0 - 6, box.y1 + 12)
     for end, spot, place in zip(ends, spots, heights, strict=True):
+        level = min(max(float(spot[1]), box.y0), box.y1)  # a line may end below the axis
         start = box.x1 + 10
         if spot[0] >= box.x1 - ENDED * box.width:
-            _pixels(ax, [float(spot[0]) + 3, start - 1], [float(spot[1]), place], color=end.look.colour, linewidth=0.8)
+            _pixels(ax, [float(spot[0]) + 3, start - 1], [level, place], color=end.look.colour, linewidth=0.8)
         _sample(ax, end.look, start, place)
         _write(ax, f"{end.look.label}\n{end.value}" if tall else end.look.label, start + SAMPLE + 4, place)
 

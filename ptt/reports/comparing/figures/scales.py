@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLURAL = {"steps": "trainer steps", "tokens": "model tokens"}
-DEPTH = 200.0  # times: what lies so far below the highest is not told apart from nothing
+FEW, FAR = 0.05, 5.0  # a share of the values that lies so many times below the others may leave the axis
 AXES = {"steps": "trainer step", "tokens": "model tokens trained on"}
 Range = tuple[float, float]
 
@@ -76,7 +76,7 @@ def tail_height(ax: Axes, values: Sequence[float], ends: Sequence[float] = ()) -
         ax.set_ylim(0, 1)
         return False
     high = max(*positive, *ends, positive[-1])
-    low = max(positive[0], positive[-1] / DEPTH)
+    low = lowest(positive)
     logged = len(positive) == len(values) and high / low > LOG_FROM
     if logged:
         logarithmic(ax, "y", low / 1.15, high * 1.25)
@@ -84,6 +84,13 @@ def tail_height(ax: Axes, values: Sequence[float], ends: Sequence[float] = ()) -
         ax.set_ylim(0, high * 1.1)
         linear(ax, "y")
     return logged
+
+
+def lowest(values: Sequence[float]) -> float:
+    """Give the lower end of an axis of tails: the least value, unless a few lie far below all others."""
+    ordered = sorted(value for value in values if value > 0)
+    usual = ordered[int(FEW * len(ordered))]
+    return usual if usual > FAR * ordered[0] else ordered[0]
 
 
 def mark_divergence(ax: Axes, comparison: Comparison, arms: Mapping[str, Look], what: str, slice_of: str = "") -> None:

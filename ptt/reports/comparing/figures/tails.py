@@ -25,9 +25,9 @@ from ptt.reports.comparing.figures.kinds import (
 from ptt.reports.comparing.figures.missing import missing, notes, vanished
 from ptt.reports.comparing.figures.scales import (
     AXES,
-    DEPTH,
     PLURAL,
     across,
+    lowest,
     mark_divergence,
     matched_range,
     range_words,
@@ -100,9 +100,8 @@ def caption(comparison: Comparison, axis: str) -> str:
         _tail_names(comparison, rows) for rows in frame.partition_by("q", maintain_order=True) if frame.height
     ):
         told.append("A triangle on the axis marks where an arm left the baseline.")
-    values = values_of(frame)
-    if values and min(values) < max(values) / DEPTH:
-        told.append("A line that leaves a panel below goes on to values too small to tell apart here.")
+    if any(_leaves(rows) for rows in frame.partition_by("slice", "q", maintain_order=True) if frame.height):
+        told.append("A line that leaves a panel below has a few values far below all others, often its first steps.")
     told += vanished(comparison, frame)
     runs = frame["runs"].to_numpy().max() if frame.height else 1
     if runs > 1:
@@ -199,6 +198,11 @@ def ends_of(rows: pl.DataFrame) -> list[float]:
     """Give the upper ends of the intervals, as far as they say something."""
     highest = max(values_of(rows), default=0.0)
     return [float(end) for end in finite(rows, "hi")["hi"].to_list() if end < 2 * highest]
+
+
+def _leaves(rows: pl.DataFrame) -> bool:
+    positive = [value for value in values_of(rows) if value > 0]
+    return bool(positive) and lowest(positive) > min(positive)
 
 
 def _tail_names(comparison: Comparison, rows: pl.DataFrame) -> tuple[str, ...]:
