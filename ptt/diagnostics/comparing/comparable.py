@@ -11,6 +11,7 @@ from ptt.diagnostics.model import Diagnosis
 
 SHORT: Final = 0.25
 """Of the baseline's steps: an arm that shares fewer would cut every other arm's windows down to its own."""
+NEARLY: Final = 0.1  # of the baseline's steps: so many fewer are not worth a word
 RECORD: Final = "write recorder files with policy_logp and ref_logp; docs/recorder.md shows how"
 
 
@@ -57,6 +58,7 @@ def comparable(arms: Sequence[Arm]) -> Comparable:
         left_out += [_too_short(arm, arms[0], shared, base) for arm, shared in short]
     reaches = [reach for arm in kept if (reach := _reach(arm)) is not None]
     low, high = max(reach[0] for reach in reaches), min(reach[1] for reach in reaches)
+    left_out += _cut_short(kept, high, base)
     return Comparable(arms=tuple(kept), reach=(low, high) if low <= high else None, left_out=tuple(left_out))
 
 
@@ -67,6 +69,15 @@ def _too_short(arm: Arm, base: Arm, shared: tuple[int, int], whole: tuple[int, i
         f"{whole[1]}: windows of all arms would end there",
         enable=f"compare it with {base.name} alone",
     )
+
+
+def _cut_short(kept: Sequence[Arm], high: int, whole: tuple[int, int]) -> list[NotCompared]:
+    """Say which arm ends the steps that all share well before the baseline does."""
+    if high >= whole[1] - NEARLY * (whole[1] - whole[0] + 1):
+        return []
+    first = [arm.name for arm in kept if (reach := _reach(arm)) is not None and reach[1] == high]
+    enable = f"leave {' and '.join(first)} out to compare the others further" if len(kept) > 2 else ""
+    return [NotCompared(what=f"steps after {high}", reason=f"{' and '.join(first)} ends there", enable=enable)]
 
 
 def _reach(arm: Arm) -> tuple[int, int] | None:

@@ -174,7 +174,6 @@ def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int 
 
 
 def _words(found: Leaving, figure: Figure) -> str:
-    side = "above" if found.last > 0 else "below"
-    if figure.logs:
-        return f"{side} the baseline from step {found.step} on (×{math.exp(found.last):.3g} at the end)"
-    return f"{side} the baseline from step {found.step} on (by {abs(found.last):.3g} at the end)"
+    side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
+    size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
+    return f"{side} the baseline, {size} at the end"

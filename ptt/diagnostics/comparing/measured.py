@@ -26,6 +26,7 @@ DRAWN_SPANS: Final = 24
 LEAST_TOKENS: Final = 300  # of a slice in a window: three above p99; fewer, and its p99 is an anecdote
 TOTAL: Final = "tokens/seen"  # a running total of tokens trained on, where a trainer logs one
 FREEDOM: Final = 15  # of the noise of a span, told from some 24 of them
+LIKENESS: Final = 0.8  # AR(1) between steps, the most that is seen
 LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
 
 
@@ -44,8 +45,7 @@ class Measured:
         value = float(tails.percentiles[quantile].windows[place])
         if tails.window_tokens[place] < LEAST_TOKENS or not math.isfinite(value):
             return UNKNOWN
-        error = self._span_noise(slice_name, quantile) * self._of_mean(place)
-        return _level(value, error)
+        return _level(value, self._error(slice_name, quantile, place))
 
     def growth(self, slice_name: str, quantile: str) -> Level:
         """Give the log of late over early."""
@@ -62,26 +62,26 @@ class Measured:
             return UNKNOWN
         return _level(value, math.sqrt(_own(percentile.drawn[place : place + 1])[0]))
 
-    def _span_noise(self, slice_name: str, quantile: str) -> float:
-        """Give the standard deviation of a span's log percentile about its neighbours: steps and sequences together.
+    def _error(self, slice_name: str, quantile: str, place: int) -> float:
+        """Give the standard error of a window's log percentile, as of a mean over its spans.
 
-        Never less than what redrawing sequences gives. How neighbours differ, since growth is no noise; at the median,
-        since an onset is none either.
+        Its noise is what redrawing sequences gives each span, and that of steps: what neighbouring spans differ by
+        besides, at the median, since neither growth nor an onset is noise. Steps are taken to follow one another as
+        closely as is known of training; where a span holds many of them that hardly counts.
         """
         percentile = self.tails[slice_name].percentiles[quantile]
         usable = np.isfinite(percentile.blocks)
         if usable.sum() < LEAST_SPANS:
             return math.nan
         levels = np.log(np.maximum(percentile.blocks[usable], FLOOR))
-        rough = float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0))
-        return max(rough, math.sqrt(float(np.median(_own(percentile.drawn[usable])))))
-
-    def _of_mean(self, place: int) -> float:
-        """Give the standard deviation of the mean of a window's spans, for spans of 1; steps follow one another."""
+        differing = (float(np.median(np.abs(np.diff(levels)))) / 0.6745) ** 2 / 2
+        own = float(np.median(_own(percentile.drawn[usable])))
         held = thirds(self.spans)[place]
         count = sum(held.first <= span.first <= held.last for span in self.spans)
         steps = max(1, round((self.spans[-1].last - self.spans[0].first + 1) / len(self.spans)))
-        return math.sqrt(float(block_correlation(count, steps).mean()))
+        alike = block_correlation(max(count, 2), steps, LIKENESS)
+        stepped = max(0.0, differing - own) / (1 - float(alike[0, 1]))
+        return math.sqrt(own / count + stepped * float(alike.mean()))
 
 
 UNKNOWN: Final = Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)

@@ -11,8 +11,8 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Member, NotCompared
 from ptt.diagnostics.model import JsonScalar
 
-NO_SETTINGS: Final = frozenset({"global_step", "framework", "algorithm"})
-"""Facts that are no choice: how far a run came is told beside it, and the last two have a line of their own."""
+NO_SETTINGS: Final = frozenset({"global_step", "status", "framework", "algorithm"})
+"""Facts that are no choice: how far a run came is told beside it, and the last two are taken from the run itself."""
 FROM_CONTEXT: Final = ("code", "packages", "model", "dataset")  # what a run was made of, beside settings
 LONGEST: Final = 200  # letters of a value: what is longer was never one setting
 SETTINGS: Final = pl.Schema({"key": pl.String, "arm": pl.String, "value": pl.String, "differs": pl.Boolean})

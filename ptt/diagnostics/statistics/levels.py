@@ -75,9 +75,11 @@ def _level(values: FloatArray, likeness: float) -> Level:
 
 
 def _blocks(values: FloatArray) -> FloatArray:
+    """Give what at most 24 blocks lie off the line through all values: blocks are not all of one length."""
+    residual = _about_line(values)[0]
     if len(values) <= MOST_POINTS:
-        return values
-    return np.array([part.mean() for part in np.array_split(values, MOST_POINTS)])
+        return residual
+    return np.array([part.mean() for part in np.array_split(residual, MOST_POINTS)])
 
 
 def _likeness(pieces: Sequence[FloatArray]) -> float:

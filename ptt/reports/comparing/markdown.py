@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from ptt.reports.comparing.words import (
 from ptt.reports.gating.marked import text
 from ptt.reports.names import sentence
 
+NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher)?")
 MOST_METRICS: Final = 20
 MOST_FIGURES: Final = 5  # that left the baseline, an arm
 MOST_SETTINGS: Final = 40
@@ -32,7 +34,7 @@ def compare_markdown(comparison: Comparison) -> str:
     blocks += _metrics(comparison)
     blocks += _settings(comparison)
     blocks += _divergence(comparison)
-    said = not_compared(comparison)
+    said = not_compared(comparison, remedy=True)
     if said:
         blocks += ["### Not compared", _listed(said)]
     blocks.append("Factors are baseline over arm: above 1 the arm lies lower. Intervals are 95 %.")
@@ -100,8 +102,13 @@ def _listed(lines: Iterable[str]) -> str:
     return "\n".join(f"- {text(line)}" for line in lines)
 
 
+def _cell(cell: str) -> str:
+    """Escape a cell, but for numbers of our own: a mark in front of each point would be all there is to read."""
+    return cell if NUMBERS.fullmatch(cell) else text(cell)
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [[text(cell) for cell in head], ["---"] * len(head), *([text(cell) for cell in row] for row in rows)]
+    lines = [[text(cell) for cell in head], ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -26,7 +26,8 @@ MOST_METRICS: Final = 6
 MOST_SETTINGS: Final = 5
 MOST_ACROSS: Final = 5  # arms beside each other: more are told in the report
 MOST_UNSAID: Final = 4
-LONGEST: Final = 180
+LONGEST: Final = 150
+LEAST_WIDTH: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
 
 
@@ -46,12 +47,13 @@ def _arms(comparison: Comparison, console: Console) -> None:
     title = tail_title(comparison)
     if not title:
         return
-    table = _table("arm", "p95", "p99", "growth p95", "p99", "base/arm p95 (95 %)", "p99 (95 %)", "late p95 is")
+    table = _table("arm", "p95", "p99", "growth", "base/arm p95", "base/arm p99")
     for row in arm_rows(comparison):
         runs = f" ({row.runs} runs)" if row.runs > 1 else ""
-        word = Text(row.word or "baseline", style=STYLES[row.word])
-        table.add_row(Text(row.name + runs), *(Text(cell) for cell in (*row.late, *row.growth, *row.ratio)), word)
-    _headed(console, title)
+        growth = Text(" ".join(row.growth))
+        ratios = (Text(cell, style=STYLES[word]) for cell, word in zip(row.short, row.words, strict=True))
+        table.add_row(Text(row.name + runs), *(Text(cell) for cell in row.late), growth, *ratios)
+    _headed(console, f"{title}; base/arm with 95 % intervals")
     console.print(table)
 
 
@@ -93,7 +95,7 @@ def _divergence(comparison: Comparison, console: Console) -> None:
 
 
 def _unsaid(comparison: Comparison, console: Console) -> None:
-    said = not_compared(comparison)
+    said = not_compared(comparison, remedy=False)
     if not said:
         return
     _headed(console, "not compared")
@@ -105,7 +107,7 @@ def _unsaid(comparison: Comparison, console: Console) -> None:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=True, padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(Text(column), header_style="dim", overflow="fold")
+        table.add_column(Text(column), header_style="dim", overflow="fold", min_width=min(len(column), LEAST_WIDTH))
     return table
 
 

@@ -35,7 +35,8 @@ class ArmRow:
     late: tuple[str, ...]  # p95, p99
     growth: tuple[str, ...]
     ratio: tuple[str, ...]  # with its interval; the baseline has none
-    word: str  # lower, higher, alike, cannot say, of p95; empty for the baseline
+    short: tuple[str, ...]  # the same in few letters
+    words: tuple[str, ...]  # lower, higher, alike, cannot say; empty for the baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,8 @@ def arm_rows(comparison: Comparison) -> tuple[ArmRow, ...]:
                 late=tuple(_or_none(tail.late) for tail in tails),
                 growth=tuple(_times(tail.growth) for tail in tails),
                 ratio=tuple(NONE if arm is base else _ratio(tail) for tail in tails),
-                word="" if arm is base else WORDS[tails[0].words],
+                short=tuple(NONE if arm is base else _short(tail) for tail in tails),
+                words=tuple("" if arm is base else WORDS[tail.words] for tail in tails),
             )
         )
     return tuple(rows)
@@ -140,10 +142,10 @@ def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ..
     return tuple(rows)
 
 
-def not_compared(comparison: Comparison) -> tuple[str, ...]:
-    """Give what could not be compared, and why, one clause each."""
+def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
+    """Give what could not be compared, and why, one clause each; with `remedy` what would change that."""
     return tuple(
-        f"{safe(item.what)}: {safe(item.reason)}" + (f" ({safe(item.enable)})" if item.enable else "")
+        f"{safe(item.what)}: {safe(item.reason)}" + (f" ({safe(item.enable)})" if remedy and item.enable else "")
         for item in comparison.not_compared
     )
 
@@ -153,6 +155,13 @@ def _ratio(tail: Tail) -> str:
         return NONE
     interval = f" ({bounds(tail.low, tail.high)})" if tail.known else " (no interval)"
     return times(tail.ratio) + interval
+
+
+def _short(tail: Tail) -> str:
+    if not math.isfinite(tail.ratio):
+        return NONE
+    interval = f"{number(tail.low, 2)}–{number(tail.high, 2)}" if tail.known else "?"
+    return f"×{number(tail.ratio, 2)} [{interval}]"
 
 
 def _times(value: float) -> str:
