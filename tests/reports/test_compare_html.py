@@ -323,3 +323,40 @@ def test_no_label_lies_over_another_or_outside(name: str, width: int, browser: A
     show(browser, urls[name], width=width)
     browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert browser.execute_script(OVERLAPS) == []
+
+
+def _changed(table: str, *columns: pl.Expr) -> Comparison:
+    compared = comparisons.missing_tails()
+    return replace(compared, tables={**compared.tables, table: compared.tables[table].with_columns(*columns)})
+
+
+ODD: dict[str, Callable[[], Comparison]] = {
+    "only metrics": lambda: _only("aggregates", "aggregate_differences", "settings"),
+    "only tails": lambda: _only("curves", "windows"),
+    "no common range": lambda: replace(comparisons.two_arms(), matched={"steps": None, "tokens": None}),
+    "tails of zero": lambda: _changed("curves", pl.lit(0.0).alias("value"), pl.lit(0.0).alias("lo")),
+    "no intervals": lambda: _changed("curves", pl.lit(None, pl.Float64).alias("lo")),
+    "no intervals of ratios": lambda: _changed(
+        "differences", pl.lit(None, pl.Float64).alias("lo"), pl.lit(float("nan")).alias("hi")
+    ),
+    "endless intervals": lambda: _changed("differences", pl.lit(0.0).alias("lo"), pl.lit(float("inf")).alias("hi")),
+    "ratios of nothing": lambda: _changed("differences", pl.lit(float("inf")).alias("ratio")),
+    "one span": lambda: _changed("curves", pl.lit(5.0).alias("x_first"), pl.lit(5.0).alias("x_last")),
+    "constant metrics": lambda: _changed("aggregates", *(pl.lit(0.0).alias(end) for end in ("mean", "lo", "hi"))),
+    "no interval of steps": lambda: _changed("divergence", *(pl.lit(None, pl.Int64).alias(e) for e in ("low", "high"))),
+    "no weights": lambda: _changed("ess", pl.lit(0.0).alias("ess_fraction")),
+    "settings of one": lambda: _changed("settings", pl.lit(None, pl.Boolean).alias("differs")),
+}
+
+
+def _only(*names: str) -> Comparison:
+    compared = comparisons.two_arms()
+    return replace(compared, tables={name: compared.tables[name] for name in names})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tables_make_a_page(name: str) -> None:
+    page = Structure()
+    page.feed(render_compare_html(ODD[name]()))
+    assert page.open == []
+    assert not {"nan", "inf"} & set(re.split(r"[ ()]", said(page).lower()))
