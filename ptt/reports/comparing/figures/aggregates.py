@@ -101,16 +101,6 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     return numbers_of("Means by window", head, rows)
 
 
-def title(name: str) -> str:
-    """Name a metric as a title."""
-    return _title(name)
-
-
-def metrics(comparison: Comparison) -> list[str]:
-    """Name the metrics that are compared, those one looks at first before others."""
-    return _metrics(comparison)
-
-
 def _title(name: str) -> str:
     shown = metric_title(name)
     return shown[:1].upper() + shown[1:]
