@@ -225,6 +225,7 @@ def test_figures_are_written_as_files(tmp_path: Path) -> None:
     svg = (tmp_path / "a" / "tails_by_steps.svg").read_text(encoding="utf-8")
     assert "drift_aware_kl" in svg
     assert str(tmp_path) not in svg
+    assert "drift_aware_kl" in (tmp_path / "a" / "aggregates.svg").read_text(encoding="utf-8")  # a key of its own
 
 
 @pytest.fixture(scope="module")

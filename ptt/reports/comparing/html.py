@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ptt import __version__
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures import BEHIND, EVERY, FOLDED, MAIN
+from ptt.reports.comparing.figures.arms import ROW, draw_key, looks
 from ptt.reports.comparing.figures.kinds import CompareFigure
 from ptt.reports.comparing.page import page
 from ptt.reports.drawing import composed, save_figure
 from ptt.reports.figures.style import drawable, look
 from ptt.reports.foreign import encodable
 from ptt.reports.names import sentence
+from ptt.reports.panels import Panel
 from ptt.reports.render import DrawnFigure, drawn_panel, pages
 
 TEMPLATE = "compare.html.j2"
@@ -51,10 +55,18 @@ def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
         panels = tuple(panel for panel in kind.panels(comparison) if panel.shown != "narrow")
         if not panels:
             continue
+        if kind.keyed:
+            panels = (*panels, _key(comparison, panels[0]))
         pair = drawable(comparison.pair or "not named")
         with look(kind.name):
             written += save_figure(composed(f"{kind.title} · pair {pair}", kind.columns, panels), folder, kind.name)
     return written
+
+
+def _key(comparison: Comparison, beside: Panel) -> Panel:
+    arms = tuple(looks(comparison).values())
+    height = max(beside.height, round(60 + ROW * len(arms)))
+    return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, chosen=arms), height=height)
 
 
 def _figure(kind: CompareFigure, comparison: Comparison) -> DrawnFigure:

@@ -199,6 +199,7 @@ FIGURE = CompareFigure(
     caption=partial(caption, first=True),
     data=data,
     absence="no metric is logged by two arms",
+    keyed=True,
 )
 OTHERS = CompareFigure(
     name="other_aggregates",
@@ -208,4 +209,5 @@ OTHERS = CompareFigure(
     caption=partial(caption, first=False),
     data=_none,
     absence="",
+    keyed=True,
 )

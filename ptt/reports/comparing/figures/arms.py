@@ -14,7 +14,7 @@ from matplotlib.transforms import Affine2D
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.kinds import names
 from ptt.reports.figures.labels import spread
-from ptt.reports.figures.style import ARMS, INK, LETTER, MUTED, SMALL, drawable
+from ptt.reports.figures.style import ARMS, INK, LEFT, LETTER, MUTED, SMALL, drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,10 +114,21 @@ def legend(ax: Axes, chosen: Sequence[Look]) -> None:
         _write(ax, look.label, box.x1 + 10 + SAMPLE + 4, place)
 
 
+def draw_key(ax: Axes, chosen: Sequence[Look]) -> None:
+    """Name all lines in place of a panel, for files whose other panels name none."""
+    ax.set_axis_off()
+    box = ax.get_window_extent()
+    for index, look in enumerate(chosen):
+        place = box.y1 - 8 - index * ROW
+        _sample(ax, look, box.x0 - LEFT + 12, place)
+        _write(ax, look.label, box.x0 - LEFT + 12 + SAMPLE + 6, place)
+
+
 def note(ax: Axes, lines: Sequence[str], above: int) -> None:
     """Write what is not drawn above the axes, the lowest line so many pixels over them."""
+    box = ax.get_window_extent()
     for index, text in enumerate(reversed(lines)):
-        _write(ax, text, 8, ax.get_window_extent().y1 + above + 6 + index * ROW, color=MUTED)
+        _write(ax, text, box.x0 - LEFT + 8, box.y1 + above + 6 + index * ROW, color=MUTED)
 
 
 def _write(ax: Axes, text: str, x: float, y: float, *, color: str = INK) -> None:

@@ -41,6 +41,7 @@ class CompareFigure:
     caption: Callable[[Comparison], str]
     data: Callable[[Comparison], tuple[DataTable, ...]]
     absence: str  # said instead
+    keyed: bool = False  # its panels do not name the arms: the page has a key above, a file needs its own
 
 
 def arm_name(name: str) -> str:
