@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from ptt import __version__
-from ptt.diagnostics import model, pipeline
+from ptt.diagnostics import comparing, model, pipeline
 from ptt.diagnostics.answerable import Answerable
 from ptt.diagnostics.catalogue import Page, page_of, pages
+from ptt.diagnostics.comparing import arms
+from ptt.diagnostics.comparing.values import Comparison
 from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.custom.files import load_rules
@@ -30,7 +35,18 @@ from ptt.diagnostics.store.manifest import is_store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings", "sources"]
+__all__ = [
+    "Comparison",
+    "Diagnosis",
+    "InputError",
+    "Settings",
+    "SettingsError",
+    "compare",
+    "diagnose",
+    "ingest",
+    "read_settings",
+    "sources",
+]
 
 STORE = "store"
 FINDINGS = "findings.json"
@@ -191,6 +207,65 @@ def _why_no_profile(diagnosis: model.Diagnosis) -> str:
     if diagnosis.signature.pair is None:
         return diagnosis.signature.reason or "the run records no pair of logprobs"
     return "its store holds no token tables; judge the run again"
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    groups: Mapping[str, Sequence[str | Path]] | None = None,
+    baseline: str | None = None,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    rules: Places = (),
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Set runs side by side; each may be what `open_run` takes, and the first is the baseline.
+
+    `groups` puts runs (by name or path) together as seeds of one setting; `baseline` names a run or a group. With
+    `out` each run's store is kept in a folder of its own below it, and a second call reuses it. `jobs` runs are judged
+    at a time. Raises SettingsError where fewer than two arms are given, and InputError where a run cannot be read.
+    """
+    chosen = _chosen(settings, None, rules)
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        base = Path(scratch if out is None else out)
+        planned = arms.planned([Path(run) for run in runs], groups or {}, baseline)
+        folders = [base / name for name in planned.names]
+        if jobs > 1:
+            _judge_ahead(
+                [(run, folder, chosen) for run, folder in zip(planned.runs, folders, strict=True)], jobs, progress
+            )
+        told = None if jobs > 1 else progress
+        opened = [
+            open_run(run, out=folder, settings=chosen, progress=told)
+            for run, folder in zip(planned.runs, folders, strict=True)
+        ]
+        return comparing.compare(arms.arms_of(planned, opened))
+
+
+def _judge_ahead(tasks: Sequence[tuple[Path, Path, Settings]], jobs: int, progress: Progress | None = None) -> None:
+    """Judge runs in processes of their own; what they keep in their folders is all that comes back."""
+    waiting = [task for task in tasks if not (task[1] / STORE / "kept").is_dir()]
+    if len(waiting) < 2:
+        return
+    with ProcessPoolExecutor(min(jobs, len(waiting)), mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_judge_one, task) for task in waiting]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                if progress is not None:
+                    progress("judging runs", done, len(futures))
+        except BrokenProcessPool as error:
+            raise InputError(
+                "a process that judged a run was killed, as where memory runs out; use --jobs 1."
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _judge_one(task: tuple[Path, Path, Settings]) -> None:
+    run, folder, settings = task
+    open_run(run, out=folder, settings=settings)
 
 
 def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:

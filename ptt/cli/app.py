@@ -110,6 +110,55 @@ def diagnose(
 
 
 @app.command()
+def compare(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN RUN...", help="Run dirs, archives, stores or findings.json; the baseline first."),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME=RUN,RUN", help="Seeds of one setting, pooled; may be given again."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="The run or group that the others are set against.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the output goes; by default ./ptt-report/compare.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one.")
+    ] = None,
+    rules: RulesOption = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=64, help="Runs judged at a time; by default one a core, at most 4."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print compare.json to standard output, and nothing else.")
+    ] = False,
+) -> None:
+    """Set runs against a baseline: tails, growth, metrics and settings side by side, and what moved first."""
+    with plain_errors():
+        from ptt.cli import compare as command
+
+        code = command.run(
+            runs or [],
+            group=group or [],
+            baseline=baseline,
+            out=out,
+            figures=figures,
+            settings=settings,
+            rules=rules or [],
+            jobs=jobs,
+            as_json=json,
+        )
+    raise typer.Exit(code)
+
+
+@app.command()
 def ingest(run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():

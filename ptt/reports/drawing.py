@@ -62,7 +62,7 @@ def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
         panels = _of_files(kind, diagnosis)
         if panels:
             with look(kind.name):
-                found[kind.name] = _composed(diagnosis, kind, panels)
+                found[kind.name] = _of_run(diagnosis, kind, panels)
     return found
 
 
@@ -74,13 +74,19 @@ def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
         if not panels:
             continue
         with look(kind.name):
-            figure = _composed(diagnosis, kind, panels)
-            for ending in ("svg", "png"):
-                metadata = NO_METADATA if ending == "svg" else {"Software": None}
-                dpi = DOTS if ending == "svg" else PNG_DPI
+            written += save_figure(_of_run(diagnosis, kind, panels), directory, kind.name)
+    return written
 
-                save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
-                written.append(write_with(directory / f"{kind.name}.{ending}", save))
+
+def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
+    """Write one figure as SVG and PNG; the look must still be in force."""
+    written = []
+    for ending in ("svg", "png"):
+        metadata = NO_METADATA if ending == "svg" else {"Software": None}
+        dpi = DOTS if ending == "svg" else PNG_DPI
+
+        save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
+        written.append(write_with(directory / f"{name}.{ending}", save))
     return written
 
 
@@ -100,19 +106,28 @@ def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     return ax
 
 
-def _composed(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...]) -> Figure:
-    columns = min(kind.columns, len(panels))
-    rows = -(-len(panels) // columns)
-    cell_width, cell_height = panels[0].width, panels[0].height + TITLE
-    width, height = columns * cell_width, HEAD + rows * cell_height
-    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
+def _of_run(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...]) -> Figure:
     title = f"{kind.title} · {drawable(diagnosis.run.name)} · pair {drawable(pair_of(diagnosis))}"
-    figure.text(8 / width, 1 - 24 / height, title, fontsize=15, fontweight="bold", color=INK)
-    for index, panel in enumerate(panels):
-        row, column = divmod(index, columns)
-        left, top = column * cell_width, HEAD + row * cell_height
-        figure.text((left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED)
-        panel.draw(_axes(figure, panel, left, top + TITLE))
+    return composed(title, kind.columns, panels)
+
+
+def composed(heading: str, most_columns: int, panels: tuple[Panel, ...]) -> Figure:
+    """Put panels into rows of one figure below a heading; a row is as high as its highest panel."""
+    columns = min(most_columns, len(panels))
+    rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
+    heights = [max(panel.height for panel in row) + TITLE for row in rows]
+    cell_width = max(panel.width for panel in panels)
+    width, height = columns * cell_width, HEAD + sum(heights)
+    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
+    figure.text(8 / width, 1 - 24 / height, heading, fontsize=15, fontweight="bold", color=INK)
+    for index, row in enumerate(rows):
+        top = HEAD + sum(heights[:index])
+        for column, panel in enumerate(row):
+            left = column * cell_width
+            figure.text(
+                (left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED
+            )
+            panel.draw(_axes(figure, panel, left, top + TITLE))
     return figure
 
 

@@ -49,30 +49,38 @@ class DrawnFigure:
 
 def render_html(diagnosis: Diagnosis) -> str:
     """Give the text of report.html; the same diagnosis gives the same bytes."""
-    environment = Environment(
+    figures = tuple(_figure(kind, diagnosis) for kind in FIGURES)
+    drawn = tuple(figure for figure in figures if figure.panels)
+    behind = tuple(figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels)
+    page = (
+        pages()
+        .get_template(TEMPLATE)
+        .render(
+            report=view(diagnosis),
+            figures=drawn,
+            undrawn=_undrawn(figures),
+            behind=behind,
+            growth_parts=answer(diagnosis),
+            details=details(diagnosis),
+            keep=role_views(diagnosis),
+            checkpoints=checkpoint_rows(diagnosis),
+            context=item_views(diagnosis),
+            checklists=list_views(diagnosis),
+            version=__version__,
+        )
+    )
+    return encodable(page)
+
+
+def pages() -> Environment:
+    """Give what fills our templates: everything is escaped, and a name that is missing is an error."""
+    return Environment(
         loader=PackageLoader("ptt.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    figures = tuple(_figure(kind, diagnosis) for kind in FIGURES)
-    drawn = tuple(figure for figure in figures if figure.panels)
-    behind = tuple(figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels)
-    page = environment.get_template(TEMPLATE).render(
-        report=view(diagnosis),
-        figures=drawn,
-        undrawn=_undrawn(figures),
-        behind=behind,
-        growth_parts=answer(diagnosis),
-        details=details(diagnosis),
-        keep=role_views(diagnosis),
-        checkpoints=checkpoint_rows(diagnosis),
-        context=item_views(diagnosis),
-        checklists=list_views(diagnosis),
-        version=__version__,
-    )
-    return encodable(page)
 
 
 def _undrawn(figures: tuple[DrawnFigure, ...]) -> tuple[str, ...]:
@@ -91,12 +99,13 @@ def _figure(kind: FigureKind, diagnosis: Diagnosis) -> DrawnFigure:
         title=kind.title,
         caption=kind.caption(diagnosis) if panels else kind.absence(diagnosis),
         columns=kind.columns,
-        panels=tuple(_panel(panel) for panel in panels),
+        panels=tuple(drawn_panel(panel) for panel in panels),
         tables=kind.data(diagnosis),
     )
 
 
-def _panel(panel: Panel) -> DrawnPanel:
+def drawn_panel(panel: Panel) -> DrawnPanel:
+    """Draw one panel for the page."""
     return DrawnPanel(
         key=panel.key,
         title=panel.title,

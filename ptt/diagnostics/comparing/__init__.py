@@ -1,1 +1,77 @@
-"""Set runs side by side: what differs, from which step on, by how much, and how closely that is known."""
+"""Set runs side by side: arms in, a comparison out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptt.diagnostics.comparing.aggregates import compare_aggregates, logged_by_some
+from ptt.diagnostics.comparing.comparable import comparable, with_tails
+from ptt.diagnostics.comparing.distributions import ECDF, ESS, distribution_tables
+from ptt.diagnostics.comparing.divergence import divergence_table, metric_figures, tail_figures
+from ptt.diagnostics.comparing.headline import headline_of
+from ptt.diagnostics.comparing.logged import series_of
+from ptt.diagnostics.comparing.measured import Axis, measure
+from ptt.diagnostics.comparing.settings import compare_settings
+from ptt.diagnostics.comparing.tails import tail_tables, vanished
+from ptt.diagnostics.comparing.telling import sentences_of
+from ptt.diagnostics.comparing.values import Arm, Comparison, NotCompared
+from ptt.diagnostics.statistics.matched import NotMatched
+
+__all__ = ["compare"]
+
+AXES = ("steps", "tokens")
+NO_SERIES = "no metric is logged by the baseline and another arm over steps they share"
+
+
+def compare(arms: Sequence[Arm]) -> Comparison:
+    """Compare arms of runs, the first of them the baseline."""
+    given = comparable(arms)
+    series = {member.name: series_of(member) for arm in arms for member in arm.members}
+    found = with_tails(given.arms)
+    not_compared = [*given.left_out, *found.not_compared]
+    axes: list[Axis] = []
+    names = found.slices[found.arms[0].name] if found.arms else ()
+    for name in AXES if found.arms else ():
+        axis = measure(found.arms, names, series, name)
+        if isinstance(axis, NotMatched):
+            not_compared.append(NotCompared(what=f"tails over {name}", reason=axis.reason, enable="record every step"))
+        else:
+            axes.append(axis)
+    tables = tail_tables(found, axes)
+    by_steps = next((axis for axis in axes if axis.name == "steps"), None)
+    if by_steps is not None:
+        tables |= distribution_tables(found, by_steps)
+        not_compared += vanished(found, by_steps)
+    else:
+        tables |= {"ecdf": ECDF.to_frame(), "ess": ESS.to_frame()}
+    tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach)
+    if tables["aggregate_differences"].is_empty():
+        not_compared.append(_no_metrics(arms))
+    not_compared += logged_by_some(given.arms, series)
+    tables["settings"], unrecorded = compare_settings(arms)
+    tails = tail_figures(found.arms, names)
+    figures = {
+        member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
+        for arm in given.arms
+        for member in arm.members
+    }
+    tables["divergence"] = divergence_table(given.arms, figures, given.reach)
+    not_compared += unrecorded
+    matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
+    return Comparison(
+        arms=tuple(arms),
+        pair=found.pair,
+        headline=headline_of(arms, tables, not_compared),
+        sentences=sentences_of(arms, tables, found.slices),
+        tables=tables,
+        not_compared=tuple(not_compared),
+        matched=matched,
+    )
+
+
+def _no_metrics(arms: Sequence[Arm]) -> NotCompared:
+    bare = [member.name for arm in arms for member in arm.members if "series" not in member.diagnosis.tables]
+    if bare:
+        reason = f"{', '.join(bare)}: findings alone hold no logged series"
+        return NotCompared(what="metrics", reason=reason, enable="give the run or its store")
+    return NotCompared(what="metrics", reason=NO_SERIES, enable="log the same metrics in all runs")

@@ -21,6 +21,7 @@ class Member:
     diagnosis: Diagnosis
     profile: Profile | None  # None: findings.json alone, or no pair of logprobs
     why_no_profile: str = ""
+    source: str = ""  # sha256 of what it was made from: two with the same hold the same run
 
 
 @dataclass(frozen=True, kw_only=True)

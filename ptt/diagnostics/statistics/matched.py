@@ -136,7 +136,8 @@ def _matched(
 
 def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
     """Give edges halfway between parts of as equal a number of places as can be."""
-    pieces = np.array_split(places, parts)
+    # not the first parts alone one longer: a third of the parts is then a third of the run
+    pieces = np.split(places, np.arange(1, parts) * len(places) // parts)
     cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
     return np.array([first, *cuts, last])
 

@@ -21,6 +21,8 @@ TEXT, POST, OTHER = "#0072b2", "#d55e00", "#009e73"  # Okabe-Ito blue, vermillio
 TEXT_RAMP = ("#7fb8de", "#3389c4", "#00497a")
 POST_RAMP = ("#f2aa72", "#dd6f1a", "#8f3a00")
 OTHER_RAMP = ("#86cdb6", "#2aa37f", "#005c42")
+# runs side by side: vermillion, blue, green, purple, ochre, violet, each 3:1 or more on white
+ARMS = ("#d55e01", "#0072b3", "#009e74", "#c2629c", "#a6761d", "#5b4fb3")
 CRITICAL, HIGH, MEDIUM, LOW = "#a3150d", "#c8540a", "#8a6100", "#3b6ea8"  # severities; each has a shape as well
 
 # Each colour's custom property: the page redefines them for the dark, and the same drawing serves both.
@@ -37,6 +39,7 @@ PROPERTIES = {
     HIGH: "--fig-high",
     MEDIUM: "--fig-medium",
     LOW: "--fig-low",
+    **{colour: f"--fig-arm-{i}" for i, colour in enumerate(ARMS, 1)},
     **{colour: f"--fig-text-{i}" for i, colour in enumerate(TEXT_RAMP, 1)},
     **{colour: f"--fig-post-{i}" for i, colour in enumerate(POST_RAMP, 1)},
     **{colour: f"--fig-other-{i}" for i, colour in enumerate(OTHER_RAMP, 1)},
@@ -150,7 +153,8 @@ def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = 
     marks = [10.0**e for e in decades if low <= 10.0**e <= high]
     for mantissas in ((1, 2, 5), (1, 3)):
         finer = [m * 10.0**e for e in decades for m in mantissas if low <= m * 10.0**e <= high]
-        if len(marks) < 4 and len(finer) <= ticks + 1:
+        enough = 2 if powers else 4  # between powers of ten only other numbers could stand
+        if len(marks) < enough and len(finer) <= ticks + 1:
             marks = finer
             break
     while len(marks) > ticks:
@@ -161,7 +165,8 @@ def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = 
     target.set_minor_formatter(NullFormatter())
 
     def written(value: float, _: int) -> str:
-        return power_of_ten(round(log10(value))) if powers else number(float(value))
+        power = round(log10(value))
+        return power_of_ten(power) if powers and abs(log10(value) - power) < 1e-9 else number(float(value))
 
     target.set_major_formatter(FuncFormatter(written))
 

@@ -1,0 +1,90 @@
+"""`ptt compare`: open every run, compare, write, print."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from ptt import __version__, api
+from ptt.cli.exits import Exit
+from ptt.cli.places import check_figures, progress_bar
+from ptt.diagnostics.comparing.arms import group_of
+from ptt.diagnostics.comparing.reading import blind
+from ptt.diagnostics.errors import SettingsError
+from ptt.reports.comparing.html import render_compare_html, write_compare_figures
+from ptt.reports.comparing.json import compare_json
+from ptt.reports.comparing.markdown import compare_markdown
+from ptt.reports.comparing.terminal import print_comparison
+from ptt.reports.files import write_text
+
+BASE: Final = "ptt-report"
+MOST_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
+
+
+def run(
+    runs: list[Path],
+    *,
+    group: list[str],
+    baseline: str | None,
+    out: Path | None,
+    figures: Path | None,
+    settings: Path | None,
+    rules: list[Path],
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    """Compare runs and give the exit code."""
+    chosen = api.read_settings(settings)
+    groups: dict[str, tuple[str, ...]] = {}
+    for text in group:
+        name, members = group_of(text)
+        if name in groups:
+            raise SettingsError(f"--group {name}: given twice; name all its runs in one: {name}=RUN,RUN.")
+        groups[name] = members
+    base, folder = _places(runs, out)
+    for path in (*runs, *(Path(member) for members in groups.values() for member in members)):
+        _outside(path, folder)
+        if figures is not None:
+            check_figures(path, figures)
+    with progress_bar(Console(stderr=True)) as tell:
+        compared = api.compare(
+            runs,
+            groups=groups,
+            baseline=baseline,
+            out=base,
+            settings=chosen,
+            rules=rules,
+            jobs=jobs or min(os.cpu_count() or 1, MOST_JOBS),
+            progress=tell,
+        )
+    text = compare_json(compared, __version__)
+    write_text(folder / "compare.json", text)
+    write_text(folder / "compare.md", compare_markdown(compared))
+    report = write_text(folder / "compare.html", render_compare_html(compared))
+    if figures is not None:
+        write_compare_figures(compared, figures)
+    if as_json:
+        typer.echo(text, nl=False)
+    else:
+        print_comparison(compared, Console(), str(report))
+    return Exit.BLIND if blind(compared.tables) else Exit.JUDGED
+
+
+def _places(runs: list[Path], out: Path | None) -> tuple[Path, Path]:
+    """Give where each run's folder goes, and where the comparison's files go."""
+    if out is not None:
+        return out / "runs", out
+    here = Path.cwd().resolve()
+    inside = [home for run in runs if (home := run.resolve()).is_dir() and (here == home or home in here.parents)]
+    base = (inside[0].parent if inside else Path()) / BASE
+    return base, base / "compare"
+
+
+def _outside(run: Path, folder: Path) -> None:
+    home, place = run.resolve(), folder.resolve()
+    if home.is_dir() and (place == home or home in place.parents):
+        raise SettingsError(f"{folder}: lies inside {run}, which is never written to; give another place with --out.")

@@ -1,0 +1,179 @@
+"""From which step on each figure of an arm leaves the baseline's for good, and up to which step the runs are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.comparing.leaving import LEAST, WIDTH, Leaving, leaving
+from ptt.diagnostics.comparing.logged import COUNTERS, Series
+from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.statistics.few_points import T975
+from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
+from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.tails import percentiles
+from ptt.diagnostics.statistics.windows import label
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+MOST_SPANS: Final = 60
+CLOCKS: Final = ("time/", "throughput/", "mem/", "idle/", "tools/latency")
+"""Figures of the machine: two runs of one seed differ in them, and no training leaves by them."""
+NOT_TRAINING: Final = ("lr", "loss_scale", "tokens/")
+"""Schedules and counters: they are the same in runs that have nothing else in common."""
+LEAST_SAME: Final = 5
+"""Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
+ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
+DIVERGENCE: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "what": pl.String,
+        "slice": pl.String,
+        "step": pl.Int64,
+        "low": pl.Int64,
+        "high": pl.Int64,
+        "words": pl.String,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of one run over its steps, as it is compared."""
+
+    what: str  # canonical metric, or p95 / p99 of a slice
+    slice: str | None
+    steps: IntArray
+    ends: IntArray  # the last step that each value is of
+    values: FloatArray
+    logs: bool = False  # the values are logarithms: a difference is a factor
+
+
+def metric_figures(series: Series) -> dict[str, Figure]:
+    """Give the logged figures of a run that training can leave another run by."""
+    return {
+        name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
+        for name, one in series.items()
+        if not name.startswith((*CLOCKS, *COUNTERS))
+    }
+
+
+def tail_figures(arms: Sequence[Arm], slices: Sequence[str]) -> dict[str, dict[str, Figure]]:
+    """Give the tails of each run, by member: percentiles over spans of steps that all runs share.
+
+    A span holds two recorded steps or more: two updates on one batch have nearly the same tokens.
+    """
+    members = [member for arm in arms for member in arm.members]
+    profiles = [member.profile for member in members if member.profile is not None]
+    fewest = min((len(recorded(profile)) for profile in profiles), default=0)
+    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2)) if fewest >= 2 * LEAST else None
+    if not isinstance(matched, Matched):
+        return {}
+    edges = np.array(matched.edges)
+    firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
+    ends[-1] = int(edges[-1])
+    found: dict[str, dict[str, Figure]] = {}
+    for member, spans, profile in zip(members, matched.spans, profiles, strict=True):
+        found[member.name] = {}
+        for number, name in profile.slices.items():
+            if name not in slices:
+                continue
+            cells = label(profile.cells.filter(pl.col("slice") == number), spans, name="span")
+            rows = percentiles(cells, by=["span"]).filter(pl.col("n") >= MIN_BLOCK_TOKENS)
+            for quantile in TAIL_QUANTILES:
+                values = np.full(len(spans), np.nan)
+                values[rows["span"].to_numpy()] = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
+                found[member.name][f"{name} {quantile}"] = Figure(
+                    what=quantile, slice=name, steps=firsts, ends=ends, values=values, logs=True
+                )
+    return found
+
+
+def divergence_table(
+    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Figure]], reach: tuple[int, int] | None
+) -> pl.DataFrame:
+    """Give the table `divergence`; `figures`: of each member."""
+    rows: list[tuple[object, ...]] = []
+    for arm in arms[1:] if reach else ():
+        mine = [figures[member.name] for member in arm.members]
+        theirs = [figures[member.name] for member in arms[0].members]
+        found = []
+        for key in sorted(set.intersection(*(set(held) for held in (*mine, *theirs)))):
+            one = leaving_of([held[key] for held in mine], [held[key] for held in theirs])
+            if one is not None:
+                figure = mine[0][key]
+                found.append((arm.name, figure.what, figure.slice, one.step, one.low, one.high, _words(one, figure)))
+        rows += sorted(found, key=lambda row: (row[3], row[4], row[5], str(row[2]), row[1]))
+        if len(mine) == len(theirs) == 1 and (same := same_up_to(mine[0], theirs[0])) is not None:
+            words = f"identical to the last digit up to step {same}"
+            rows.append((arm.name, SAME, None, same, same, same, words))
+    return pl.DataFrame(rows, schema=DIVERGENCE, orient="row")
+
+
+SAME: Final = "identical"
+"""Stands in the table's column `what` where two runs are one run up to that step."""
+
+
+def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | None:
+    """Give where an arm's mean leaves the baseline's, over the steps that all their runs have."""
+    steps = mine[0].steps
+    for figure in (*mine[1:], *theirs):
+        steps = np.intersect1d(steps, figure.steps)
+    if len(steps) < LEAST:
+        return None
+    sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
+    difference = sides[0].mean(axis=0) - sides[1].mean(axis=0)
+    ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
+    return leaving(steps, difference, ends=ends, between=_between(sides))
+
+
+def _at(figure: Figure, steps: IntArray) -> FloatArray:
+    return figure.values[np.searchsorted(figure.steps, steps)]
+
+
+def _between(sides: Sequence[FloatArray]) -> float:
+    """Give the standard error of the difference that seeds make: of window means about their side's, over the run."""
+    freedom = sum(len(side) - 1 for side in sides)
+    if not freedom:
+        return 0.0
+    squares = 0.0
+    for side in sides:
+        off = side - side.mean(axis=0)
+        windows = [part.mean(axis=1) for part in np.array_split(off, max(1, off.shape[1] // WIDTH), axis=1)]
+        squares += float(np.nanmean([float(np.square(window).sum()) for window in windows]))
+    variance = squares / freedom * math.fsum(1 / len(side) for side in sides)
+    # four of these are asked for; with few seeds their own spread is hardly known, so it is widened as Student's is
+    return math.sqrt(variance) * T975[min(freedom, len(T975)) - 1] / 1.96
+
+
+def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
+    """Give the last step up to which two runs are equal to the last digit in all that both log; None where they differ.
+
+    Schedules and shares of a small batch are equal in any two runs: enough other values must be.
+    """
+    first_other, telling = math.inf, []
+    for key in set(mine) & set(theirs):
+        steps = np.intersect1d(mine[key].steps, theirs[key].steps)
+        if key.startswith(NOT_TRAINING) or not len(steps):
+            continue
+        here, there = _at(mine[key], steps), _at(theirs[key], steps)
+        alike = (here == there) | (np.isnan(here) & np.isnan(there))
+        if not alike.all():
+            first_other = min(first_other, int(steps[~alike][0]))
+        if not mine[key].logs:  # tails below the floor are equal in any two runs
+            telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND))].tolist()
+    same = [step for step in telling if step < first_other]
+    return max(same) if len(same) >= LEAST_SAME else None
+
+
+def _words(found: Leaving, figure: Figure) -> str:
+    side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
+    size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
+    return f"{side} the baseline, {size} at the end"

@@ -1,0 +1,89 @@
+"""What a comparison says in one sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.comparing.phrases import LABELS, against, times
+from ptt.diagnostics.comparing.reading import late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.values import Arm, NotCompared
+
+NAMED: Final = 3  # arms in the sentence
+
+
+def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
+    """Give one sentence over all arms."""
+    base, name = arms[0], post_slice(tables)
+    judged = [arm for arm in arms[1:] if name and tail_of(tables, arm, base, name, "p95").known]
+    if not name or not judged:
+        return _without_tails(arms, tables, not_compared)
+    bare = [arm.name for arm in arms[1:] if arm not in judged]
+    rest = f" Not compared: late {LABELS.get(name, name)} tails of {', '.join(bare)}." if bare else ""
+    if len(judged) == 1:
+        return _one(judged[0], base, tables, name) + rest
+    said = []
+    for word, phrase in (("lower", "below"), ("higher", "above"), ("alike", "level with")):
+        held = [arm for arm in judged if _overall(tables, arm, base, name) == word]
+        if held:
+            told = ", ".join(f"{arm.name} {_short(tables, arm, base, name)}" for arm in held[:NAMED])
+            more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
+            said.append(f"{phrase} {base.name}: {told}{more}" if word != "alike" else f"{phrase} it: {told}{more}")
+    unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
+    if unsure:
+        said.append(
+            f"{unsure} of {len(judged)} arms cannot be told apart from it" if said else "no arm can be told apart"
+        )
+    return f"Late {LABELS.get(name, name)} p95 of |r|: {'; '.join(said)}.{rest}"
+
+
+def _one(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> str:
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    label, word = LABELS.get(name, name), _overall(tables, arm, base, name)
+    numbers = f"p95 {against(p95)}, p99 {against(p99)}"
+    grew = f"; growth by p95 {times(p95.base_growth)} → {times(p95.growth)}" if math.isfinite(p95.growth) else ""
+    if word == "lower":
+        small = "" if p95.material or p99.material else " (both too small to matter)"
+        return f"{arm.name} lies below {base.name} in late {label} tails{small}: {numbers}{grew}."
+    if word == "higher":
+        return f"{arm.name} lies above {base.name} in late {label} tails: {numbers}{grew}."
+    if word == "alike":
+        return f"{arm.name} and {base.name} are alike in late {label} tails: {numbers}."
+    if word == "mixed":
+        return f"{arm.name} against {base.name}: p95 and p99 of late {label} tails disagree: {numbers}{grew}."
+    return f"{arm.name} and {base.name} cannot be told apart by late {label} tails: {numbers}."
+
+
+def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
+    """Give what p95 and p99 say together: lower, higher, alike, mixed, cannot_say."""
+    words = {tail_of(tables, arm, base, name, quantile).words for quantile in ("p95", "p99")}
+    if {"lower", "higher"} <= words:
+        return "mixed"
+    for word in ("lower", "higher"):
+        if word in words:
+            return word
+    return "alike" if words == {"alike"} else "cannot_say"
+
+
+def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
+    why = next((item.reason for item in not_compared if "tails" in item.what), "")
+    reason = f"tails were not compared ({why})" if why else "tails after tools were not compared"
+    if tables["aggregate_differences"].is_empty():
+        return f"Nothing could be compared: {not_compared[0].reason if not_compared else 'no figure is shared'}."
+    said = []
+    for arm in arms[1:]:
+        words = late_words(tables, arm)
+        apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
+        if words:
+            of = f"{len(apart)} of {len(words)} metrics"
+            said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
+    return f"{'; '.join(said[:NAMED])}; {reason}."
+
+
+def _short(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
+    """Tell both percentiles in a bracket; the second only where it says something else."""
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    return f"({against(p95)})" if p99.words == p95.words else f"({against(p95)}; p99 {against(p99)})"

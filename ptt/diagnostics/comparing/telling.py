@@ -1,0 +1,159 @@
+"""What a comparison says of each arm, most telling first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.comparing.divergence import SAME
+from ptt.diagnostics.comparing.phrases import LABELS, METRICS, against, figure_name, nats, number, times
+from ptt.diagnostics.comparing.reading import MATERIAL, Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.values import Arm
+
+NAMED: Final = 6  # metrics in a sentence
+RARER: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
+ONE_SEED: Final = (
+    "one run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
+)
+
+
+def sentences_of(
+    arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
+    """Give what each arm shows against the baseline, arm by arm, and what holds of all."""
+    base, name = arms[0], post_slice(tables)
+    said: list[str] = []
+    for arm in arms[1:]:
+        if name and name in slices.get(arm.name, ()):
+            said += _tails(arm, base, tables, name)
+        said += _metrics(arm, base, tables)
+        said += _cautions(arm, base, tables, name)
+        said += _first_to_leave(arm, tables)
+    if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
+        said.append(ONE_SEED)
+    return tuple(f"{line[0].upper() if line.startswith('one ') else line[0]}{line[1:]}." for line in said)
+
+
+def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    label = LABELS.get(name, name)
+    if not p95.known and not p99.known:
+        return []
+    levels = [
+        f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({against(tail)})"
+        for tail, unit in ((p95, " nats"), (p99, ""))
+    ]
+    said = [f"{arm.name}: late {label} p95 of |r| is {levels[0]}, p99 {levels[1]}"]
+    if p95.words == "lower" and p99.late >= MATERIAL:
+        if p99.words != "lower":
+            said.append(
+                f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"
+            )
+        elif p95.ratio > RARER * p99.ratio:
+            said.append(f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats: large ratios are "
+                        "rarer rather than smaller")  # fmt: skip
+    said += _growth(arm, p95, p99, label)
+    if "text_only" in set(tables["windows"]["slice"]):
+        text = tail_of(tables, arm, base, "text_only", "p95")
+        if text.known and text.words in ("lower", "higher") and p95.words == text.words and text.material:
+            said.append(f"{arm.name}: text-only p95 differs too ({against(text)}): not after tools alone")
+    tokens = tail_of(tables, arm, base, name, "p95", axis="tokens")
+    if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
+        said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {against(tokens)}")
+    return said
+
+
+def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
+    """Tell growth beside level: an arm that starts low and ends low may have grown by the same factor."""
+    if not math.isfinite(p95.growth) or not math.isfinite(p95.base_growth):
+        return []
+    both = "; ".join(
+        f"{quantile} {times(tail.growth)} against {times(tail.base_growth)} ({_suppressed(tail)})"
+        for quantile, tail in (("p95", p95), ("p99", p99))
+        if math.isfinite(tail.growth) and math.isfinite(tail.base_growth)
+    )
+    said = [f"{arm.name}: {label} growth, late over early: {both}"]
+    less = [quantile for quantile, tail in (("p95", p95), ("p99", p99)) if tail.growth_words == "lower"]
+    more = [quantile for quantile, tail in (("p95", p95), ("p99", p99)) if tail.growth_words == "higher"]
+    if p95.words == "lower" and more:
+        said.append(f"{arm.name}: level and growth disagree: it lies lower, but its {' and '.join(more)} grew by more")
+    elif p95.words == "lower" and not less:
+        said.append(f"{arm.name}: it lies lower from the start; that it grew by less cannot be told from noise")
+    return said
+
+
+def _suppressed(tail: Tail) -> str:
+    if not math.isfinite(tail.suppression_low):
+        return "no interval"
+    if tail.suppression >= 1:
+        return f"suppressed {times(tail.suppression)}, {times(tail.suppression_low)} to {times(tail.suppression_high)}"
+    bounds = f"{times(1 / tail.suppression_high)} to {times(1 / tail.suppression_low)}"
+    return f"{times(1 / tail.suppression)} more, {bounds}"
+
+
+def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    words = late_words(tables, arm)
+    if not words:
+        return []
+    apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
+    apart.sort(key=lambda metric: (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric))
+    told = [
+        f"{METRICS.get(metric, metric)} {words[metric]} ({number(late_mean(tables, arm, metric))} against "
+        f"{number(late_mean(tables, base, metric))})"
+        for metric in apart[:NAMED]
+    ]
+    alike = [METRICS.get(metric, metric) for metric in METRICS if words.get(metric) == "alike"]
+    more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
+    unsure = sum(word == "cannot_say" for word in words.values())
+    parts = [", ".join(told) + more] if told else ["no metric differs beyond noise"]
+    if alike:
+        parts.append(f"alike: {', '.join(alike)}")
+    if unsure:
+        parts.append(f"{unsure} of {len(words)} metrics cannot be told")
+    return [f"{arm.name}: late in the run {'; '.join(parts)}"]
+
+
+def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
+    """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
+    words = late_words(tables, arm)
+    said = []
+    if name and tail_of(tables, arm, base, name, "p95").words == "lower":
+        if words.get("reward/mean") == "higher":
+            gradient = ", with a smaller gradient norm" if words.get("grad_norm") == "lower" else ""
+            said.append(
+                f"{arm.name}: its reward is higher ({_pair(tables, arm, base, 'reward/mean')}){gradient}: an easier "
+                "task drifts less by itself, so part of the difference may be the task's"
+            )
+        elif words.get("reward/mean") == "lower":
+            lower = f"its reward is lower ({_pair(tables, arm, base, 'reward/mean')})"
+            said.append(f"{arm.name}: {lower}: it may drift less because it learnt less")
+        if words.get("tools/call_frequency") == "lower":
+            said.append(f"{arm.name}: it uses tools less ({_pair(tables, arm, base, 'tools/call_frequency')})")
+    mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
+    if mine & theirs:
+        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare but noise")
+    frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
+    if len(frameworks - {None}) > 1:
+        said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
+                    "in other ways")  # fmt: skip
+    return said
+
+
+def _pair(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, metric: str) -> str:
+    return f"{number(late_mean(tables, arm, metric))} against {number(late_mean(tables, base, metric))}"
+
+
+def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    rows = tables["divergence"].filter(pl.col("arm") == arm.name)
+    said = [f"{arm.name}: {row['words']}" for row in rows.filter(pl.col("what") == SAME).iter_rows(named=True)]
+    first = rows.filter(pl.col("what") != SAME)
+    if first.height:
+        row = first.row(0, named=True)
+        said.append(
+            f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step {row['step']} "
+            f"({row['low']} to {row['high']})"
+        )
+    return said

@@ -1,0 +1,1 @@
+"""Tells a comparison: as a page, and in its figures."""

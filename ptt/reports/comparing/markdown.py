@@ -1,0 +1,120 @@
+"""A comparison as Markdown, for a comment on a merge request or a postmortem: what it found first, then the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ptt.diagnostics.comparing.values import Comparison
+from ptt.reports.comparing.words import (
+    arm_rows,
+    divergence_rows,
+    metric_rows,
+    metrics_counted,
+    name_of,
+    not_compared,
+    setting_rows,
+    tail_title,
+)
+from ptt.reports.gating.marked import text
+from ptt.reports.names import sentence
+
+NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher)?")
+MOST_METRICS: Final = 20
+MOST_FIGURES: Final = 5  # that left the baseline, an arm
+MOST_SETTINGS: Final = 40
+
+
+def compare_markdown(comparison: Comparison) -> str:
+    """Give the text of compare.md; foreign text is escaped."""
+    blocks = [f"## {text(_title(comparison))}", f"**{text(sentence(comparison.headline))}**"]
+    blocks.append(_listed(comparison.sentences))
+    blocks += _arms(comparison)
+    blocks += _metrics(comparison)
+    blocks += _settings(comparison)
+    blocks += _divergence(comparison)
+    said = not_compared(comparison, remedy=True)
+    if said:
+        blocks += ["### Not compared", _listed(said)]
+    blocks.append("Factors are baseline over arm: above 1 the arm lies lower. Intervals are 95 %.")
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _title(comparison: Comparison) -> str:
+    others = [name_of(arm) for arm in comparison.arms[1:]]
+    told = others[0] if len(others) == 1 else f"{len(others)} arms"
+    return f"{told} against {name_of(comparison.arms[0])}"
+
+
+def _arms(comparison: Comparison) -> list[str]:
+    title = tail_title(comparison)
+    if not title:
+        return []
+    head = (
+        "arm",
+        "verdict",
+        "late p95",
+        "late p99",
+        "growth p95",
+        "growth p99",
+        "baseline / arm p95",
+        "baseline / arm p99",
+    )
+    rows = []
+    for row in arm_rows(comparison):
+        name = row.name + (f" ({row.runs} runs)" if row.runs > 1 else "")
+        rows.append((name, row.status, *row.late, *row.growth, *row.ratio))
+    return [f"### {text(_capital(title))}", _table(head, rows)]
+
+
+def _metrics(comparison: Comparison) -> list[str]:
+    counted, rows = metrics_counted(comparison), metric_rows(comparison)
+    if not counted:
+        return []
+    said = f"Of the metrics that two arms log, {counted}."
+    if not rows:
+        return ["### Metrics, late third", said]
+    head = ("metric", *(name_of(arm) for arm in comparison.arms))
+    table = _table(head, [(row.metric, *row.cells) for row in rows[:MOST_METRICS]])
+    return ["### Metrics, late third", said, table, _more(len(rows) - MOST_METRICS, "metrics")]
+
+
+def _settings(comparison: Comparison) -> list[str]:
+    apart, partly = setting_rows(comparison, differs=True), setting_rows(comparison, differs=False)
+    head = ("setting", *(name_of(arm) for arm in comparison.arms))
+    blocks = []
+    for title, rows in (("Settings that differ", apart), ("Settings that one arm alone records", partly)):
+        if rows:
+            shown = [(row.key, *row.values) for row in rows[:MOST_SETTINGS]]
+            blocks += [f"### {title}", _table(head, shown), _more(len(rows) - MOST_SETTINGS, "settings")]
+    return blocks
+
+
+def _divergence(comparison: Comparison) -> list[str]:
+    rows = divergence_rows(comparison, most=MOST_FIGURES)
+    if not rows:
+        return []
+    return ["### What left the baseline for good, and when", _table(("arm", "figure", "step (95 %)", "how"), rows)]
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {text(line)}" for line in lines)
+
+
+def _cell(cell: str) -> str:
+    """Escape a cell, but for numbers of our own: a mark in front of each point would be all there is to read."""
+    return cell if NUMBERS.fullmatch(cell) else text(cell)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [[text(cell) for cell in head], ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _more(rest: int, noun: str) -> str:
+    return f"And {rest} more {noun}." if rest > 0 else ""
+
+
+def _capital(title: str) -> str:
+    return title[:1].upper() + title[1:]

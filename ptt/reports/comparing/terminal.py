@@ -1,0 +1,121 @@
+"""A comparison on one screen of a terminal: the headline, the arms, what differs, and where the report lies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ptt.diagnostics.comparing.values import Comparison
+from ptt.reports.comparing.words import (
+    arm_rows,
+    divergence_rows,
+    metric_rows,
+    metrics_counted,
+    name_of,
+    not_compared,
+    setting_rows,
+    tail_title,
+)
+from ptt.reports.foreign import safe, shortened
+from ptt.reports.names import sentence
+
+MOST_METRICS: Final = 6
+MOST_SETTINGS: Final = 5
+MOST_ACROSS: Final = 5  # arms beside each other: more are told in the report
+MOST_UNSAID: Final = 4
+LONGEST: Final = 150
+LEAST_WIDTH: Final = 12
+STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
+
+
+def print_comparison(comparison: Comparison, console: Console, report_path: str) -> None:
+    """Print the comparison; foreign text steers neither the terminal nor rich."""
+    console.print(Text(safe(sentence(comparison.headline)), style="bold"))
+    _arms(comparison, console)
+    _metrics(comparison, console)
+    _settings(comparison, console)
+    _divergence(comparison, console)
+    _unsaid(comparison, console)
+    console.print()
+    console.print(Text("Report  ", style="dim").append(safe(report_path), style="underline"), soft_wrap=True)
+
+
+def _arms(comparison: Comparison, console: Console) -> None:
+    title = tail_title(comparison)
+    if not title:
+        return
+    table = _table("arm", "p95", "p99", "growth", "base/arm p95", "base/arm p99")
+    for row in arm_rows(comparison):
+        runs = f" ({row.runs} runs)" if row.runs > 1 else ""
+        growth = Text(" ".join(row.growth))
+        ratios = (Text(cell, style=STYLES[word]) for cell, word in zip(row.short, row.words, strict=True))
+        table.add_row(Text(row.name + runs), *(Text(cell) for cell in row.late), growth, *ratios)
+    _headed(console, f"{title}; base/arm with 95 % intervals")
+    console.print(table)
+
+
+def _metrics(comparison: Comparison, console: Console) -> None:
+    counted = metrics_counted(comparison)
+    if not counted:
+        return
+    rows, arms = metric_rows(comparison), comparison.arms[:MOST_ACROSS]
+    _headed(console, f"metrics, late third: {counted}")
+    if rows:
+        table = _table("metric", *(name_of(arm) for arm in arms))
+        for row in rows[:MOST_METRICS]:
+            table.add_row(Text(row.metric), *(Text(cell) for cell in row.cells[: len(arms)]))
+        console.print(table)
+    _more(console, len(rows) - MOST_METRICS, "metrics")
+
+
+def _settings(comparison: Comparison, console: Console) -> None:
+    rows, arms = setting_rows(comparison, differs=True), comparison.arms[:MOST_ACROSS]
+    if not rows:
+        return
+    _headed(console, "settings that differ")
+    table = _table("setting", *(name_of(arm) for arm in arms))
+    for row in rows[:MOST_SETTINGS]:
+        table.add_row(Text(row.key), *(Text(value) for value in row.values[: len(arms)]))
+    console.print(table)
+    _more(console, len(rows) - MOST_SETTINGS, "settings")
+
+
+def _divergence(comparison: Comparison, console: Console) -> None:
+    rows = divergence_rows(comparison, most=1)
+    if not rows:
+        return
+    _headed(console, "first figure to leave the baseline for good")
+    table = _table("arm", "figure", "step (95 %)", "")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _unsaid(comparison: Comparison, console: Console) -> None:
+    said = not_compared(comparison, remedy=False)
+    if not said:
+        return
+    _headed(console, "not compared")
+    for line in said[:MOST_UNSAID]:
+        console.print(Text(f"  {shortened(line, LONGEST)}", style="dim"))
+    _more(console, len(said) - MOST_UNSAID, "questions")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=True, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(Text(column), header_style="dim", overflow="fold", min_width=min(len(column), LEAST_WIDTH))
+    return table
+
+
+def _headed(console: Console, title: str) -> None:
+    console.print()
+    console.print(Text(title[:1].upper() + title[1:], style="dim"))
+
+
+def _more(console: Console, rest: int, noun: str) -> None:
+    if rest > 0:
+        console.print(Text(f"  and {rest} more {noun}, in the report", style="dim"))

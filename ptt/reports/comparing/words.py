@@ -1,0 +1,179 @@
+"""A comparison's tables as short finished strings: what the terminal and Markdown show alike."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.comparing.divergence import SAME
+from ptt.diagnostics.comparing.phrases import LABELS, METRICS, figure_name
+from ptt.diagnostics.comparing.reading import Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.values import Arm, Comparison
+from ptt.reports.foreign import safe, shortened
+from ptt.reports.names import STATUSES
+from ptt.reports.numbers import bounds, number, times
+
+NONE: Final = "–"
+LONGEST_NAME: Final = 40
+LONGEST_VALUE: Final = 60
+WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "cannot say"}
+FIRST: Final = tuple(METRICS)
+"""Metrics in the order that they are asked for; others follow by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmRow:
+    """One arm in the small table."""
+
+    name: str
+    runs: int
+    status: str
+    late: tuple[str, ...]  # p95, p99
+    growth: tuple[str, ...]
+    ratio: tuple[str, ...]  # with its interval; the baseline has none
+    short: tuple[str, ...]  # the same in few letters
+    words: tuple[str, ...]  # lower, higher, alike, cannot say; empty for the baseline
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """One metric late in the run, by arm."""
+
+    metric: str
+    cells: tuple[str, ...]  # one an arm: its mean, and its word where it differs
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingRow:
+    """One setting that differs, by arm."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def name_of(arm: Arm) -> str:
+    """Give an arm's name, harmless and short."""
+    return shortened(safe(arm.name), LONGEST_NAME)
+
+
+def tail_title(comparison: Comparison) -> str:
+    """Say what the table of arms shows."""
+    name = post_slice(comparison.tables) or next(iter(comparison.tables["windows"]["slice"].unique().sort()), "")
+    if not name:
+        return ""
+    reach = comparison.matched.get("steps")
+    steps = f", late third of steps {number(reach[0])} to {number(reach[1])}" if reach else ""
+    return f"{LABELS.get(name, safe(name))} |r| in nats ({safe(comparison.pair or '')}){steps}"
+
+
+def arm_rows(comparison: Comparison) -> tuple[ArmRow, ...]:
+    """Give the small table of arms: late level, growth, and baseline over arm with its interval."""
+    base = comparison.arms[0]
+    name = post_slice(comparison.tables) or "text_only"
+    rows = []
+    for arm in comparison.arms:
+        tails = [tail_of(comparison.tables, arm, base, name, quantile) for quantile in ("p95", "p99")]
+        rows.append(
+            ArmRow(
+                name=name_of(arm),
+                runs=len(arm.members),
+                status="/".join(dict.fromkeys(STATUSES[m.diagnosis.verdict.status] for m in arm.members)),
+                late=tuple(_or_none(tail.late) for tail in tails),
+                growth=tuple(_times(tail.growth) for tail in tails),
+                ratio=tuple(NONE if arm is base else _ratio(tail) for tail in tails),
+                short=tuple(NONE if arm is base else _short(tail) for tail in tails),
+                words=tuple("" if arm is base else WORDS[tail.words] for tail in tails),
+            )
+        )
+    return tuple(rows)
+
+
+def metric_rows(comparison: Comparison) -> tuple[MetricRow, ...]:
+    """Give the metrics that differ late in any arm, the most asked for first."""
+    words = {arm.name: late_words(comparison.tables, arm) for arm in comparison.arms[1:]}
+    apart = {metric for held in words.values() for metric, word in held.items() if word in ("higher", "lower")}
+    rows = []
+    for metric in sorted(apart, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name)):
+        cells = []
+        for arm in comparison.arms:
+            mean = late_mean(comparison.tables, arm, metric)
+            word = words.get(arm.name, {}).get(metric, "")
+            cells.append(_or_none(mean) + (f" {word}" if word in ("higher", "lower") else ""))
+        rows.append(MetricRow(metric=METRICS.get(metric, safe(metric)), cells=tuple(cells)))
+    return tuple(rows)
+
+
+def metrics_counted(comparison: Comparison) -> str:
+    """Say of how many metrics what was found, over all arms."""
+    words = [word for arm in comparison.arms[1:] for word in late_words(comparison.tables, arm).values()]
+    if not words:
+        return ""
+    apart = sum(word in ("higher", "lower") for word in words)
+    return f"{apart} differ, {words.count('alike')} are alike, {words.count('cannot_say')} cannot be told"
+
+
+def setting_rows(comparison: Comparison, *, differs: bool) -> tuple[SettingRow, ...]:
+    """Give the settings that differ; with `differs` false those recorded by some arms only."""
+    table = comparison.tables["settings"]
+    keep = pl.col("differs") if differs else pl.col("differs").is_null()
+    found = table.filter(keep.fill_null(False))
+    rows = []
+    for key in found["key"].unique(maintain_order=True):
+        held = dict(found.filter(pl.col("key") == key).select("arm", "value").iter_rows())
+        rows.append(SettingRow(key=safe(key), values=tuple(_setting(held.get(arm.name)) for arm in comparison.arms)))
+    return tuple(rows)
+
+
+def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ...], ...]:
+    """Give for each arm the figures that left the baseline first: arm, figure, step and interval, where to."""
+    table = comparison.tables["divergence"]
+    rows: list[tuple[str, ...]] = []
+    for arm in comparison.arms[1:]:
+        mine = table.filter(pl.col("arm") == arm.name)
+        same = mine.filter(pl.col("what") == SAME)
+        rows += [(name_of(arm), "every figure", str(row["step"]), row["words"]) for row in same.iter_rows(named=True)]
+        for row in mine.filter(pl.col("what") != SAME).head(most).iter_rows(named=True):
+            step = f"{row['step']} ({row['low']} to {row['high']})"
+            rows.append((name_of(arm), safe(figure_name(row)), step, safe(row["words"])))
+    return tuple(rows)
+
+
+def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
+    """Give what could not be compared, and why, one clause each; with `remedy` what would change that."""
+    return tuple(
+        f"{safe(item.what)}: {safe(item.reason)}" + (f" ({safe(item.enable)})" if remedy and item.enable else "")
+        for item in comparison.not_compared
+    )
+
+
+def _ratio(tail: Tail) -> str:
+    if not math.isfinite(tail.ratio):
+        return NONE
+    interval = f" ({bounds(tail.low, tail.high)})" if tail.known else " (no interval)"
+    return times(tail.ratio) + interval
+
+
+def _short(tail: Tail) -> str:
+    if not math.isfinite(tail.ratio):
+        return NONE
+    interval = f"{number(tail.low, 2)}–{number(tail.high, 2)}" if tail.known else "?"
+    return f"×{number(tail.ratio, 2)} [{interval}]"
+
+
+def _times(value: float) -> str:
+    return times(value) if math.isfinite(value) else NONE
+
+
+def _or_none(value: float) -> str:
+    return number(value) if math.isfinite(value) else NONE
+
+
+def _setting(value: str | None) -> str:
+    if value is None:
+        return NONE
+    found = json.loads(value)
+    return shortened(safe(found if isinstance(found, str) else value), LONGEST_VALUE)

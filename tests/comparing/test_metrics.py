@@ -1,0 +1,185 @@
+"""Logged metrics, settings and the first diverging step, on made runs whose answer is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ptt import api
+from ptt.diagnostics.comparing.differing import told_apart
+from ptt.diagnostics.comparing.logged import Logged
+from ptt.diagnostics.comparing.values import Comparison
+from ptt.diagnostics.statistics.levels import levels_of
+
+STEPS = 240
+
+
+def write_run(folder: Path, metrics: Mapping[str, np.ndarray], *, settings: Mapping[str, object] | None = None) -> Path:
+    """Write a run of metrics alone, as a trainer logs them."""
+    folder.mkdir(parents=True)
+    rows = [
+        json.dumps({"step": step, **{name: float(values[step - 1]) for name, values in metrics.items()}})
+        for step in range(1, 1 + len(next(iter(metrics.values()))))
+    ]
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    if settings is not None:
+        lines = [f"{key}: {json.dumps(value)}" for key, value in settings.items()]
+        (folder / "config.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def made(seed: int, *, reward: float = 0.5, left: int | None = None, by: float = 0.0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    loss = 0.05 * generator.normal(size=STEPS)
+    if left is not None:
+        loss[left - 1 :] += by
+    return {
+        "reward": reward + 0.05 * generator.normal(size=STEPS),
+        "grad_norm": np.exp(0.2 * generator.normal(size=STEPS)),
+        "entropy": 0.4 + 0.02 * generator.normal(size=STEPS),
+        "kl": 0.05 * np.exp(0.3 * generator.normal(size=STEPS)),
+        "loss": loss,
+    }
+
+
+def late(comparison: Comparison) -> dict[str, str]:
+    table = comparison.tables["aggregate_differences"].filter(window="late")
+    return dict(table.select("metric", "words").iter_rows())
+
+
+def test_two_seeds_of_one_setting_differ_in_nothing(tmp_path: Path) -> None:
+    wrong = 0
+    for seed in range(0, 8, 2):
+        runs = [write_run(tmp_path / f"{seed}-{one}", made(seed + one)) for one in (0, 1)]
+        found = api.compare(runs)
+        wrong += found.tables["aggregate_differences"].filter(pl.col("words").is_in(["higher", "lower"])).height
+        wrong += found.tables["divergence"].height
+    assert wrong == 0
+
+
+def test_metrics_that_differ_are_told_and_the_step_they_left_at(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "base", made(1))
+    other = write_run(tmp_path / "arm", made(2, reward=0.8, left=120, by=0.4))
+    found = api.compare([one, other])
+    words = late(found)
+    assert words["reward/mean"] == "higher"
+    assert words["loss/total"] == "higher"
+    assert words["entropy"] == "alike"
+    table = found.tables["divergence"]
+    assert table["what"].to_list() == ["reward/mean", "loss/total"]
+    assert table["step"].to_list()[0] <= 3
+    left = table.row(1, named=True)
+    assert left["low"] <= 120 <= left["high"]
+    assert abs(left["step"] - 120) <= 3
+
+
+def test_runs_that_are_one_up_to_a_step_are_said_to_be_identical_up_to_it(tmp_path: Path) -> None:
+    same = made(5)
+    other = {name: values.copy() for name, values in same.items()}
+    generator = np.random.default_rng(9)
+    for values in other.values():
+        values[60:] *= np.exp(0.01 * generator.normal(size=STEPS - 60))
+    found = api.compare([write_run(tmp_path / "base", same), write_run(tmp_path / "arm", other)])
+    (row,) = found.tables["divergence"].filter(what="identical").iter_rows(named=True)
+    assert row["step"] == 60
+    assert any("identical to the last digit up to step 60" in line for line in found.sentences)
+
+
+def test_equal_shares_and_schedules_do_not_make_two_runs_one(tmp_path: Path) -> None:
+    one, other = made(1), made(2)
+    for metrics in (one, other):
+        metrics["learning_rate"] = np.linspace(1e-4, 0, STEPS)
+        metrics["clip_ratio/region_mean"] = np.full(STEPS, 0.25)
+    found = api.compare([write_run(tmp_path / "base", one), write_run(tmp_path / "arm", other)])
+    assert "identical" not in found.tables["divergence"]["what"].to_list()
+
+
+def test_values_that_are_no_numbers_are_neither_alike_nor_different(tmp_path: Path) -> None:
+    broken = made(2)
+    broken["loss"][150:] = math.nan
+    found = api.compare([write_run(tmp_path / "base", made(1)), write_run(tmp_path / "arm", broken)])
+    assert late(found)["loss/total"] == "cannot_say"
+    row = found.tables["aggregates"].filter(arm="arm", metric="loss/total", window="late").row(0, named=True)
+    assert row["mean"] is None
+
+
+def test_metrics_of_one_arm_alone_are_listed(tmp_path: Path) -> None:
+    one, other = made(1), made(2)
+    del other["kl"]
+    found = api.compare([write_run(tmp_path / "base", one), write_run(tmp_path / "arm", other)])
+    (said,) = [item for item in found.not_compared if item.what == "metrics of some arms"]
+    assert "kl/ref (base)" in said.reason
+    assert "kl/ref" not in late(found)
+
+
+def test_an_arm_that_died_early_does_not_cut_the_others_short(tmp_path: Path) -> None:
+    short = {name: values[:25] for name, values in made(3).items()}
+    runs = [write_run(tmp_path / name, metrics) for name, metrics in
+            {"base": made(1), "arm": made(2), "dead": short}.items()]  # fmt: skip
+    found = api.compare(runs)
+    assert any(item.what == "all steps of dead" and "steps 1 to 25" in item.reason for item in found.not_compared)
+    rows = found.tables["aggregates"].filter(arm="arm", window="late")
+    assert rows["step_last"].max() == STEPS
+    alone = api.compare([runs[0], runs[2]])
+    assert alone.tables["aggregates"].height > 0
+
+
+def test_settings_are_the_same_different_or_recorded_by_some(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "base", made(1), settings={"beta": 0.001, "num_generations": 8, "api_key": "hush"})
+    other = write_run(tmp_path / "arm", made(2), settings={"beta": 0.05, "num_generations": 8, "epsilon": 0.2})
+    table = api.compare([one, other]).tables["settings"]
+    held = {(row["key"], row["arm"]): (row["value"], row["differs"]) for row in table.iter_rows(named=True)}
+    if ("beta", "base") in held:  # where the settings' file is one that is read
+        assert held["beta", "base"] == ("0.001", True)
+        assert held["num_generations", "arm"] == ("8", False)
+        assert held["epsilon", "base"] == (None, None)
+    assert "hush" not in json.dumps(table.to_dicts())
+
+
+def parts(values: np.ndarray) -> list[Logged]:
+    found = []
+    for place, piece in enumerate(np.array_split(values, 3)):
+        steps = np.arange(len(piece)) + place * len(piece)
+        found.append(Logged(steps=steps, values=piece, bad=np.zeros(len(piece), np.bool_), raw="x"))
+    return found
+
+
+def told(arm: np.ndarray, base: np.ndarray) -> str:
+    pieces = parts(arm), parts(base)
+    mine, theirs = (levels_of([piece.values for piece in run]) for run in pieces)
+    return told_apart(2, [mine[2]], [theirs[2]], [pieces[0]], [pieces[1]]).words
+
+
+def test_alike_needs_an_interval_within_the_margin_and_never_the_mere_lack_of_a_difference() -> None:
+    generator = np.random.default_rng(3)
+    quiet = 1.0 + 0.02 * generator.normal(size=(2, 300))
+    wild = np.exp(1.5 * generator.normal(size=(2, 75)))
+    assert told(*quiet) == "alike"
+    assert told(*wild) == "cannot_say"
+
+
+def test_one_spike_of_a_long_tailed_metric_decides_nothing() -> None:
+    generator = np.random.default_rng(4)
+    base, arm = np.exp(0.1 * generator.normal(size=(2, 300)))
+    base[250] = 1e6
+    assert told(arm, base) in ("alike", "cannot_say")
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_swapping_the_sides_swaps_the_words(factor: float) -> None:
+    generator = np.random.default_rng(5)
+    base, arm = np.exp(0.1 * generator.normal(size=(2, 300)))
+    words = {told(factor * arm, base), told(base, factor * arm)}
+    assert words == {"higher", "lower"}
+
+
+def test_a_schedule_that_is_another_is_told_however_small() -> None:
+    base = np.linspace(1e-4, 5e-5, 300)
+    assert told(base * 1.001, base) == "higher"
+    assert told(base, base) == "alike"
