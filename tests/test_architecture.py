@@ -11,7 +11,7 @@ ALLOWED = {
         "ptt", "answerable", "catalogue", "comparing", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
         "reports", "store",
     },
-    "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
+    "cli": {"ptt", "api", "comparing", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "schema": set(),
