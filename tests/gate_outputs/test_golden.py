@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gate_outputs.gate_reports import SAMPLES
+from gate_reports import SAMPLES
 
 from ptt.diagnostics.gate.values import GateReport
 from ptt.reports.gating import FORMATS, gate_json, github_annotations, job_summary, junit, markdown, sarif

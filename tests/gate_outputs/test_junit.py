@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from builders import repeatable
-from gate_outputs.gate_reports import SAMPLES, TAILS, WAIVER, report, reports, run
+from gate_reports import SAMPLES, TAILS, WAIVER, report, reports, run
 from hypothesis import given
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase
 from lxml import etree

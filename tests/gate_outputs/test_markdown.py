@@ -10,7 +10,7 @@ import cmarkgfm
 import pytest
 from builders import repeatable
 from cmarkgfm.cmark import Options
-from gate_outputs.gate_reports import BOUND, SAMPLES, TAILS, report, reports, run, texts
+from gate_reports import BOUND, SAMPLES, TAILS, report, reports, run, texts
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 from builders import repeatable
-from gate_outputs.gate_reports import BLIND, BOUND, SAMPLES, TAILS, WAIVED, report, reports, run
+from gate_reports import BLIND, BOUND, SAMPLES, TAILS, WAIVED, report, reports, run
 from hypothesis import given
 
 from ptt.diagnostics.gate.values import GateReport, Outcome

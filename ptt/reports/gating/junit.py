@@ -72,6 +72,7 @@ def _suite(name: str, run: GatedRun, cases: Sequence[Case]) -> list[str]:
         "outcome": OUTCOMES[run.outcome],
         "verdict": run.status.value if run.status is not None else None,
         "headline": run.headline or None,
+        "first_broken_link": run.first_broken_link,
         "framework": run.framework,
         "steps": str(run.steps),
         "model_tokens": str(run.model_tokens),
@@ -106,7 +107,8 @@ def _message(case: Case) -> str:
 
 def _body(case: Case) -> str:
     lines = [f"{STANDINGS[case.standing].capitalize()}: {one_line(case)}"]
-    lines += [told for told in (sentence(allowance(case)) if allowance(case) else "",) if told]
+    told = allowance(case)
+    lines += [sentence(told)] if told else []
     lines += [f"Next: {step}" for step in next_steps(case)]
     return "\n".join(lines)
 

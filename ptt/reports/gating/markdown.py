@@ -109,7 +109,8 @@ def _item(case: Case) -> str:
     facts = "; ".join(part for part in (measured(check), since(check)) if part)
     lines += [f"  - {text(sentence(facts))}"] if facts else []
     lines += [f"  - Judged on: {text(clause(check.data))}"] if check.data else []
-    lines += [f"  - {text(told)}" for told in (untold_allowance(case),) if told]
+    told = untold_allowance(case)
+    lines += [f"  - {text(told)}"] if told else []
     lines += [f"  - Next: {text(step)}" for step in next_steps(case)]
     return "\n".join(lines)
 

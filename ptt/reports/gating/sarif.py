@@ -92,9 +92,10 @@ def _rule(name: str, case: Case) -> Json:
     tags = ["reinforcement-learning"]
     if check is not None and check.link is not None:
         tags.append(LINKS[check.link].lower().replace(" ", "-"))
+    friendly = _pascal(name)
     return {
         "id": name,
-        "name": _pascal(name),
+        **({"name": friendly} if friendly.lower() != name.lower() else {}),
         "shortDescription": {"text": shortened(text, LONGEST_DESCRIPTION)},
         "fullDescription": {"text": shortened(full, LONGEST_DESCRIPTION)},
         "help": {"text": shows},
@@ -104,7 +105,7 @@ def _rule(name: str, case: Case) -> Json:
 
 
 def _pascal(name: str) -> str:
-    """Give the friendly name of a rule as the standard wants it: unlike the id, in letters and digits alone."""
+    """Give the friendly name of a rule in letters and digits; the standard wants none that is the id itself."""
     return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[^\W_]+", name)) or "Check"
 
 

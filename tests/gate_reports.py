@@ -8,14 +8,20 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
-from ptt.diagnostics.model import Link, Severity, Status
+from ptt.diagnostics.model import JsonScalar, Link, Severity, Status
 
 HOSTILE = (
     "<b>x</b>&amp; ]]> -->\n::error::x\r\x00\x1b[31m\u202eevil\u200b \ud800 \uffff "
     "| `code` ```\n# head\n- @octocat team/@org #123 GH-1 org/repo#7 !4 $x$ %250A {0} [a](http://b.c) www.d.e "
     "🙂 'q' \"r\""
 )
-POLICY = {"severity": "high", "cannot_say": "fail", "min_steps": 20, "bound.kl.max": 0.2, "baseline.limit": 1.25}
+POLICY: dict[str, JsonScalar] = {
+    "severity": "high",
+    "cannot_say": "fail",
+    "min_steps": 20,
+    "bound.kl.max": 0.2,
+    "baseline.limit": 1.25,
+}
 WAIVER = Waiver(
     finding="tool-tail-growth",
     slice="post_tool",
@@ -157,6 +163,7 @@ def run(name: str, *checks: CheckResult, outcome: Outcome | None = None, error: 
         status=(Status.UNSTABLE if given is Outcome.FAILED else Status.HEALTHY) if judged else None,
         headline=("Post-tool tails grew." if given is Outcome.FAILED else "Nothing is amiss.") if judged else "",
         error=error,
+        first_broken_link=Link.POLICY_UPDATE if given is Outcome.FAILED and judged else None,
         framework="trl" if judged else None,
         steps=300 if judged else 0,
         model_tokens=1_234_567 if judged else 0,
@@ -202,7 +209,7 @@ def hostile() -> GateReport:
         path="/abs/olute",
         notes=(HOSTILE,),
     )
-    policy: dict[str, str | int | float | bool | None] = {HOSTILE: HOSTILE, "nan": math.nan, "flag": True, "no": None}
+    policy: dict[str, JsonScalar] = {HOSTILE: HOSTILE, "nan": math.nan, "flag": True, "no": None}
     return report(bad, replace(bad, error=HOSTILE), policy=policy, baseline=HOSTILE, notes=(HOSTILE,))
 
 
@@ -279,6 +286,7 @@ def reports(draw: st.DrawFn) -> GateReport:
             checks=drawn,
             status=draw(st.none() | st.sampled_from(Status)),
             headline=draw(texts),
+            first_broken_link=draw(st.none() | st.sampled_from(Link)),
             error=error,
             framework=draw(st.none() | texts),
             report=draw(st.none() | texts),
