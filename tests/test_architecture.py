@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "comparing", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
-        "reports", "store",
+        "ptt", "answerable", "catalogue", "comparing", "custom", "kept", "pipeline", "config", "errors", "model",
+        "rules", "reports", "store",
     },
     "cli": {"ptt", "api", "comparing", "errors", "gate", "model", "store", "reports"},
     "errors": set(),
