@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import polars as pl
 
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.model import Status
-from ptt.reports.comparing.figures.arms import Look, looks
-from ptt.reports.comparing.figures.kinds import AFTER, arm_name, of_arm, rows_of, slices, title_of
+from ptt.reports.comparing.figures.arms import looks
+from ptt.reports.comparing.figures.kinds import arm_name
 from ptt.reports.comparing.figures.scales import range_words
-from ptt.reports.figures.style import INK, PROPERTIES
-from ptt.reports.foreign import safe, shortened
+from ptt.reports.comparing.sheets import GrowthTable, SettingRow, growth_tables, settings
+from ptt.reports.comparing.swatches import Swatch, swatch
+from ptt.reports.foreign import shortened
 from ptt.reports.names import STATUSES, pair_name, sentence
-from ptt.reports.numbers import NO_VALUE, bounds, count, counted, number, times
-from ptt.reports.panels import WINDOW_NAMES
+from ptt.reports.numbers import count, counted
 
-LONGEST_VALUE = 90  # letters of a setting: longer ones are lists or paths, whose ends tell them apart
 ARMS_ACROSS = 4  # more columns of values do not fit a page
-NOT_RECORDED = "not recorded"
+ALL_TOLD, FIRST_TOLD = 4, 2  # arms whose sentences all stand on the first screen; sentences of each of more arms
 WORST_FIRST = (Status.UNSTABLE, Status.SUSPECT, Status.CANNOT_SAY, Status.HEALTHY)
-# a marker's outline around the middle (17, 7) of its sample
-SHAPES = {
-    "o": "M13.4 7a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0z",
-    "s": "M13.8 3.8h6.4v6.4h-6.4z",
-    "^": "M17 3l4 7.4h-8z",
-    "v": "M17 11l4-7.4h-8z",
-    "D": "M17 2.4l4.6 4.6l-4.6 4.6l-4.6-4.6z",
-    "P": "M15.6 3h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6v-2.8h2.6z",
-    "X": "M14 2.6l3 3l3-3l1.4 1.4l-3 3l3 3l-1.4 1.4l-3-3l-3 3l-1.4-1.4l3-3l-3-3z",
-    "*": "M17 2l1.3 3.5h3.6l-2.9 2.3l1.1 3.6l-3.1-2.1l-3.1 2.1l1.1-3.6l-2.9-2.3h3.6z",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swatch:
-    """A sample of an arm's line, in words of SVG that are all our own."""
-
-    colour: str
-    dashes: str
-    shape: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,29 +39,13 @@ class ArmView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthRow:
-    """One arm's tail by thirds, its growth and what of the baseline's growth it suppresses."""
+class ToldOf:
+    """What the comparison says of one arm: the first of it shown, the rest on demand where there are many arms."""
 
     arm: str
     swatch: Swatch | None
-    cells: tuple[tuple[str, str], ...]  # a value, and its interval or nothing
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrowthTable:
-    """The tails of all arms for one slice and percentile."""
-
-    title: str
-    main: bool  # after tools: shown; others are folded
-    rows: tuple[GrowthRow, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingRow:
-    """One setting and its value in every arm."""
-
-    key: str
-    values: tuple[str, ...]
+    first: tuple[str, ...]
+    rest: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +54,8 @@ class ComparePage:
 
     title: str
     headline: str
-    sentences: tuple[str, ...]
+    told: tuple[ToldOf, ...]  # of each arm
+    general: tuple[str, ...]  # of all
     facts: tuple[tuple[str, str], ...]
     arms: tuple[ArmView, ...]
     growth: tuple[GrowthTable, ...]
@@ -110,15 +69,17 @@ class ComparePage:
 
 def page(comparison: Comparison) -> ComparePage:
     """Put a comparison into words."""
-    differing, alike, alone = _settings(comparison)
+    told, general = _told(comparison)
+    differing, alike, alone = settings(comparison)
     return ComparePage(
         title=" / ".join(shortened(arm_name(arm.name), 40) for arm in comparison.arms[:3])
         + (" / …" if len(comparison.arms) > 3 else ""),
         headline=sentence(comparison.headline),
-        sentences=tuple(sentence(text) for text in comparison.sentences),
+        told=told,
+        general=general,
         facts=_facts(comparison),
         arms=tuple(_arm(comparison, arm, index) for index, arm in enumerate(comparison.arms)),
-        growth=_growth(comparison),
+        growth=growth_tables(comparison),
         differing=differing,
         alike=alike,
         alone=alone,
@@ -131,12 +92,29 @@ def page(comparison: Comparison) -> ComparePage:
     )
 
 
-def swatch(look: Look) -> Swatch:
-    """Give a sample of an arm's line."""
-    pattern = () if isinstance(look.dash, str) else look.dash[1]
-    variable = PROPERTIES[look.colour if look.colour != INK else INK]
-    dashes = " ".join(f"{part * look.width:.3g}" for part in pattern)
-    return Swatch(colour=f"var({variable})", dashes=dashes, shape=SHAPES[look.marker])
+def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
+    """Sort the sentences by the arm that they begin with; a name may begin another, so the longest counts."""
+    of_arms: dict[str, list[str]] = {arm.name: [] for arm in comparison.arms}
+    general = []
+    for text in comparison.sentences:
+        named = max((name for name in of_arms if text.startswith(f"{name}: ")), key=len, default=None)
+        if named is None:
+            general.append(sentence(text))
+        else:
+            of_arms[named].append(sentence(text[len(named) + 2 :]))
+    shown = len(max(of_arms.values(), key=len, default=[])) if len(of_arms) <= ALL_TOLD else FIRST_TOLD
+    drawn = looks(comparison)
+    told = tuple(
+        ToldOf(
+            arm=arm_name(name),
+            swatch=swatch(drawn[name]) if name in drawn else None,
+            first=tuple(texts[:shown]),
+            rest=tuple(texts[shown:]),
+        )
+        for name, texts in of_arms.items()
+        if texts
+    )
+    return told, tuple(general)
 
 
 def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
@@ -171,7 +149,7 @@ def _arm(comparison: Comparison, arm: Arm, index: int) -> ArmView:
         swatch=None if look is None else swatch(look),
         status=worst.value,
         status_word=", ".join(words) or STATUSES[Status.CANNOT_SAY],
-        runs=", ".join(safe(member.name) for member in arm.members),
+        runs=", ".join(arm_name(member.name) for member in arm.members),
         steps=_range(run.step_count for run in runs),
         tokens=_range(run.model_tokens for run in runs),
     )
@@ -182,78 +160,3 @@ def _range(values: Iterable[int]) -> str:
     if not every:
         return "none"
     return count(every[0]) if len(every) == 1 else f"{count(every[0])} to {count(every[-1])}"
-
-
-def _growth(comparison: Comparison) -> tuple[GrowthTable, ...]:
-    growth, windows = rows_of(comparison, "growth", axis="steps"), rows_of(comparison, "windows", axis="steps")
-    if not windows.height:
-        return ()
-    arms = looks(comparison)
-    tables = []
-    for name in slices(comparison, "windows"):
-        for q in sorted(set(windows.filter(pl.col("slice") == name)["q"].to_list())):
-            rows = []
-            for arm in comparison.arms:
-                here = of_arm(windows, arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
-                grown = (
-                    of_arm(growth, arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
-                    if growth.height
-                    else growth
-                )
-                cells = (*_thirds(here), *_grown(grown, baseline=arm is comparison.arms[0]))
-                look = arms.get(arm.name)
-                rows.append(
-                    GrowthRow(arm=arm_name(arm.name), swatch=None if look is None else swatch(look), cells=cells)
-                )
-            tables.append(GrowthTable(title=title_of(name, q), main=name in AFTER, rows=tuple(rows)))
-    return tuple(tables)
-
-
-def _thirds(rows: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    found = {row["window"]: row for row in rows.iter_rows(named=True)}
-    return tuple(_cell(found.get(window, {}), "value", "lo", "hi", write=number) for window in WINDOW_NAMES)
-
-
-def _grown(rows: pl.DataFrame, *, baseline: bool) -> tuple[tuple[str, str], ...]:
-    row = rows.row(0, named=True) if rows.height else {}
-    grown = _cell(row, "growth", "lo", "hi", write=times)
-    if baseline:
-        return grown, ("—", "")
-    return grown, _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
-
-
-def _cell(
-    row: Mapping[str, Any], value: str, low: str, high: str, *, write: Callable[[float | None], str]
-) -> tuple[str, str]:
-    """Give a value, and its interval where there is one."""
-    if row.get(value) is None or math.isnan(row[value]):
-        return NO_VALUE, ""
-    known = all(row.get(end) is not None and not math.isnan(row[end]) for end in (low, high))
-    return write(row[value]), bounds(row[low], row[high]) if known else "no interval"
-
-
-def _settings(comparison: Comparison) -> tuple[tuple[SettingRow, ...], ...]:
-    """Give the settings that differ, those that are the same, and those of which only one arm tells."""
-    frame = rows_of(comparison, "settings")
-    differing: list[SettingRow] = []
-    alike: list[SettingRow] = []
-    alone: list[SettingRow] = []
-    for key, rows in frame.group_by("key", maintain_order=True) if frame.height else ():
-        found = {row["arm"]: row["value"] for row in rows.iter_rows(named=True)}
-        values = tuple(_setting(found.get(arm.name)) for arm in comparison.arms)
-        row = SettingRow(key=arm_name(str(key[0])), values=values)
-        answers = set(rows["differs"].to_list())
-        (differing if True in answers else alike if False in answers else alone).append(row)
-    return tuple(differing), tuple(alike), tuple(alone)
-
-
-def _setting(text: str | None) -> str:
-    """Show a value as a person writes it: text without its quotes."""
-    if text is None:
-        return NOT_RECORDED
-    try:
-        value: Any = json.loads(text)
-    except ValueError:
-        value = text
-    shown = value if isinstance(value, str) else text
-    return shortened(safe(shown), LONGEST_VALUE) or '""'

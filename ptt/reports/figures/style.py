@@ -153,7 +153,8 @@ def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = 
     marks = [10.0**e for e in decades if low <= 10.0**e <= high]
     for mantissas in ((1, 2, 5), (1, 3)):
         finer = [m * 10.0**e for e in decades for m in mantissas if low <= m * 10.0**e <= high]
-        if len(marks) < 4 and len(finer) <= ticks + 1:
+        enough = 2 if powers else 4  # between powers of ten only other numbers could stand
+        if len(marks) < enough and len(finer) <= ticks + 1:
             marks = finer
             break
     while len(marks) > ticks:
@@ -164,7 +165,8 @@ def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = 
     target.set_minor_formatter(NullFormatter())
 
     def written(value: float, _: int) -> str:
-        return power_of_ten(round(log10(value))) if powers else number(float(value))
+        power = round(log10(value))
+        return power_of_ten(power) if powers and abs(log10(value) - power) < 1e-9 else number(float(value))
 
     target.set_major_formatter(FuncFormatter(written))
 

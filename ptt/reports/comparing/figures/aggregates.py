@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,19 @@ from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
     finite,
+    metric_title,
     names,
     numbers_of,
     of_arm,
     rows_of,
     with_bounds,
 )
-from ptt.reports.comparing.figures.lines import line, not_numbers
+from ptt.reports.comparing.figures.lines import Floats, line, not_numbers
 from ptt.reports.comparing.figures.scales import across, mark_divergence, shade_thirds
 from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.style import dress, linear
 from ptt.reports.foreign import safe
-from ptt.reports.names import METRICS, metric_name
+from ptt.reports.names import METRICS
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import NO_LINE, WINDOW_NAMES, DataTable, Panel
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FIRST = ("reward/mean", "loss/total", "loss/policy", "entropy", "kl/ref", "grad_norm", "len/response_mean")
-NAMED = {"len/response_mean": "response length"}
 WIDTH, HEIGHT = 340, 196
 SPANS = 48  # of steps, one mean each: enough to see a bend, few enough to tell lines apart
 FEW_SPANS = 20  # where more arms than that share a panel
@@ -69,6 +70,9 @@ def caption(comparison: Comparison, first: bool) -> str:
         f"Each line is the mean over about a {_spans(comparison)}th of the matched steps.",
         "" if many else "A pale band is the 95 % interval of the mean of its third of the steps, where it is known.",
         "A triangle on the axis marks the step from which on an arm differs lastingly from the baseline in this curve.",
+        "Where a spike would flatten the rest the axis ends below it."
+        if any(_spiky(comparison, name) for name in _metrics(comparison) if name in FIRST)
+        else "",
         "Alike curves here do not mean alike tails: averages hide what rare tokens do.",
     ]
     told += not_numbers(comparison, FIRST)
@@ -97,18 +101,8 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     return numbers_of("Means by window", head, rows)
 
 
-def title(name: str) -> str:
-    """Name a metric as a title."""
-    return _title(name)
-
-
-def metrics(comparison: Comparison) -> list[str]:
-    """Name the metrics that are compared, those one looks at first before others."""
-    return _metrics(comparison)
-
-
 def _title(name: str) -> str:
-    shown = NAMED.get(name) or metric_name(name)
+    shown = metric_title(name)
     return shown[:1].upper() + shown[1:]
 
 
@@ -131,15 +125,29 @@ def _span(comparison: Comparison) -> tuple[float, float]:
     return 1.0, float(max(last))
 
 
+def _lines(comparison: Comparison, name: str) -> dict[str, tuple[Floats, Floats]]:
+    members, span = {arm.name: arm for arm in comparison.arms}, _span(comparison)
+    return {arm: line(members[arm], name, span, _spans(comparison)) for arm in names(comparison)}
+
+
+def _values(comparison: Comparison, name: str, lines: Mapping[str, tuple[Floats, Floats]]) -> Floats:
+    """Give every value that the panel of a metric shows."""
+    means = finite(rows_of(comparison, "aggregates", metric=name), "mean")["mean"].to_numpy().astype(float)
+    return np.concatenate([*(y[np.isfinite(y)] for _, y in lines.values()), means])
+
+
+def _spiky(comparison: Comparison, name: str) -> bool:
+    values = _values(comparison, name, _lines(comparison, name))
+    return len(values) > 0 and not many_powers(values) and bool(values.max() > ceiling(values))
+
+
 def _draw(ax: Axes, *, comparison: Comparison, name: str) -> None:
     arms, span = looks(comparison), _span(comparison)
-    members = {arm.name: arm for arm in comparison.arms}
-    lines = {arm: line(members[arm], name, span, _spans(comparison)) for arm in arms}
+    lines = _lines(comparison, name)
     windows = rows_of(comparison, "aggregates", metric=name)
     across(ax, (span[0], max(span[1], span[0] + 1)))
-    drawn = [y[np.isfinite(y)] for _, y in lines.values()]
     means = finite(windows, "mean")
-    values = np.concatenate([*drawn, means["mean"].to_numpy().astype(float)])
+    values = _values(comparison, name, lines)
     if not len(values):
         return
     powers = many_powers(values)

@@ -14,15 +14,14 @@ from matplotlib.transforms import Affine2D
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.kinds import names
 from ptt.reports.figures.labels import spread
-from ptt.reports.figures.style import ARMS, INK, MUTED, SMALL, drawable
+from ptt.reports.figures.style import ARMS, INK, LETTER, MUTED, SMALL, drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES: tuple[Any, ...] = ((0, (6, 1.6)), (0, (1.3, 1.2)), (0, (6, 1.4, 1.3, 1.4)), "-")
 MARKERS = ("s", "^", "D", "v", "P", "X", "*")  # with six colours and four dashes, 84 arms before one comes again
-LETTERS = 14  # of a name beside a line
-COLUMN = 136  # pixels right of the axes: a sample of the line and its name
+LETTERS = 18  # of a name beside a line
 SAMPLE = 27.0  # pixels of line before each name
 ROW, TALL_ROW = 15.0, 30.0  # pixels: a name, and a name with its value below
 VALUES_UP_TO = 5  # arms: with more there is no room for values beside the names
@@ -73,6 +72,16 @@ def looks(comparison: Comparison) -> dict[str, Look]:
     return made
 
 
+def column(comparison: Comparison) -> int:
+    """Give the pixels right of the axes that a sample of each line and its name take."""
+    return round(10 + SAMPLE + 4 + name_width(comparison))
+
+
+def name_width(comparison: Comparison) -> float:
+    """Give the pixels that the longest label takes, and never less than a value below it."""
+    return LETTER * max(9, *(len(look.label) for look in looks(comparison).values())) + 2
+
+
 def height(comparison: Comparison, least: int) -> int:
     """Give a panel's height so that a name for every arm finds room beside it."""
     return max(least, 110 + round(ROW * len(names(comparison))))
@@ -88,9 +97,10 @@ def label_ends(ax: Axes, ends: Sequence[End]) -> None:
     row = TALL_ROW if tall else ROW
     heights = spread([float(spot[1]) for spot in spots], row, box.y0 - 6, box.y1 + 12)
     for end, spot, place in zip(ends, spots, heights, strict=True):
+        level = min(max(float(spot[1]), box.y0), box.y1)  # a line may end below the axis
         start = box.x1 + 10
         if spot[0] >= box.x1 - ENDED * box.width:
-            _pixels(ax, [float(spot[0]) + 3, start - 1], [float(spot[1]), place], color=end.look.colour, linewidth=0.8)
+            _pixels(ax, [float(spot[0]) + 3, start - 1], [level, place], color=end.look.colour, linewidth=0.8)
         _sample(ax, end.look, start, place)
         _write(ax, f"{end.look.label}\n{end.value}" if tall else end.look.label, start + SAMPLE + 4, place)
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import COLUMN, Look, height, legend, looks, note
+from ptt.reports.comparing.figures.arms import Look, column, height, legend, looks, note
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
@@ -65,7 +65,7 @@ def panels(comparison: Comparison, tail: bool) -> tuple[Panel, ...]:
                     width=WIDTH,
                     height=height(comparison, HEIGHT) + (16 if absent else 0),
                     top=top,
-                    right=COLUMN,
+                    right=column(comparison),
                 )
             )
     return tuple(made)

@@ -9,11 +9,20 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.kinds import CompareFigure, arm_name, finite, names, numbers_of, of_arm, rows_of
+from ptt.reports.comparing.figures.kinds import (
+    CompareFigure,
+    arm_name,
+    finite,
+    metric_title,
+    names,
+    numbers_of,
+    of_arm,
+    rows_of,
+)
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import INK, LETTER, MUTED, RULE, SMALL, drawable
 from ptt.reports.foreign import safe
-from ptt.reports.names import joined, metric_name, slice_name
+from ptt.reports.names import joined, slice_name
 from ptt.reports.numbers import count
 from ptt.reports.panels import NO_LINE, DataTable, Panel
 
@@ -21,9 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDE, NARROW = 1000, 430
+IDENTICAL = "identical"  # not a figure: the last step at which two runs are one
 NAMES = {"wide": 250, "narrow": 150}  # pixels left of the axes
 ROW, HEAD, BELOW = 20.0, 22.0, 44
 FEW_ARMS, EACH_OF_FEW, EACH_OF_MANY = 5, 8, 2  # events of an arm that are drawn; the table holds all
+NUMBERS = 124  # pixels right of the axes: a step and its interval
 Line = tuple[str, dict[str, Any] | None]  # an arm, and an event of it; none: its heading
 
 
@@ -42,7 +53,7 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
             height=round(NO_LINE + BELOW + sum(HEAD if event is None else ROW for _, event in lines)),
             top=NO_LINE,
             left=NAMES[shown],
-            right=16,
+            right=NUMBERS,
             shown=shown,
         )
         for shown in ("wide", "narrow")
@@ -76,7 +87,13 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
 
 def _events(comparison: Comparison) -> pl.DataFrame:
     frame = finite(rows_of(comparison, "divergence"), "step")
-    return frame.sort("step", maintain_order=True) if frame.height else frame
+    return frame.filter(pl.col("what") != IDENTICAL).sort("step", maintain_order=True) if frame.height else frame
+
+
+def _identical(comparison: Comparison) -> dict[str, int]:
+    """Give the step up to which an arm is the baseline to the last digit, where it is."""
+    frame = finite(rows_of(comparison, "divergence", what=IDENTICAL), "step")
+    return {row["arm"]: row["step"] for row in frame.iter_rows(named=True)} if frame.height else {}
 
 
 def _lines(comparison: Comparison) -> list[Line]:
@@ -100,12 +117,15 @@ def _draw(ax: Axes, *, comparison: Comparison, lines: list[Line], shown: str) ->
     ax.tick_params(axis="x", length=3, width=0.8, pad=5)
     ax.set_xlabel("trainer step")
     ax.grid(axis="x", color=RULE, linewidth=0.7)
+    same = _identical(comparison)
     y, before = 0.0, -NAMES[shown] + 8
     letters = int((NAMES[shown] - 24) / LETTER)
     for name, event in lines:
         if event is None:
             label = drawable(name, letters) if shown == "wide" and len(name) <= letters else arms[name].label
             _left(ax, label, y + HEAD / 2, before, INK, bold=True)
+            if name in same:
+                _left(ax, f"identical up to step {count(same[name])}", y + HEAD / 2, 2, MUTED)
             y += HEAD
             continue
         middle = y + ROW / 2
@@ -120,16 +140,12 @@ def _event(ax: Axes, event: dict[str, Any], y: float, colour: str, marker: str) 
     if low is not None and high is not None:
         ax.plot([max(low, first), min(high, last)], [y, y], color=colour, linewidth=2.0, zorder=3, alpha=0.7)
     ax.plot([event["step"]], [y], color=colour, marker=marker, markersize=7, clip_on=False, zorder=4)
-    text = _step(event)
-    start = ax.transData.transform((max(event["step"], high if high is not None else event["step"]), 0))[0]
-    on_right = start + LETTER * len(text) + 12 < ax.get_window_extent().x1 + 14
-    anchor = max(event["step"], high or 0) if on_right else min(event["step"], low if low is not None else 1e18)
     ax.annotate(
-        text,
-        (min(anchor, last) if on_right else max(anchor, first), y),
-        xytext=(9 if on_right else -9, 0),
+        _step(event),
+        (1.0, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(12, 0),
         textcoords="offset points",
-        ha="left" if on_right else "right",
         va="center",
         fontsize=SMALL,
         color=INK,
@@ -153,13 +169,14 @@ def _left(ax: Axes, text: str, y: float, x: float, colour: str, *, bold: bool = 
 
 
 def _range(comparison: Comparison, lines: list[Line]) -> tuple[float, float]:
-    steps = [float(event["step"]) for _, event in lines if event is not None]
+    events = [event for _, event in lines if event is not None]
+    steps = [float(event[end]) for event in events for end in ("step", "low", "high") if event[end] is not None]
     shared = comparison.matched.get("steps") or (min(steps), max(steps))
     return min(shared[0], *steps), max(shared[1], shared[0] + 1, *steps)
 
 
 def _what(event: dict[str, Any]) -> str:
-    what = metric_name(str(event["what"]))
+    what = metric_title(str(event["what"]))
     return f"{slice_name(event['slice'])} {what}" if event["slice"] else what
 
 

@@ -21,7 +21,7 @@ from ptt.reports.comparing.figures.kinds import (
 )
 from ptt.reports.comparing.figures.missing import missing
 from ptt.reports.comparing.figures.scales import AXES, across, matched_range, shade_thirds, tail_height
-from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, values_of
+from ptt.reports.comparing.figures.tails import BANDS_UP_TO, band, curve, ends_of, values_of
 from ptt.reports.figures.style import dress
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import number
@@ -62,7 +62,7 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
 def _draw_one(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, name: str) -> None:
     arms = looks(comparison)
     across(ax, matched_range(comparison, "steps", rows))
-    logged = tail_height(ax, values_of(rows, banded=True))
+    logged = tail_height(ax, values_of(rows), ends_of(rows))
     dress(ax, x_name=AXES["steps"], y_name="|r|, log axis" if logged else "|r|", top=ONE_LINE)
     shade_thirds(ax, named=False)
     for arm in (names(comparison)[0], name):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import Look, looks
+from ptt.reports.comparing.figures.arms import Look, looks, name_width
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = "late"
-WIDTH, NAMES, NUMBERS = 430, 136, 132  # pixels: a panel, its arms' names, its numbers
+WIDTH, NUMBERS = 430, 146  # pixels: a panel, and the numbers right of its axes
+PERCENTILE = 44  # pixels between the arms' names and the axes
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
 TICKS = ((0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20), (0.3, 0.5, 0.7, 1, 1.4, 2, 3), (0.8, 0.9, 1, 1.1, 1.25))
@@ -58,7 +59,7 @@ def _panel(comparison: Comparison, index: int, name: str, rows: pl.DataFrame) ->
         width=WIDTH,
         height=round(TOP + BELOW + ROW * len(lines) + GAP * (gaps + 1)),
         top=TOP,
-        left=NAMES,
+        left=_left(comparison),
         right=NUMBERS,
     )
 
@@ -106,6 +107,10 @@ def _rows(comparison: Comparison) -> pl.DataFrame:
     return rows_of(comparison, "differences", axis="steps", window=WINDOW)
 
 
+def _left(comparison: Comparison) -> int:
+    return round(name_width(comparison) + PERCENTILE)
+
+
 def _lines(comparison: Comparison, rows: pl.DataFrame) -> list[tuple[str, str, dict[str, Any]]]:
     """Give one line an arm and percentile, also where there is no value."""
     percentiles = sorted(set(rows["q"].to_list()))
@@ -148,7 +153,7 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame) -> None:
     before = ""
     for (arm, q, row), y in zip(lines, places, strict=True):
         if arm != before:
-            _beside(ax, arms[arm].label, y, -NAMES + 4, INK)
+            _beside(ax, arms[arm].label, y, 4 - _left(comparison), INK)
         before = arm
         _beside(ax, q, y, -36, MUTED)
         _interval(ax, arms[arm], row, y, filled=q == lines[0][1])
@@ -188,7 +193,7 @@ def _told(row: dict[str, Any]) -> str:
         return "not compared"
     if row["lo"] is None or row["hi"] is None:
         return f"{times(row['ratio'])}, no interval"
-    return f"×{number(row['ratio'], 2)} ({number(row['lo'], 2)} to {number(row['hi'], 2)})"
+    return f"×{number(row['ratio'], 2)} ({number(row['lo'], 2)}–{number(row['hi'], 2)})"
 
 
 def _beside(ax: Axes, text: str, y: float, x: float | None, colour: str) -> None:

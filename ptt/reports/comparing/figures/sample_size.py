@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import COLUMN, End, height, label_ends, looks, note
+from ptt.reports.comparing.figures.arms import End, column, height, label_ends, looks, note
 from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
@@ -54,7 +54,7 @@ def panels(comparison: Comparison) -> tuple[Panel, ...]:
                 width=WIDTH,
                 height=height(comparison, HEIGHT) + NOTE * len(said),
                 top=TOP + NOTE * len(said),
-                right=COLUMN,
+                right=column(comparison),
             )
         )
     return tuple(made)

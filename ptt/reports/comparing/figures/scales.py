@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLURAL = {"steps": "trainer steps", "tokens": "model tokens"}
+FEW, FAR = 0.05, 5.0  # a share of the values that lies so many times below the others may leave the axis
 AXES = {"steps": "trainer step", "tokens": "model tokens trained on"}
 Range = tuple[float, float]
 
@@ -65,13 +66,17 @@ def shade_thirds(ax: Axes, *, named: bool = True) -> None:
             )
 
 
-def tail_height(ax: Axes, values: Sequence[float]) -> bool:
-    """Fit the vertical axis to tails, on a log axis where they span much; say whether it is one."""
-    positive = [value for value in values if value > 0]
+def tail_height(ax: Axes, values: Sequence[float], ends: Sequence[float] = ()) -> bool:
+    """Fit the vertical axis to tails and, above them, to the ends of their intervals; say whether it is a log axis.
+
+    What lies very far below the rest, such as the first step of a run that starts at its reference, leaves the axis.
+    """
+    positive = sorted(value for value in values if value > 0)
     if not positive:
         ax.set_ylim(0, 1)
         return False
-    low, high = min(positive), max(positive)
+    high = max(*positive, *ends, positive[-1])
+    low = lowest(positive)
     logged = len(positive) == len(values) and high / low > LOG_FROM
     if logged:
         logarithmic(ax, "y", low / 1.15, high * 1.25)
@@ -79,6 +84,13 @@ def tail_height(ax: Axes, values: Sequence[float]) -> bool:
         ax.set_ylim(0, high * 1.1)
         linear(ax, "y")
     return logged
+
+
+def lowest(values: Sequence[float]) -> float:
+    """Give the lower end of an axis of tails: the least value, unless a few lie far below all others."""
+    ordered = sorted(value for value in values if value > 0)
+    usual = ordered[int(FEW * len(ordered))]
+    return usual if usual > FAR * ordered[0] else ordered[0]
 
 
 def mark_divergence(ax: Axes, comparison: Comparison, arms: Mapping[str, Look], what: str, slice_of: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures.arms import COLUMN, End, Look, height, label_ends, looks, note
+from ptt.reports.comparing.figures.arms import End, Look, column, height, label_ends, looks, note
 from ptt.reports.comparing.figures.kinds import (
     AFTER,
     CompareFigure,
@@ -27,6 +27,7 @@ from ptt.reports.comparing.figures.scales import (
     AXES,
     PLURAL,
     across,
+    lowest,
     mark_divergence,
     matched_range,
     range_words,
@@ -76,7 +77,7 @@ def _panel(comparison: Comparison, axis: str, key: str, name: str, q: str, rows:
         width=WIDTH,
         height=height(comparison, least),
         top=top,
-        right=COLUMN,
+        right=column(comparison),
     )
 
 
@@ -95,8 +96,12 @@ def caption(comparison: Comparison, axis: str) -> str:
         f"{bands} The baseline is the thick line without colour. A line below it has smaller tails; a line that climbs "
         "gives rare tokens ever larger weights.",
     ]
-    if axis == "steps" and rows_of(comparison, "divergence").height:
+    if axis == "steps" and any(
+        _tail_names(comparison, rows) for rows in frame.partition_by("q", maintain_order=True) if frame.height
+    ):
         told.append("A triangle on the axis marks where an arm left the baseline.")
+    if any(_leaves(rows) for rows in frame.partition_by("slice", "q", maintain_order=True) if frame.height):
+        told.append("A line that leaves a panel below has a few values far below all others, often its first steps.")
     told += vanished(comparison, frame)
     runs = frame["runs"].to_numpy().max() if frame.height else 1
     if runs > 1:
@@ -142,7 +147,7 @@ def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, na
     banded = len(arms) <= BANDS_UP_TO
     across(ax, matched_range(comparison, axis, rows))
     drawn = finite(rows, "value")
-    logged = tail_height(ax, values_of(drawn, banded=banded))
+    logged = tail_height(ax, values_of(drawn), ends_of(drawn) if banded else ())
     dress(ax, x_name=AXES[axis], y_name="|r|, log axis" if logged else "|r|", top=TOP + NOTE * len(said))
     shade_thirds(ax)
     ends, (_, gone) = [], missing(comparison, rows)
@@ -184,10 +189,20 @@ def curve(ax: Axes, rows: pl.DataFrame, look: Look) -> None:
     ax.plot(rows["x_mid"].to_numpy(), values, **look.line, marker=look.marker, markevery=sparse(len(rows)), zorder=4)
 
 
-def values_of(rows: pl.DataFrame, *, banded: bool) -> list[float]:
-    """Give every number that the vertical axis must hold."""
-    columns = ("value", "lo", "hi") if banded else ("value",)
-    return [value for column in columns for value in finite(rows, column)[column].to_list()]
+def values_of(rows: pl.DataFrame) -> list[float]:
+    """Give every value that the vertical axis is fitted to."""
+    return [float(value) for value in finite(rows, "value")["value"].to_list()]
+
+
+def ends_of(rows: pl.DataFrame) -> list[float]:
+    """Give the upper ends of the intervals, as far as they say something."""
+    highest = max(values_of(rows), default=0.0)
+    return [float(end) for end in finite(rows, "hi")["hi"].to_list() if end < 2 * highest]
+
+
+def _leaves(rows: pl.DataFrame) -> bool:
+    positive = [value for value in values_of(rows) if value > 0]
+    return bool(positive) and lowest(positive) > min(positive)
 
 
 def _tail_names(comparison: Comparison, rows: pl.DataFrame) -> tuple[str, ...]:

@@ -1,0 +1,362 @@
+"""The page of a comparison: escaped, closed in itself, the same every time, and readable with two arms or with ten."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import polars as pl
+import pytest
+
+from ptt.diagnostics.comparing.values import Comparison
+from ptt.reports.comparing.figures import EVERY
+from ptt.reports.comparing.figures.arms import looks
+from ptt.reports.comparing.html import render_compare_html, write_compare_figures
+from ptt.reports.files import write_text
+
+MADE: dict[str, Callable[[], Comparison]] = {
+    "two": comparisons.two_arms,
+    "missing": comparisons.missing_tails,
+    "ten": comparisons.ten_arms,
+    "hostile": comparisons.hostile,
+    "nothing": comparisons.nothing,
+}
+VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+SWITCHES = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
+)  # fmt: skip
+
+
+class Structure(HTMLParser):
+    """Collects tags, ids, links and text, and checks that tags are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+        self.figures: list[dict[str, int]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.links += [
+            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "srcset", "action"}
+        ]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag == "figure":
+            self.figures.append({"svg": 0, "desc": 0, "figcaption": 0})
+        elif self.figures and "figure" in self.open and tag in self.figures[-1]:
+            self.figures[-1][tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: render_compare_html(make()) for name, make in MADE.items()}
+
+
+@pytest.fixture(scope="module")
+def read(pages: dict[str, str]) -> dict[str, Structure]:
+    found = {}
+    for name, page in pages.items():
+        found[name] = Structure()
+        found[name].feed(page)
+    return found
+
+
+def said(structure: Structure) -> str:
+    return " ".join(" ".join(structure.text).split())
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_page_is_closed_in_itself(name: str, pages: dict[str, str], read: dict[str, Structure]) -> None:
+    found = read[name]
+    assert found.open == []
+    assert "script" not in found.tags
+    assert "img" not in found.tags
+    assert len(found.ids) == len(set(found.ids))
+    assert [link for link in found.links if not link.startswith("#") and link != "data:,"] == []
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", pages[name])) <= set(found.ids)
+    assert not re.search(r"url\((?!#)|@import|expression\(", pages[name])
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in pages[name]
+
+
+@pytest.mark.parametrize("name", ["missing", "hostile"])
+def test_same_comparison_gives_same_page(name: str, pages: dict[str, str]) -> None:
+    assert render_compare_html(MADE[name]()) == pages[name]
+
+
+@pytest.mark.parametrize("name", ["two", "missing", "ten", "hostile"])
+def test_every_figure_has_a_caption_and_words_for_who_cannot_see_it(name: str, read: dict[str, Structure]) -> None:
+    figures = read[name].figures
+    assert len(figures) >= 8
+    for figure in figures:
+        assert figure["svg"] == figure["desc"] > 0
+        assert figure["figcaption"] == 1
+    for kind in EVERY:
+        for panel in kind.panels(MADE[name]()):
+            assert any(letter.isdigit() for letter in panel.alt), panel.key
+
+
+def test_hostile_names_are_shown_and_do_nothing(pages: dict[str, str], read: dict[str, Structure]) -> None:
+    page = pages["hostile"]
+    assert not {"\x1b", "\u202e", "\u200f", "\x00"} & set(page)
+    text = said(read["hostile"])
+    assert "<script>alert(1)</script>" in text
+    assert "\\u202egnp.exe" in text
+    assert "{{ 7*7 }}" in text
+    assert "<b>bold</b>" in text
+    assert "a_very_long_name_" * 8 not in text  # cut: no name fills a page
+
+
+def test_labels_of_arms_are_short_and_no_two_alike() -> None:
+    for make in (comparisons.ten_arms, comparisons.hostile):
+        labels = [look.label for look in looks(make()).values()]
+        assert len(labels) == len(set(labels))
+        assert max(map(len, labels)) <= 18
+        assert all(label.isascii() and label.isprintable() for label in labels)
+    assert [look.label for look in looks(comparisons.ten_arms()).values()][1:3] == ["beta0.002", "beta0.005"]
+
+
+def test_arms_differ_by_more_than_colour() -> None:
+    drawn = list(looks(comparisons.ten_arms()).values())
+    assert len({(look.colour, str(look.dash)) for look in drawn}) == len(drawn)
+    assert len({(str(look.dash), look.marker) for look in drawn}) == len(drawn)
+
+
+def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure]) -> None:
+    text = said(read["missing"])
+    assert "collapse: no post-tool value after 176" in text
+    assert "collapse has no post-tool value after 176: what is gone was not suppressed." in text
+    assert "No post-tool values: scalars_only; a missing line is not a low one." in text
+    assert text.count("not compared") >= 4
+    table = text[text.index("Growth and suppression") : text.index("Settings that differ")]
+    assert "collapse 6.2 5.58 to 6.82 no value no value no value no value" in table
+
+
+def test_nan_is_missing_too() -> None:
+    compared = comparisons.two_arms()
+    curves = compared.tables["curves"].with_columns(
+        pl.when(pl.col("arm") == "drift_aware_kl").then(float("nan")).otherwise(pl.col("value")).alias("value")
+    )
+    growth = compared.tables["growth"].with_columns(pl.lit(float("nan")).alias("growth"))
+    page = Structure()
+    page.feed(render_compare_html(replace(compared, tables={**compared.tables, "curves": curves, "growth": growth})))
+    assert "No post-tool values: drift_aware_kl" in said(page)
+    assert "nan" not in said(page).lower().split()
+
+
+def test_values_that_are_no_numbers_are_counted() -> None:
+    compared = comparisons.two_arms()
+    arm = compared.arms[1]
+    diagnosis = arm.members[0].diagnosis
+    broken = diagnosis.tables["series"].with_columns(
+        pl.when((pl.col("name") == "loss/total") & (pl.col("step") > 350)).then(None).otherwise("value").alias("value"),
+        pl.when((pl.col("name") == "loss/total") & (pl.col("step") > 350))
+        .then(pl.lit(1, pl.UInt8))
+        .otherwise("flag")
+        .alias("flag"),
+    )
+    member = replace(arm.members[0], diagnosis=replace(diagnosis, tables={"series": broken}))
+    page = Structure()
+    page.feed(render_compare_html(replace(compared, arms=(compared.arms[0], replace(arm, members=(member,))))))
+    assert "Not a number in drift_aware_kl, and left out: loss 50" in said(page)
+
+
+def test_nothing_to_compare_is_said(read: dict[str, Structure]) -> None:
+    text = said(read["nothing"])
+    assert "Nothing could be compared" in text
+    assert "No tails could be set side by side" in text
+    assert "No two arms record the same settings" in text
+    assert read["nothing"].figures == []
+    assert "To enable Record policy_logp" in text
+
+
+def test_growth_table_tells_level_growth_and_suppression(read: dict[str, Structure]) -> None:
+    text = said(read["two"])
+    assert "baseline 1.9 1.71 to 2.09 5.8 5.22 to 6.38 9.1 8.19 to 10 ×4.79 3.83 to 5.99 —" in text
+    assert "×1.83 1.47 to 2.29 ×2.61 1.83 to 3.66" in text
+
+
+def test_settings_that_differ_are_shown_and_the_rest_is_folded(pages: dict[str, str]) -> None:
+    text = pages["two"]
+    shown = text[text.index('id="settings"') : text.index("The same in all arms")]
+    assert "beta" in shown
+    assert "0.05" in shown
+    assert "batch_size" not in shown
+    assert "batch_size" in text
+
+
+def test_seeds_of_an_arm_are_said(read: dict[str, Structure]) -> None:
+    assert "how much another seed of the same setting would differ cannot be known" in said(read["two"])
+    assert "3 unstable" in said(read["ten"])
+    assert "Arms of several runs are pooled by the geometric mean." in said(read["ten"])
+
+
+def test_figures_are_written_as_files(tmp_path: Path) -> None:
+    first = write_compare_figures(comparisons.two_arms(), tmp_path / "a")
+    again = write_compare_figures(comparisons.two_arms(), tmp_path / "b")
+    assert {path.suffix for path in first} == {".svg", ".png"}
+    assert {path.stem for path in first} >= {"tails_by_steps", "suppression", "divergence", "aggregates"}
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    svg = (tmp_path / "a" / "tails_by_steps.svg").read_text(encoding="utf-8")
+    assert "drift_aware_kl" in svg
+    assert str(tmp_path) not in svg
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if BROWSER is None or DRIVER is None:
+        reason = "chromium and chromedriver are needed to look at the page"
+        if os.environ.get("CI"):
+            pytest.fail(f"{reason}; CI must not skip this")
+        pytest.skip(reason)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def urls(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("compared")
+    return {name: write_text(folder / f"{name}.html", page).as_uri() for name, page in pages.items()}
+
+
+def show(browser: Any, url: str, *, scheme: str = "light", width: int = 1280) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(url)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_page_is_silent_and_alone(name: str, browser: Any, urls: dict[str, str]) -> None:
+    browser.get_log("performance")
+    show(browser, urls[name])
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert {url for url in asked if not url.startswith(("chrome:", "data:"))} == {urls[name]}
+
+
+@pytest.mark.parametrize("width", [390, 500, 1280])
+@pytest.mark.parametrize("name", MADE)
+def test_nothing_overflows_sideways(name: str, width: int, browser: Any, urls: dict[str, str]) -> None:
+    show(browser, urls[name], width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+CONTRASTS = """
+const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+  .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+const card = light(getComputedStyle(document.querySelector('.figure')).backgroundColor);
+const texts = [...document.querySelectorAll('.figure svg text')].map(t => ratio(light(getComputedStyle(t).fill), card));
+const lines = [...document.querySelectorAll('.swatch path:last-child')].map(
+  p => ratio(light(getComputedStyle(p).fill), card));
+return {texts: Math.min(...texts), lines: Math.min(...lines), seen: texts.length, card: card};"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_can_be_read_in_every_light(scheme: str, browser: Any, urls: dict[str, str]) -> None:
+    show(browser, urls["ten"], scheme=scheme)
+    found = browser.execute_script(CONTRASTS)
+    assert (found["card"] < 0.1) == (scheme == "dark")
+    assert found["seen"] > 300
+    assert found["texts"] >= 4.5
+    assert found["lines"] >= 3
+
+
+OVERLAPS = """
+return [...document.querySelectorAll('figure svg')].flatMap(svg => {
+  const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const hits = [], frame = svg.getBoundingClientRect();
+  for (const [text, box] of texts) if (box.right > frame.right + 2 || box.left < frame.left - 2)
+    hits.push([svg.querySelector('title').textContent, text, 'outside']);
+  for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
+    const a = texts[i][1], b = texts[j][1];
+    const w = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (w > 2 && h > 4) hits.push([svg.querySelector('title').textContent, texts[i][0], texts[j][0]]);
+  }
+  return hits;
+});"""
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("name", ["two", "missing", "ten", "hostile"])
+def test_no_label_lies_over_another_or_outside(name: str, width: int, browser: Any, urls: dict[str, str]) -> None:
+    show(browser, urls[name], width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert browser.execute_script(OVERLAPS) == []
+
+
+def _changed(table: str, *columns: pl.Expr) -> Comparison:
+    compared = comparisons.missing_tails()
+    return replace(compared, tables={**compared.tables, table: compared.tables[table].with_columns(*columns)})
+
+
+ODD: dict[str, Callable[[], Comparison]] = {
+    "only metrics": lambda: _only("aggregates", "aggregate_differences", "settings"),
+    "only tails": lambda: _only("curves", "windows"),
+    "no common range": lambda: replace(comparisons.two_arms(), matched={"steps": None, "tokens": None}),
+    "tails of zero": lambda: _changed("curves", pl.lit(0.0).alias("value"), pl.lit(0.0).alias("lo")),
+    "no intervals": lambda: _changed("curves", pl.lit(None, pl.Float64).alias("lo")),
+    "no intervals of ratios": lambda: _changed(
+        "differences", pl.lit(None, pl.Float64).alias("lo"), pl.lit(float("nan")).alias("hi")
+    ),
+    "endless intervals": lambda: _changed("differences", pl.lit(0.0).alias("lo"), pl.lit(float("inf")).alias("hi")),
+    "ratios of nothing": lambda: _changed("differences", pl.lit(float("inf")).alias("ratio")),
+    "one span": lambda: _changed("curves", pl.lit(5.0).alias("x_first"), pl.lit(5.0).alias("x_last")),
+    "constant metrics": lambda: _changed("aggregates", *(pl.lit(0.0).alias(end) for end in ("mean", "lo", "hi"))),
+    "no interval of steps": lambda: _changed("divergence", *(pl.lit(None, pl.Int64).alias(e) for e in ("low", "high"))),
+    "no weights": lambda: _changed("ess", pl.lit(0.0).alias("ess_fraction")),
+    "settings of one": lambda: _changed("settings", pl.lit(None, pl.Boolean).alias("differs")),
+}
+
+
+def _only(*names: str) -> Comparison:
+    compared = comparisons.two_arms()
+    return replace(compared, tables={name: compared.tables[name] for name in names})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tables_make_a_page(name: str) -> None:
+    page = Structure()
+    page.feed(render_compare_html(ODD[name]()))
+    assert page.open == []
+    assert not {"nan", "inf"} & set(re.split(r"[ ()]", said(page).lower()))
