@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from builders import run_of
+from rich.console import Console
 
 from ptt import api
+from ptt.diagnostics.comparing import compare
 from ptt.diagnostics.comparing.differing import told_apart
 from ptt.diagnostics.comparing.logged import Logged
-from ptt.diagnostics.comparing.values import Comparison
+from ptt.diagnostics.comparing.reading import blind
+from ptt.diagnostics.comparing.settings import compare_settings
+from ptt.diagnostics.comparing.values import Arm, Comparison, Member
+from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, JsonScalar, RunVerdict, Signature, Status
 from ptt.diagnostics.statistics.levels import levels_of
+from ptt.reports.comparing.json import compare_json
+from ptt.reports.comparing.markdown import compare_markdown
+from ptt.reports.comparing.terminal import print_comparison
 
 STEPS = 240
 
 
-def write_run(folder: Path, metrics: Mapping[str, np.ndarray], *, settings: Mapping[str, object] | None = None) -> Path:
+def write_run(folder: Path, metrics: Mapping[str, np.ndarray]) -> Path:
     """Write a run of metrics alone, as a trainer logs them."""
     folder.mkdir(parents=True)
     rows = [
@@ -28,9 +39,6 @@ def write_run(folder: Path, metrics: Mapping[str, np.ndarray], *, settings: Mapp
         for step in range(1, 1 + len(next(iter(metrics.values()))))
     ]
     (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    if settings is not None:
-        lines = [f"{key}: {json.dumps(value)}" for key, value in settings.items()]
-        (folder / "config.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
@@ -130,16 +138,55 @@ def test_an_arm_that_died_early_does_not_cut_the_others_short(tmp_path: Path) ->
     assert alone.tables["aggregates"].height > 0
 
 
-def test_settings_are_the_same_different_or_recorded_by_some(tmp_path: Path) -> None:
-    one = write_run(tmp_path / "base", made(1), settings={"beta": 0.001, "num_generations": 8, "api_key": "hush"})
-    other = write_run(tmp_path / "arm", made(2), settings={"beta": 0.05, "num_generations": 8, "epsilon": 0.2})
-    table = api.compare([one, other]).tables["settings"]
+def arm_of(name: str, **context: JsonScalar) -> Arm:
+    verdict = RunVerdict(status=Status.HEALTHY, headline="", first_broken_link=None, next=())
+    quiet = Aggregates(status="quiet", metrics={}, alarms={})
+    diagnosis = Diagnosis(
+        run=replace(run_of(), context=context),
+        verdict=verdict,
+        signature=Signature(status=Answer.CANNOT_SAY, reason="", pair=None, aggregates=quiet),
+        findings=(),
+        healthy=(),
+        not_judged=(),
+        crashes=(),
+        sources=(),
+        tables={},
+    )
+    return Arm(name=name, members=(Member(name=name, diagnosis=diagnosis, profile=None),))
+
+
+def test_settings_are_the_same_different_or_recorded_by_some() -> None:
+    table, said = compare_settings([
+        arm_of("base", beta=0.001, num_generations=8, loss_type="dapo"),
+        arm_of("arm", beta=0.05, num_generations=8, epsilon=0.2, loss_type="grpo"),
+    ])  # fmt: skip
     held = {(row["key"], row["arm"]): (row["value"], row["differs"]) for row in table.iter_rows(named=True)}
-    if ("beta", "base") in held:  # where the settings' file is one that is read
-        assert held["beta", "base"] == ("0.001", True)
-        assert held["num_generations", "arm"] == ("8", False)
-        assert held["epsilon", "base"] == (None, None)
-    assert "hush" not in json.dumps(table.to_dicts())
+    assert held["beta", "base"] == ("0.001", True)
+    assert held["loss_type", "arm"] == ('"grpo"', True)
+    assert held["num_generations", "arm"] == ("8", False)
+    assert held["epsilon", "base"] == (None, None)
+    assert held["epsilon", "arm"] == ("0.2", None)
+    assert "what is not listed may differ" in said[0].reason
+
+
+def test_seeds_that_differ_in_a_setting_show_all_its_values() -> None:
+    seeds = tuple(member for seed in (1, 2) for member in arm_of(f"s{seed}", seed=seed, beta=0.1).members)
+    table, _ = compare_settings([Arm(name="base", members=seeds), arm_of("arm", seed=3, beta=0.1)])
+    held = {(row["key"], row["arm"]): row["value"] for row in table.iter_rows(named=True)}
+    assert held["seed", "base"] == "[1, 2]"
+    assert held["beta", "base"] == "0.1"
+
+
+def test_where_nothing_can_be_compared_it_is_said_in_every_output() -> None:
+    found = compare([arm_of("base"), arm_of("arm")])
+    assert blind(found.tables)
+    assert found.headline.startswith("Nothing could be compared")
+    assert {item.what for item in found.not_compared} >= {"tails", "metrics"}
+    assert "Nothing could be compared" in compare_markdown(found)
+    out = io.StringIO()
+    print_comparison(found, Console(file=out), "compare.html")
+    assert "Nothing could be compared" in out.getvalue()
+    assert json.loads(compare_json(found, "0"))["differences"] == []
 
 
 def parts(values: np.ndarray) -> list[Logged]:

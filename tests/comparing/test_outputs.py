@@ -1,0 +1,105 @@
+"""A comparison as JSON, Markdown and on a terminal: as recorded, the same each time, and harmless."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import cmarkgfm
+import comparisons
+import pytest
+from rich.console import Console
+
+from ptt import api
+from ptt.diagnostics.comparing.values import Comparison
+from ptt.reports.comparing.json import TABLES, compare_json
+from ptt.reports.comparing.markdown import compare_markdown
+from ptt.reports.comparing.terminal import print_comparison
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+IN_GOLDEN = ("headline", "sentences", "baseline", "pair", "arms", "matched", "not_compared", "windows", "differences",
+             "growth", "divergence", "settings")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    samples = ROOT / "sample_logs"
+    return api.compare([samples / "tool_tail_growth", samples / "kl_penalised"], out=tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Comparison:
+    return comparisons.hostile()
+
+
+def printed(comparison: Comparison, *, width: int = 100) -> str:
+    out = io.StringIO()
+    print_comparison(comparison, Console(file=out, width=width), "ptt-report/compare/compare.html")
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def recorded(name: str, actual: str) -> str:
+    path = GOLDEN / name
+    if os.environ.get("PTT_RECORD_GOLDEN"):
+        path.write_text(actual, encoding="utf-8")
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_terminal_shows_what_is_recorded_and_fits_a_screen(real: Comparison) -> None:
+    text = printed(real)
+    assert text == recorded("compare.txt", text)
+    assert len(text.splitlines()) <= 40
+
+
+def test_markdown_is_what_is_recorded(real: Comparison) -> None:
+    text = compare_markdown(real)
+    assert text == recorded("compare.md", text)
+
+
+def test_json_is_what_is_recorded(real: Comparison) -> None:
+    held = json.loads(compare_json(real, "0"))
+    text = json.dumps({name: held[name] for name in IN_GOLDEN}, indent=1, ensure_ascii=False) + "\n"
+    assert text == recorded("compare.json", text)
+
+
+def test_json_has_a_version_and_every_table_and_no_value_that_json_has_not(real: Comparison) -> None:
+    text = compare_json(real, "0.1")
+    held = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert held["schema_version"] == 1
+    assert set(TABLES) <= set(held)
+    assert text == compare_json(real, "0.1")
+    assert str(ROOT) not in text
+
+
+def test_foreign_names_steer_no_terminal(hostile: Comparison) -> None:
+    for width in (40, 80, 200):
+        text = printed(hostile, width=width)
+        assert not [c for c in text if c != "\n" and not c.isprintable() and c != "\u202f"]
+
+
+def test_foreign_names_are_no_markup_in_markdown(hostile: Comparison) -> None:
+    html = cmarkgfm.github_flavored_markdown_to_html(
+        compare_markdown(hostile), options=cmarkgfm.cmark.Options.CMARK_OPT_UNSAFE
+    )
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "</style" not in html
+    assert "\x1b" not in html
+    for table in html.split("<table>")[1:]:
+        cells = {row.count("<td") + row.count("<th>") for row in table.split("<tr>")[1:]}
+        assert len(cells) == 1  # no name ends its cell
+
+
+def test_json_keeps_foreign_names_as_they_are(hostile: Comparison) -> None:
+    held = json.loads(compare_json(hostile, "0"))
+    assert [arm["name"] for arm in held["arms"]] == [arm.name for arm in hostile.arms]
+
+
+def test_ten_arms_stay_readable() -> None:
+    many = comparisons.ten_arms()
+    text = printed(many, width=100)
+    assert len(text.splitlines()) <= 90
+    assert "more" in compare_markdown(many) or len(many.arms) == 10
