@@ -86,6 +86,7 @@ class GatedRun:
     checks: tuple[CheckResult, ...] = ()
     status: Status | None = None  # of the diagnosis
     headline: str = ""
+    first_broken_link: Link | None = None
     error: str = ""
     framework: str | None = None
     steps: int = 0
