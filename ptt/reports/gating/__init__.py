@@ -1,1 +1,0 @@
-"""What a gate says, for people and for machines that read its outcome."""
