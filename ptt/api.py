@@ -14,9 +14,11 @@ from ptt import __version__
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.answerable import Answerable
 from ptt.diagnostics.catalogue import Page, page_of, pages
-from ptt.diagnostics.config import Settings, load_settings
+from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.checking import Report, report_on
+from ptt.diagnostics.custom.files import load_rules
 from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.gate import Known, Policy, read_policy
 from ptt.diagnostics.kept import marks
 from ptt.diagnostics.kept.findings import read_findings
 from ptt.diagnostics.kept.opened import Opened
@@ -72,6 +74,20 @@ class Diagnosis(model.Diagnosis):
 def read_settings(path: Path | None = None) -> Settings:
     """Read a settings file, or `./ptt.toml` where there is one; unknown keys raise SettingsError."""
     return load_settings(path, known_limits=LIMITS)
+
+
+def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules: Places = ()) -> Policy:
+    """Read what `[gate]` of a settings file demands of a run; the default policy where there is none.
+
+    Unknown keys and names, and demands that no run could ever fail, raise SettingsError. `baseline` takes the place
+    of the file that the settings name. `rules` are files and folders of custom rules besides those that the settings
+    name: their findings can be allowed as well.
+    """
+    settings = read_settings(path)
+    custom = load_rules((*settings.rules, *_paths(rules)))
+    place, document = read_document(path)
+    known = Known(custom={rule.name: rule.severity for rule in custom})
+    return read_policy(document, place, known=known, baseline=baseline)
 
 
 def diagnose(

@@ -12,6 +12,7 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
+MOST_BYTES: Final = 4 << 20  # a settings file is a few pages of text; a larger one was given by mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +28,28 @@ class Settings:
 
 def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, float]]) -> Settings:
     """Read `path`, or `./ptt.toml` where there is one; `known_limits` are the rules' own, by rule and name."""
-    if path is None:
-        path = Path(FILE_NAME)
-        if not path.is_file():
-            return Settings()
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SettingsError(f"{path}: there is no such settings file.") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read as TOML: {error}.") from error
+    path, document = read_document(path)
     return _settings(document, path, known_limits)
 
 
+def read_document(path: Path | None) -> tuple[Path, dict[str, Any]]:
+    """Read `path`, or `./ptt.toml` where there is one: where it lies, and what it holds (nothing without a file)."""
+    if path is None:
+        path = Path(FILE_NAME)
+        if not path.is_file():
+            return path, {}
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise SettingsError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; a settings file is a page of text.")
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path}: there is no such settings file.") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path}: cannot be read as TOML: {error}.") from error
+
+
 def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> Settings:
-    _only(document, {"diagnose", "slices", "limits"}, f"{path}")
+    _only(document, {"diagnose", "gate", "slices", "limits"}, f"{path}")  # [gate] is read by gate/reading.py
     diagnose = _table(document, "diagnose", path)
     _only(diagnose, {"fail_on", "keep_text", "rules"}, f"{path}: [diagnose]")
     slices = _table(document, "slices", path)

@@ -74,6 +74,7 @@ class CheckResult:
     step: int | None = None  # where it began
     file: str | None = None  # below the run, where the evidence lies
     waiver: Waiver | None = None  # the allowance that let it pass, or that expired
+    excused: bool = False  # blind for want of data, and the policy lets that pass
     next: tuple[str, ...] = ()
 
 

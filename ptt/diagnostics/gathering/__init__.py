@@ -25,7 +25,13 @@ from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.gathering.rewards import gather_rewards
 from ptt.diagnostics.gathering.segments import gather_segments
-from ptt.diagnostics.gathering.series import aggregate_table, read_other, read_series, spellings_of_training
+from ptt.diagnostics.gathering.series import (
+    aggregate_table,
+    read_other,
+    read_series,
+    series_table,
+    spellings_of_training,
+)
 from ptt.diagnostics.gathering.tails import gather_tails, tool_use
 from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
@@ -63,6 +69,7 @@ def gather(
     """Read the store's tables and the token tables into evidence."""
     metrics, wide = _metrics(folder), read_wide(folder, manifest)
     series = read_series(metrics, wide)
+    other = read_other(metrics, wide)
     limits = {"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)}
     trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
     tables = {
@@ -74,6 +81,8 @@ def gather(
         "tools": tool_table(trajectories, calls),
         "files": files_by_step(tokens, trajectories),
     }
+    if wide.parts:  # the gate's bounds are on series, and the rows leave these out
+        tables["series"] = series_table(series, other)
     found, post_name = None, Gathered.post_name
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)
@@ -96,7 +105,7 @@ def gather(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
         metrics=series,
-        other=read_other(metrics, wide),
+        other=other,
         eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
         environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),

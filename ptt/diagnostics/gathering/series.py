@@ -14,6 +14,8 @@ from ptt.diagnostics.store.wide import Column, WideMetrics, flags_of
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
 MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
+SERIES: Final = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8,
+                 "logged": pl.Int64}  # fmt: skip
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
@@ -110,6 +112,21 @@ def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[st
         beside = rows.filter(pl.col("name_raw") == raw)
         found[names[raw]] = condensed(_wide_series(beside, wide.column(raw), names[raw], raw), MOST)
     return found
+
+
+def series_table(series: Mapping[str, Series], other: Mapping[str, Series]) -> pl.DataFrame:
+    """Give the series of a log that is too large for rows, a row a point: name, name_raw, step, value, flag, logged."""
+    frames = [pl.DataFrame(schema=SERIES)]
+    for name, one in sorted({**other, **series}.items()):
+        columns = {"step": one.steps, "value": one.values, "flag": one.flags}
+        named = pl.DataFrame(columns).with_columns(
+            name=pl.lit(name),
+            name_raw=pl.lit(one.raw_name),
+            logged=pl.lit(one.logged),
+            value=pl.col("value").fill_nan(None),
+        )
+        frames.append(named.select(list(SERIES)).cast(SERIES))  # type: ignore[arg-type]
+    return pl.concat(frames)
 
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import resources
 
@@ -72,6 +73,18 @@ def canonical(raw: str) -> str | None:
             if pattern.fullmatch(spelling):
                 return name
     return None
+
+
+@cache
+def canonical_names() -> frozenset[str]:
+    """Give every canonical name."""
+    table = _table()
+    return frozenset({*table.exact.values(), *(name for _, name in table.patterns)})
+
+
+def spellings(name: str, likeness: float) -> list[str]:
+    """Give up to two names, canonical or as some framework spells them, that are at least so like this one."""
+    return get_close_matches(name, sorted({*canonical_names(), *_table().exact}), n=2, cutoff=likeness)
 
 
 def split_of(raw: str) -> str:

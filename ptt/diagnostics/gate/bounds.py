@@ -1,0 +1,117 @@
+"""A statistic of a metric over a window lies within its bound.
+
+The statistic itself decides, not its interval: a bound is a number that people agreed on, and an archived run must get
+the same answer whenever it is asked. Were the interval to decide, runs near the bound, for which it was written, would
+be neither passed nor failed. That the bound lies within the noise is told instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from ptt.diagnostics.custom.subjects import link_of
+from ptt.diagnostics.gate.policy import Bound, Policy
+from ptt.diagnostics.gate.seen import Seen
+from ptt.diagnostics.gate.subjects import POOLED, Logged, Tail, name_of
+from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
+from ptt.diagnostics.gate.windowed import Measured, Unmeasured, measured, window_words
+from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.model import Link
+
+MOST_DIGITS: Final = 9
+
+
+def check_bounds(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
+    """Give one result a bound."""
+    seen = Seen(opened)
+    for bound in policy.bounds:
+        yield _check(bound, measured(bound, seen), lets_pass=policy.cannot_say_passes)
+
+
+def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> CheckResult:
+    what = _what(bound)
+    head = {
+        "id": f"bound:{bound.name}",
+        "kind": CheckKind.BOUND,
+        "title": f"{what} {_demand(bound)}",
+        "fails_if": f"a value {_beyond(bound)}",
+        "unit": bound.unit or ("nats" if isinstance(bound.subject, Tail) and bound.statistic == POOLED else ""),
+        "link": link_of(bound.subject.name) if isinstance(bound.subject, Logged) else Link.POLICY_UPDATE,
+    }
+    if isinstance(found, Unmeasured):
+        return CheckResult(
+            **head,  # type: ignore[arg-type]
+            outcome=Outcome.BLIND,
+            claim=found.reason,
+            data=found.data or "nothing",
+            limit=bound.high if bound.high is not None else bound.low,
+            excused=lets_pass and not found.no_number,
+            next=(found.enable,) if found.enable else (),
+        )
+    limit = _limit(bound, found.value)
+    failed = _passes(bound, found.value)
+    return CheckResult(
+        **head,  # type: ignore[arg-type]
+        outcome=Outcome.FAILED if failed else Outcome.PASSED,
+        claim=_claim(found, limit),
+        data=found.data,
+        observed=found.value,
+        limit=limit,
+        low=found.low if math.isfinite(found.low) else None,
+        high=found.high if math.isfinite(found.high) else None,
+        file=found.file,
+        next=("look at the curve in the report; if the level is as it should be, have the bound changed by review",)
+        if failed
+        else (),
+    )
+
+
+def _passes(bound: Bound, value: float) -> bool:
+    """Tell whether a value lies beyond its bound; one that is no number does, since nothing can be said for it."""
+    within = (bound.low is None or value >= bound.low) and (bound.high is None or value <= bound.high)
+    return not within
+
+
+def _limit(bound: Bound, value: float) -> float:
+    """Give the bound that the value passed, or else the nearer one."""
+    ends = [end for end in (bound.low, bound.high) if end is not None]
+    return min(ends, key=lambda end: abs(value - end))
+
+
+def _what(bound: Bound) -> str:
+    name = name_of(bound.subject)
+    head = {POOLED: name, "ratio": f"last third over first of {name}"}.get(
+        bound.statistic, f"{bound.statistic} of {name}"
+    )
+    return f"{head}, {window_words(bound.window)}"
+
+
+def _demand(bound: Bound) -> str:
+    unit = f" {bound.unit}" if bound.unit else ""
+    if bound.low is not None and bound.high is not None:
+        return f"lies between {bound.low:g} and {bound.high:g}{unit}"
+    return f"is at most {bound.high:g}{unit}" if bound.high is not None else f"is at least {bound.low:g}{unit}"
+
+
+def _beyond(bound: Bound) -> str:
+    ends = [f"below {bound.low:g}"] if bound.low is not None else []
+    ends += [f"above {bound.high:g}"] if bound.high is not None else []
+    return " or ".join(ends)
+
+
+def _claim(found: Measured, limit: float) -> str:
+    told = f"it is {_apart(found.value, limit)}"
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return told
+    told += f" ({found.low:.3g} to {found.high:.3g})"
+    return f"{told}, so that the bound lies within its noise" if found.low <= limit <= found.high else told
+
+
+def _apart(value: float, limit: float) -> str:
+    """Write a value with as many digits as tell it from its limit: 0.3004 is not 0.3."""
+    for digits in range(3, MOST_DIGITS):
+        if (text := f"{value:.{digits}g}") != f"{limit:.{digits}g}" or value == limit:
+            return text
+    return repr(value)

@@ -1,0 +1,152 @@
+"""No finding at or above the severity that the policy names, but for those that someone answers for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from ptt.diagnostics.gate.policy import Allowance, Policy
+from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome, Waiver
+from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.model import Diagnosis, Finding, Severity, Status
+
+ID = "severity"
+
+
+def check_findings(opened: Opened, policy: Policy, *, today: date) -> Iterator[CheckResult]:
+    """Give one result for each finding that the limit reaches, and one for the absence of others where none failed."""
+    limit = policy.severity
+    if limit is None:
+        return
+    reached = [finding for finding in opened.diagnosis.findings if finding.severity.at_least(limit)]
+    names = _names(reached)
+    results = [_of(finding, name, limit, policy, today) for finding, name in zip(reached, names, strict=True)]
+    yield from results
+    if all(result.outcome is Outcome.PASSED for result in results):
+        yield _no_other(opened.diagnosis, limit, allowed=len(results))
+
+
+def anything_judged(diagnosis: Diagnosis) -> bool:
+    """Tell whether any rule gave an answer; findings.json of older versions does not list the healthy ones."""
+    return bool(diagnosis.healthy or diagnosis.findings or diagnosis.verdict.status is Status.HEALTHY)
+
+
+def idle_allowances(opened: Opened, policy: Policy, *, today: date) -> Iterator[str]:
+    """Tell of the allowances that nothing in this run needs."""
+    for one in policy.allow:
+        told = f"the allowance of {one.name} ({one.owner}, until {one.expires.isoformat()})"
+        mine = [finding for finding in opened.diagnosis.findings if _covers(one, finding)]
+        if any(_allowance_of(finding, policy, today) is one and _reaches(finding, policy) for finding in mine):
+            continue
+        if mine and not any(_reaches(finding, policy) for finding in mine):
+            yield f"{told} is not needed here: the finding is {mine[0].severity.value}, below the limit"
+        elif not mine:
+            expired = "; it has expired as well" if today > one.expires else ""
+            yield f"{told} is not needed here: this run does not show it{expired}"
+
+
+def _reaches(finding: Finding, policy: Policy) -> bool:
+    return policy.severity is not None and finding.severity.at_least(policy.severity)
+
+
+def _names(findings: list[Finding]) -> list[str]:
+    """Give an id each: the finding's, with its slice where that tells two apart, and a number where nothing does."""
+    ids = [finding.id for finding in findings]
+    names = [f"{one.id}/{one.slice}" if one.slice is not None and ids.count(one.id) > 1 else one.id for one in findings]
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(f"{ID}:{name}" + (f"#{seen[name]}" if seen[name] > 1 else ""))
+    return unique
+
+
+def _covers(one: Allowance, finding: Finding) -> bool:
+    return one.finding == finding.id and one.slice in (None, finding.slice)
+
+
+def _allowance_of(finding: Finding, policy: Policy, today: date) -> Allowance | None:
+    """Give the allowance of a finding: one in force before one that expired, and the one that lasts longest."""
+    mine = [one for one in policy.allow if _covers(one, finding)]
+    return max(mine, key=lambda one: (today <= one.expires, one.expires, one.name), default=None)
+
+
+def _of(finding: Finding, name: str, limit: Severity, policy: Policy, today: date) -> CheckResult:
+    allowance = _allowance_of(finding, policy, today)
+    allowed = allowance is not None and today <= allowance.expires
+    claim, steps = finding.claim, (*finding.confirm, *finding.next)
+    if allowance is not None:
+        day = allowance.expires.isoformat()
+        told = f"allowed until {day} by {allowance.owner}: {allowance.reason}"
+        gone = f"its allowance ({allowance.owner}: {allowance.reason}) expired after {day}"
+        claim = f"{finding.claim}; {told if allowed else gone}"
+        if not allowed:
+            steps = (f"mend it, or have {allowance.owner} renew the allowance with a new reason and day", *steps)
+    tail = f" that is not allowed (this one is until {allowance.expires.isoformat()})" if allowed and allowance else ""
+    return CheckResult(
+        id=name,
+        kind=CheckKind.SEVERITY,
+        outcome=Outcome.PASSED if allowed else Outcome.FAILED,
+        title=f"{finding.id} is not found at {limit.value} or above",
+        claim=claim,
+        data=_data(finding),
+        fails_if=f"{finding.id} at {limit.value} or above{tail}",
+        observed=finding.observed,
+        limit=finding.limit,
+        unit=finding.unit,
+        severity=finding.severity,
+        link=finding.link,
+        rule=finding.id,
+        step=finding.onset_step,
+        file=_file(finding),
+        waiver=_waiver(allowance) if allowance else None,
+        next=steps,
+    )
+
+
+def _waiver(one: Allowance) -> Waiver:
+    return Waiver(
+        finding=one.finding, owner=one.owner, reason=one.reason, expires=one.expires.isoformat(), slice=one.slice
+    )
+
+
+def _data(finding: Finding) -> str:
+    parts = [f"a finding of {finding.severity.value} severity"]
+    if finding.slice:
+        parts.append(f"slice {finding.slice}")
+    logged = finding.evidence.get("logged_as")
+    if isinstance(logged, str):
+        parts.append(f"logged as {logged}")
+    if finding.onset_step is not None:
+        parts.append(f"since step {finding.onset_step}")
+    return ", ".join(parts)
+
+
+def _file(finding: Finding) -> str | None:
+    """Give the file to look into: what the finding names, else the tokens or samples of its step."""
+    for key in ("file", "source", "path", "tokens_file", "samples_file"):
+        value = finding.evidence.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckResult:
+    judged = {one.id for one in diagnosis.healthy} | {one.id for one in diagnosis.findings}
+    open_ = sum(one.applies for one in diagnosis.not_judged)
+    seen = anything_judged(diagnosis)
+    other = "other " if allowed else ""
+    lesser = len([one for one in diagnosis.findings if not one.severity.at_least(limit)])
+    below = f"; {lesser} below it" if lesser else ""
+    return CheckResult(
+        id=ID,
+        kind=CheckKind.SEVERITY,
+        outcome=Outcome.PASSED if seen else Outcome.BLIND,
+        title=f"no {other}finding at {limit.value} or above",
+        claim=f"none was found{below}" if seen else "no rule could judge anything in this run",
+        data=f"{len(judged)} rules gave an answer, {open_} could not for want of data",
+        fails_if=f"any {other}finding at {limit.value} or above",
+        limit=None,
+        severity=None,
+        next=() if seen else ("`ptt sources RUN` tells what was read, and what to record",),
+    )

@@ -1,0 +1,115 @@
+"""What a gate demands of a run, as it was written down and reviewed; the defaults are the gate without a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.gate.subjects import Subject, name_of
+from ptt.diagnostics.model import JsonScalar, Severity
+
+MIN_STEPS: Final = 20
+"""Logged steps. Rules judge by means over 20 of them: a shorter run passes most rules because it ended, not because it
+was well."""
+BASELINE_LIMIT: Final = 1.25
+"""Times the baseline. Two seeds of one setting differ by less in most tails; a tail 1.6 times as high fails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """A finding that may stand up to and including a day, because someone answers for it."""
+
+    finding: str
+    owner: str
+    reason: str
+    expires: date
+    slice: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it covers, as ids of checks spell it."""
+        return self.finding + (f"/{self.slice}" if self.slice else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A part of what was logged: a third, everything, or so many values at the end."""
+
+    name: str  # early, mid, late, all or last
+    count: int = 0  # of `last`
+
+    def __str__(self) -> str:
+        """Spell it as the settings do."""
+        return f"last {self.count}" if self.name == "last" else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What a statistic of a metric over a window must not pass."""
+
+    name: str
+    subject: Subject
+    statistic: str
+    window: Window
+    low: float | None  # `min` of the settings
+    high: float | None  # `max`
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How far a run must have come before a verdict on it counts."""
+
+    min_steps: int | None = MIN_STEPS
+    last_step: int | None = None
+    min_sequences: int | None = None
+    min_model_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgainstBaseline:
+    """What is held against a baseline, and how much worse it may be beyond noise."""
+
+    file: Path
+    limit: float = BASELINE_LIMIT
+    metrics: Mapping[str, str | None] | None = None  # to the worse direction, None: the known one; None: all known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a run must show to pass."""
+
+    severity: Severity | None = Severity.HIGH
+    cannot_say_passes: bool = False
+    require: tuple[str, ...] = ()
+    extent: Extent = field(default_factory=Extent)
+    allow: tuple[Allowance, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    baseline: AgainstBaseline | None = None
+    written: bool = False  # whether it comes from a file; else it is the default
+
+    def flat(self) -> dict[str, JsonScalar]:
+        """Give what is demanded as plain values by name, for the record."""
+        found: dict[str, JsonScalar] = {
+            "severity": self.severity.value if self.severity else "never",
+            "cannot_say": "pass" if self.cannot_say_passes else "fail",
+        }
+        if self.require:
+            found["require"] = ", ".join(self.require)
+        for key in ("min_steps", "last_step", "min_sequences", "min_model_tokens"):
+            if (value := getattr(self.extent, key)) is not None:
+                found[key] = value
+        for one in self.allow:
+            found[f"allow.{one.name}"] = f"{one.owner}, until {one.expires.isoformat()}: {one.reason}"
+        for bound in self.bounds:
+            found[f"bound.{bound.name}"] = f"{bound.statistic} of {name_of(bound.subject)} over {bound.window}"
+            if bound.low is not None:
+                found[f"bound.{bound.name}.min"] = bound.low
+            if bound.high is not None:
+                found[f"bound.{bound.name}.max"] = bound.high
+        if self.baseline:
+            found["baseline.limit"] = self.baseline.limit
+        return found
