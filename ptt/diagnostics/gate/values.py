@@ -94,6 +94,7 @@ class GatedRun:
     model_tokens: int = 0
     report: str | None = None  # where its report.html lies, from the gate's own output folder
     notes: tuple[str, ...] = ()
+    path: str | None = None  # as given, relative and with slashes; None where it lies outside the current folder
 
 
 @dataclass(frozen=True, kw_only=True)
