@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,14 +62,22 @@ def run(asked: Asked) -> int:
     out = _out(asked)
     found = targets(asked.runs, listed=asked.listed, out=out)
     tasks = [
-        Task(run=path, name=folder.name, folder=folder, settings=settings, policy=policy, today=today, reports=reports)
-        for reports in (Reports(asked.reports),)
+        Task(
+            run=path,
+            shown=_shown(path),
+            name=folder.name,
+            folder=folder,
+            settings=settings,
+            policy=policy,
+            today=today,
+            reports=Reports(asked.reports),
+        )
         for path, folder in zip(found.runs, _folders(found, out), strict=True)
     ]
     _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
     evidence.prepare(out, asked.extra)
     try:
-        with _progress(asked.quiet) as told:
+        with _ended_alike(), _progress(asked.quiet) as told:
             runs = gate_all(tasks, jobs=asked.jobs or default_jobs(len(tasks)), told=told)
     except Stopped as stopped:
         typer.echo(
@@ -80,7 +90,7 @@ def run(asked: Asked) -> int:
         outcome=worst([run.outcome for run in runs]),
         runs=runs,
         policy=policy.flat(),
-        baseline=None if policy.baseline is None else policy.baseline.file.name,
+        baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
         notes=found.notes,
     )
     index = evidence.write(report, out, asked.extra)
@@ -122,6 +132,14 @@ def _out(asked: Asked) -> Path:
     return Path("ptt-report") / "gate"
 
 
+def _shown(path: Path) -> str | None:
+    """Give a path as outputs may show it: below the current folder, or not at all."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
+    except ValueError:
+        return None
+
+
 def _folders(found: Targets, out: Path) -> list[Path]:
     """Give each run a folder of its own; what is gated may lie in a folder that this command wrote."""
     homes = {place.resolve() for run in found.runs for place in (run, named(run))}
@@ -151,6 +169,23 @@ def _progress(quiet: bool) -> Iterator[Told | None]:
             yield lambda _, done, of: tell("gating runs", done, of)
     else:
         yield _line
+
+
+@contextmanager
+def _ended_alike() -> Iterator[None]:
+    """Take a CI system's end of a job (SIGTERM) for Ctrl-C: processes end, and nothing is left in the temporary folder."""
+    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _line(gated: GatedRun, done: int, of: int) -> None:

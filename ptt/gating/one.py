@@ -41,6 +41,7 @@ class Task:
     """One run and all that is needed to gate it."""
 
     run: Path
+    shown: str | None  # the path as outputs show it; None where it would tell of this machine
     name: str
     folder: Path  # where its output goes
     settings: api.Settings
@@ -89,13 +90,13 @@ def gate_kept(task: Task) -> GatedRun | None:
 
 def _judged(task: Task, opened: Opened) -> GatedRun:
     gated = judge(opened, task.policy, name=task.name, today=task.today)
-    return replace(gated, first_broken_link=opened.diagnosis.verdict.first_broken_link)
+    return replace(gated, path=task.shown, first_broken_link=opened.diagnosis.verdict.first_broken_link)
 
 
 def lost(task: Task, how: str) -> GatedRun:
     """Tell of a run whose process died."""
     error = f"{how}; gate this run alone, with --jobs 1 or where there is more memory."
-    return GatedRun(name=task.name, outcome=Outcome.CRASHED, error=error)
+    return GatedRun(name=task.name, path=task.shown, outcome=Outcome.CRASHED, error=error)
 
 
 def _written(task: Task, opened: Opened, gated: GatedRun) -> GatedRun:
@@ -139,7 +140,7 @@ def _failed(task: Task, error: BaseException) -> GatedRun:
         (task.folder / name).unlink(missing_ok=True)
     unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
     outcome = Outcome.UNREADABLE if unreadable else Outcome.CRASHED
-    return GatedRun(name=task.name, outcome=outcome, error=_told(task, error))
+    return GatedRun(name=task.name, path=task.shown, outcome=outcome, error=_told(task, error))
 
 
 def _only_faults(error: BaseException) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 THREADS: Final = "POLARS_MAX_THREADS"  # each process takes all cores otherwise, and they wait for one another
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
 PATIENCE: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
 
 
@@ -44,8 +45,9 @@ def in_workers(
 
         def hire() -> None:
             if waiting:
-                worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
-                crew[worker.line] = worker
+                with _uninterrupted():
+                    worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
+                    crew[worker.line] = worker
                 number = waiting.popleft()
                 worker.give(number, tasks[number])
 
@@ -81,7 +83,7 @@ class _Worker:
         self.line, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
         self.number = -1
-        with _set(environment), _deaf_to_interrupts():
+        with _set(environment):
             self.process.start()
         theirs.close()
 
@@ -111,6 +113,8 @@ class _Worker:
 def _serve(line: Connection, function: Callable[..., object]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs what cleans up
+    if MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # it was started with them blocked
     with suppress(EOFError, OSError):  # the parent has hung up
         while True:
             line.send(function(line.recv()))
@@ -143,13 +147,16 @@ def _set(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Start a process that ignores Ctrl-C from its first instruction on."""
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+def _uninterrupted() -> Iterator[None]:
+    """Let signals that end a process wait until the block is done, so that no process is started and forgotten.
+
+    What is started in the block inherits that: it hears none before it can clean up.
+    """
+    if not MASKS:
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -10,9 +10,11 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ptt import __version__
-from ptt.diagnostics.gate.values import ORDER, CheckResult, GatedRun, GateReport, Outcome
+from ptt.diagnostics.gate.values import ORDER, GatedRun, GateReport, Outcome
 from ptt.reports.foreign import encodable, safe, shortened
-from ptt.reports.names import LINKS, STATUSES, joined, sentence
+from ptt.reports.gating.standing import COUNTS, Case, Standing, cases_of, named, worst_first
+from ptt.reports.gating.words import STANDINGS, headline
+from ptt.reports.names import LINKS, STATUSES, sentence
 from ptt.reports.numbers import count, counted
 
 TEMPLATE: Final = "index.html.j2"
@@ -33,13 +35,6 @@ MEANINGS: Final = {
     Outcome.BLIND: "a check had nothing to judge by",
     Outcome.UNREADABLE: "the run cannot be read",
     Outcome.CRASHED: "a fault of ptt, or its process was killed",
-}
-CLAUSES: Final = {
-    Outcome.PASSED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.BLIND: "could not be judged",
-    Outcome.UNREADABLE: "could not be read",
-    Outcome.CRASHED: "crashed",
 }
 
 
@@ -113,13 +108,13 @@ def index_html(report: GateReport) -> str:
 def view(report: GateReport) -> IndexView:
     """Put a gate's answer into words."""
     numbers = Counter(run.outcome for run in report.runs)
-    ordered = sorted(report.runs, key=lambda run: ORDER.index(run.outcome))
-    passed = tuple(_row(run) for run in ordered if run.outcome is Outcome.PASSED)
-    others = tuple(_row(run) for run in ordered if run.outcome is not Outcome.PASSED)
+    ordered = sorted(named(report).items(), key=lambda entry: ORDER.index(entry[1].outcome))
+    passed = tuple(_row(run, name) for name, run in ordered if run.outcome is Outcome.PASSED)
+    others = tuple(_row(run, name) for name, run in ordered if run.outcome is not Outcome.PASSED)
     return IndexView(
         outcome=report.outcome.value,
         word=WORDS[report.outcome],
-        headline=_headline(numbers, len(report.runs)),
+        headline=headline(report),
         counts=tuple(
             Count(outcome=outcome.value, word=WORDS[outcome], number=count(numbers[outcome]), meaning=MEANINGS[outcome])
             for outcome in ORDER
@@ -135,31 +130,21 @@ def view(report: GateReport) -> IndexView:
     )
 
 
-def _headline(numbers: Counter[Outcome], total: int) -> str:
-    parts = [f"{count(numbers[outcome])} {CLAUSES[outcome]}" for outcome in ORDER if numbers[outcome]]
-    if total == 1:
-        return f"The run {CLAUSES[next(iter(numbers))]}."
-    if len(parts) == 1:
-        outcome = next(iter(numbers))
-        return f"All {count(total)} runs {CLAUSES[outcome]}." if total else "No run was gated."
-    return f"Of {count(total)} runs {joined(parts)}."
-
-
-def _row(run: GatedRun) -> Row:
-    told = [check for check in run.checks if check.outcome is not Outcome.PASSED]
-    told.sort(key=lambda check: ORDER.index(check.outcome))
+def _row(run: GatedRun, name: str) -> Row:
+    cases = worst_first(cases_of(run))
+    told = [case for case in cases if case.check is not None and case.standing in COUNTS]
     rest = len(told) - SHOWN_CHECKS
-    waived = sum(check.waiver is not None and check.outcome is Outcome.PASSED for check in run.checks)
+    waived = sum(case.standing is Standing.WAIVED for case in cases)
     return Row(
-        name=shortened(safe(run.name), LONGEST_NAME),
+        name=shortened(name, LONGEST_NAME),
         outcome=run.outcome.value,
         word=WORDS[run.outcome],
-        status=STATUSES[run.status] if run.status is not None else NONE,
+        status=STATUSES[run.status] + "." if run.status is not None else "",
         headline=sentence(run.error or run.headline),
         first_broken=LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
-        checks=tuple(_told(check) for check in told[:SHOWN_CHECKS]),
+        checks=tuple(_told(case) for case in told[:SHOWN_CHECKS]),
         more=f"and {count(rest)} more" if rest > 0 else "",
-        waived=f"{counted(waived, 'finding')} allowed until a day" if waived else "",
+        waived=f"{counted(waived, 'finding')} allowed for now" if waived else "",
         steps=count(run.steps) if run.steps else NONE,
         tokens=count(run.model_tokens) if run.model_tokens else NONE,
         report=quote(encodable(run.report)) if run.report else "",
@@ -167,8 +152,8 @@ def _row(run: GatedRun) -> Row:
     )
 
 
-def _told(check: CheckResult) -> Told:
-    return Told(id=safe(check.id), word=WORDS[check.outcome].lower(), claim=sentence(check.claim))
+def _told(case: Case) -> Told:
+    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=sentence(case.claim))
 
 
 def _scalar(value: str | float | bool | None) -> str:
