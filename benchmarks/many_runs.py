@@ -111,9 +111,9 @@ def make(folder: Path, count: int) -> None:
     whole = next(iter(sorted(folder.glob("healthy-*"))))
     (folder / f"torn{''.join(whole.suffixes)}").write_bytes(b"\0" * 100 + whole.read_bytes()[100:2000])
     pack(folder / "empty.zip", {})
-    with pa.CompressedOutputStream(str(folder / "bomb.tar.zst"), "zstd") as packed:
-        with tarfile.open(fileobj=packed, mode="w|") as tar:
-            add(tar, "tokens/step_000001.jsonl", BOMB, Zeros())  # type: ignore[arg-type]
+    bomb = str(folder / "bomb.tar.zst")
+    with pa.CompressedOutputStream(bomb, "zstd") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
+        add(tar, "tokens/step_000001.jsonl", BOMB, Zeros())  # type: ignore[arg-type]
 
 
 def gate(folder: Path, out: Path, jobs: int, options: Sequence[str]) -> tuple[float, int, float]:

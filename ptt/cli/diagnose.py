@@ -16,6 +16,7 @@ from ptt.diagnostics.model import Severity
 from ptt.reports.files import write_text
 from ptt.reports.terminal import print_diagnosis
 
+
 def run(
     path: Path,
     *,

@@ -113,7 +113,7 @@ def _print(report: GateReport, asked: Asked, index: Path) -> None:
 
 def _day(text: str | None) -> date:
     if text is None:
-        return date.today()  # noqa: DTZ011  allowances end with the day where the gate runs
+        return date.today()
     try:
         return date.fromisoformat(text)
     except ValueError as error:
@@ -173,7 +173,7 @@ def _progress(quiet: bool) -> Iterator[Told | None]:
 
 @contextmanager
 def _ended_alike() -> Iterator[None]:
-    """Take a CI system's end of a job (SIGTERM) for Ctrl-C: processes end, and nothing is left in the temporary folder."""
+    """Take a CI system's end of a job (SIGTERM) for Ctrl-C: processes end, and no temporary file is left behind."""
     if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
         yield
         return

@@ -1,4 +1,4 @@
-"""Gates many runs, each by itself: those that are kept as they are now at once, the others in processes of their own."""
+"""Gates many runs: those that are kept as they are now at once, the others in processes of their own."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ptt.reports.findings_json import findings_json
 FINDINGS: Final = "findings.json"
 REPORT: Final = "report.html"
 KEPT: Final = Path("store/kept/diagnosis.json")
-KEY: Final = ".report-of"  # names what report.html was drawn from: drawing costs more than all else of a second pass
+MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
 
 
@@ -80,7 +80,7 @@ def gate_kept(task: Task) -> GatedRun | None:
         if opened is None:
             return None
         gated = _judged(task, opened)
-        if _wanted(task, gated) and not _fresh(task, opened):
+        if _wanted(task, gated) and not _drawn(task, opened):
             return None
         return _written(task, opened, gated)
     except BaseException as error:
@@ -100,18 +100,18 @@ def lost(task: Task, how: str) -> GatedRun:
 
 
 def _written(task: Task, opened: Opened, gated: GatedRun) -> GatedRun:
-    """Write findings.json, and report.html where one is wanted and the one that lies there is of another diagnosis."""
-    report, key = task.folder / REPORT, task.folder / KEY
-    fresh, wanted = _fresh(task, opened), _wanted(task, gated)
-    _write_changed(task.folder / FINDINGS, findings_json(opened.diagnosis, __version__))
-    if not fresh:
-        report.unlink(missing_ok=True)  # of another state of this run: it would contradict the gate
-        key.unlink(missing_ok=True)
-    if wanted and not fresh:
+    """Write findings.json, and report.html where one is wanted; what lies there of this very diagnosis stays."""
+    findings, report, mark = (task.folder / name for name in (FINDINGS, REPORT, MARK))
+    made_of, wanted = _made_of(task, opened), _wanted(task, gated)
+    if _text(mark) != made_of:
+        for place in (mark, report):  # of another state of this run: a report would contradict the gate
+            place.unlink(missing_ok=True)
+        write_text(findings, findings_json(opened.diagnosis, __version__))
+        write_text(mark, made_of)
+    if wanted and not report.is_file():
         from ptt.reports.render import render_html
 
         write_text(report, render_html(opened.diagnosis))
-        write_text(key, _key(task, opened))
     return replace(gated, report=f"{task.folder.name}/{REPORT}") if wanted else gated
 
 
@@ -120,13 +120,13 @@ def _wanted(task: Task, gated: GatedRun) -> bool:
     return task.reports is Reports.ALL or (task.reports is Reports.FAILED and gated.outcome is not Outcome.PASSED)
 
 
-def _fresh(task: Task, opened: Opened) -> bool:
+def _drawn(task: Task, opened: Opened) -> bool:
     """Tell whether the report that lies there is of this diagnosis."""
-    return (task.folder / REPORT).is_file() and _text(task.folder / KEY) == _key(task, opened)
+    return (task.folder / REPORT).is_file() and _text(task.folder / MARK) == _made_of(task, opened)
 
 
-def _key(task: Task, opened: Opened) -> str:
-    """Name what a report is drawn from: the diagnosis, and the tables that are kept beside it under its mark."""
+def _made_of(task: Task, opened: Opened) -> str:
+    """Name what is written: the diagnosis, and the tables that are kept beside it under its mark."""
     digest = hashlib.sha256(f"{__version__}\n{opened.source}\n".encode())
     kept = task.folder / KEPT
     digest.update(kept.read_bytes() if kept.is_file() else findings_json(opened.diagnosis, __version__).encode())
@@ -136,7 +136,7 @@ def _key(task: Task, opened: Opened) -> str:
 def _failed(task: Task, error: BaseException) -> GatedRun:
     """Say why a run has no checks."""
     _only_faults(error)
-    for name in (FINDINGS, REPORT, KEY):  # of an earlier pass: what they say is no longer known
+    for name in (MARK, FINDINGS, REPORT):  # of an earlier pass: what they say is no longer known
         (task.folder / name).unlink(missing_ok=True)
     unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
     outcome = Outcome.UNREADABLE if unreadable else Outcome.CRASHED
@@ -167,11 +167,6 @@ def _told(task: Task, error: BaseException) -> str:
 def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-
-
-def _write_changed(path: Path, text: str) -> None:
-    if _text(path) != text:
-        write_text(path, text)
 
 
 def _text(path: Path) -> str | None:

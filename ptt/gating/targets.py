@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,7 @@ def _given(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         if not glob.has_magic(word) or os.path.lexists(word):
             yield Path(word), False
             continue
-        found = sorted(glob.iglob(word, recursive=True))
+        found = sorted(islice(glob.iglob(word, recursive=True), MOST_RUNS + 1))  # noqa: PTH207  absolute ones as well
         if not found:
             raise SettingsError(f"{word}: nothing here matches it; give a run, or a glob that finds some.")
         yield from ((Path(name), True) for name in found)

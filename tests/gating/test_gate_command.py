@@ -204,9 +204,7 @@ def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch:
 
 
 @pytest.mark.parametrize("fault", [ValueError("odd"), MemoryError(), BaseException("a panic")])
-def test_a_crash_of_ours_costs_one_run_and_the_exit_code(
-    fault: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = one.judge
 
     def faulty(*given: Any, **named: Any) -> Any:
