@@ -41,7 +41,7 @@ def in_workers(
     waiting = deque(range(len(tasks)))
     with TemporaryDirectory(prefix="ptt-gate-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
-        crew: dict[object, _Worker] = {}
+        crew: dict[Connection, _Worker] = {}
 
         def hire() -> None:
             if waiting:
@@ -56,7 +56,7 @@ def in_workers(
                 hire()
             while crew:
                 for line in connection.wait(list(crew)):
-                    worker = crew[line]
+                    worker = crew[cast("Connection", line)]
                     number, answer = worker.number, cast("Result | Died", worker.answer())
                     if isinstance(answer, Died):
                         del crew[worker.line]

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
+from ptt.diagnostics.gate import judge
 from ptt.gating import one
 
 ROOT = Path(__file__).parents[2]
@@ -205,8 +206,6 @@ def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch:
 
 @pytest.mark.parametrize("fault", [ValueError("odd"), MemoryError(), BaseException("a panic")])
 def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = one.judge
-
     def faulty(*given: Any, **named: Any) -> Any:
         if named["name"] == "trl_sft_healthy":
             raise fault
