@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "custom", "kept", "pipeline", "config", "errors", "model", "rules",
+        "ptt", "answerable", "catalogue", "custom", "gate", "kept", "pipeline", "config", "errors", "model", "rules",
         "reports", "store",
     },
     "cli": {"ptt", "api", "errors", "gate", "model", "store", "reports"},
@@ -31,7 +31,10 @@ ALLOWED = {
     "kept": {"model", "parsers", "statistics", "store"},
     "comparing": {"model", "statistics"},
     "baseline": set(),
-    "gate": {"model"},
+    "gate": {
+        "catalogue", "custom", "errors", "evidence", "gathering", "kept", "model", "parsers", "rules", "schema",
+        "statistics", "store",
+    },
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",

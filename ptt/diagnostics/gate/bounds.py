@@ -21,6 +21,7 @@ from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Link
 
 MOST_DIGITS: Final = 9
+ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 300 times 0.3 is not 90
 
 
 def check_bounds(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
@@ -70,8 +71,13 @@ def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> Ch
 
 def _passes(bound: Bound, value: float) -> bool:
     """Tell whether a value lies beyond its bound; one that is no number does, since nothing can be said for it."""
-    within = (bound.low is None or value >= bound.low) and (bound.high is None or value <= bound.high)
-    return not within
+    within = [value >= bound.low - _slack(value, bound.low)] if bound.low is not None else []
+    within += [value <= bound.high + _slack(value, bound.high)] if bound.high is not None else []
+    return not all(within)
+
+
+def _slack(value: float, end: float) -> float:
+    return ROUNDING * max(abs(value), abs(end))
 
 
 def _limit(bound: Bound, value: float) -> float:
@@ -103,9 +109,10 @@ def _beyond(bound: Bound) -> str:
 
 def _claim(found: Measured, limit: float) -> str:
     told = f"it is {_apart(found.value, limit)}"
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(found.low) or math.isfinite(found.high)):
         return told
-    told += f" ({found.low:.3g} to {found.high:.3g})"
+    low, high = (f"{end:.3g}" if math.isfinite(end) else "unknown" for end in (found.low, found.high))
+    told += f" ({low} to {high})"
     return f"{told}, so that the bound lies within its noise" if found.low <= limit <= found.high else told
 
 

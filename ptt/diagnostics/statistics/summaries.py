@@ -75,7 +75,8 @@ def _change(steps: FloatArray) -> FloatArray:
 
 def _slope(steps: FloatArray) -> FloatArray:
     centred = steps - steps.mean()
-    return centred / float(centred @ centred)
+    weights: FloatArray = centred / float(centred @ centred)
+    return weights
 
 
 _WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {"mean": _mean, "change": _change, "slope": _slope}
@@ -95,7 +96,10 @@ def _ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
 
 
 def _quantile(values: FloatArray, q: float, telling: float) -> Summary:
-    """Give a percentile and the order statistics between which it lies (binomial, normal approximation)."""
+    """Give a percentile and the order statistics between which it lies (binomial, normal approximation).
+
+    An end that would lie beyond all values is open: so few tell nothing of it.
+    """
     reach = Z975 * math.sqrt(q * (1 - q) / telling)
-    low, value, high = np.quantile(values, [max(0.0, q - reach), q, min(1.0, q + reach)])
-    return Summary(value=float(value), low=float(low), high=float(high))
+    low, value, high = (float(one) for one in np.quantile(values, [max(0.0, q - reach), q, min(1.0, q + reach)]))
+    return Summary(value=value, low=low if q > reach else -math.inf, high=high if q + reach < 1 else math.inf)

@@ -1,0 +1,159 @@
+"""The gate on the sample runs, opened as the command opens them: what fails, what passes, what is blind and why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+from gate_samples import check_of, gated
+
+from ptt import api
+from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.gate import Outcome
+from ptt.diagnostics.gate.values import GatedRun
+from ptt.diagnostics.kept.opened import Opened
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+TODAY = date(2031, 5, 1)
+Open = Callable[[str], Opened]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Open:
+    """Open a sample; each is judged once."""
+    held: dict[str, Opened] = {}
+
+    def opened(name: str) -> Opened:
+        if name not in held:
+            held[name] = api.open_run(SAMPLES / name, out=tmp_path_factory.mktemp(name))
+        return held[name]
+
+    return opened
+
+
+def outcome(run: Opened, text: str = "", today: date = TODAY) -> Outcome:
+    return gated(run, text, today=today).outcome
+
+
+def test_by_the_default_policy_the_healthy_run_passes(story: Open) -> None:
+    run = gated(story("healthy"))
+    assert run.outcome is Outcome.PASSED
+    assert [check.outcome for check in run.checks] == [Outcome.PASSED, Outcome.PASSED]
+    assert run.status == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("tool_tail_growth", "severity:tool-tail-growth"),
+        ("kl_penalised", "severity:tool-tail-growth"),  # suppressed, and still past what truncation bites on: high
+        ("collapse", "severity:kl-over-target"),
+    ],
+)
+def test_by_the_default_policy_the_others_fail(story: Open, name: str, check: str) -> None:
+    run = gated(story(name))
+    assert run.outcome is Outcome.FAILED
+    assert run.checks[0].id == check
+    assert run.checks[0].step is not None
+    assert run.checks[0].file is not None
+    assert (SAMPLES / name / run.checks[0].file).is_file()
+
+
+def test_what_the_penalty_left_over_passes_where_only_critical_findings_fail(story: Open) -> None:
+    text = '[gate]\nseverity = "critical"\n'
+    assert outcome(story("kl_penalised"), text) is Outcome.PASSED
+    assert outcome(story("tool_tail_growth"), text) is Outcome.FAILED
+    assert outcome(story("collapse"), text) is Outcome.FAILED
+
+
+def test_an_allowance_passes_the_run_until_it_expires(story: Open) -> None:
+    text = """
+[[gate.allow]]
+finding = "tool-tail-growth"
+slice = "post_tool"
+owner = "ann"
+reason = "the baseline arm of the study"
+expires = 2031-05-01
+"""
+    run = gated(story("tool_tail_growth"), text, today=date(2031, 5, 1))
+    assert run.outcome is Outcome.PASSED
+    assert check_of(run, "severity:tool-tail-growth").waiver is not None
+    assert outcome(story("tool_tail_growth"), text, today=date(2031, 5, 2)) is Outcome.FAILED
+    assert outcome(story("collapse"), text) is Outcome.FAILED  # it covers one finding, not the run
+
+
+def test_a_required_signature_is_blind_where_tools_vanished(story: Open) -> None:
+    text = '[gate]\nseverity = "never"\nrequire = ["tool-tail-growth"]\n'
+    assert outcome(story("healthy"), text) is Outcome.PASSED
+    assert outcome(story("tool_tail_growth"), text) is Outcome.PASSED  # it was judged; what it found is not asked here
+    run = gated(story("collapse"), text)
+    assert run.outcome is Outcome.BLIND
+    assert check_of(run, "required:tool-tail-growth").claim.startswith("it could not be judged: ")
+
+
+def test_a_run_that_was_to_go_on_is_blind(story: Open) -> None:
+    assert outcome(story("healthy"), "[gate]\nlast_step = 500\n") is Outcome.PASSED
+    run = gated(story("healthy"), "[gate]\nlast_step = 700\n")
+    assert run.outcome is Outcome.BLIND
+    assert check_of(run, "extent:last_step").claim == "it has 500: the run did not reach its last step"
+
+
+def test_an_empty_folder_is_blind(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run = gated(api.open_run(tmp_path / "run", out=tmp_path / "out"))
+    assert run.outcome is Outcome.BLIND
+    assert {check.id for check in run.checks if check.outcome is Outcome.BLIND} == {"severity", "extent:min_steps"}
+
+
+def test_a_run_of_a_few_steps_is_blind(tmp_path: Path) -> None:
+    log = tmp_path / "run" / "metrics.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(f'{{"step": {step}, "kl": 0.01, "reward": 0.5, "loss": 0.1}}\n' for step in range(1, 13)))
+    run = gated(api.open_run(log.parent, out=tmp_path / "out"))
+    assert run.outcome is Outcome.BLIND
+    assert check_of(run, "extent:min_steps").claim == "it has 12: the run is too short to judge"
+
+
+def test_one_that_cannot_be_read_raises_what_becomes_exit_code_5(tmp_path: Path) -> None:
+    torn = tmp_path / "run.tar.zst"
+    torn.write_bytes(b"\x28\xb5\x2f\xfd no archive")
+    with pytest.raises(InputError):
+        api.open_run(torn, out=tmp_path / "out")
+
+
+def bound(metric: str, rest: str) -> str:
+    return f'[gate]\nseverity = "never"\n[[gate.bound]]\nname = "b"\nmetric = "{metric}"\n{rest}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "rest", "wanted"),
+    [
+        ("healthy", "kl/ref", "max = 0.3", Outcome.PASSED),
+        ("tool_tail_growth", "kl/ref", "max = 0.3", Outcome.FAILED),
+        ("kl_penalised", "kl/ref", "max = 0.3", Outcome.PASSED),
+        ("healthy", "reward/mean", "min = 0.9", Outcome.PASSED),
+        ("collapse", "reward/mean", "min = 0.9", Outcome.FAILED),
+        ("tool_tail_growth", "kl", "max = 0.1\nstatistic = 'change'\nwindow = 'all'", Outcome.FAILED),
+        ("healthy", "tools/call_frequency", "min = 0.5\nwindow = 'last 50'", Outcome.PASSED),
+        ("collapse", "tools/call_frequency", "min = 0.5\nwindow = 'last 50'", Outcome.FAILED),
+        ("healthy", "critic/value_loss", "max = 1", Outcome.BLIND),
+        ("healthy", "ess.post_tool", "min = 0.001", Outcome.PASSED),
+        ("tool_tail_growth", "ess.post_tool", "min = 0.5", Outcome.FAILED),
+        ("healthy", "ess.post_observation", "min = 0.001", Outcome.BLIND),
+    ],
+)
+def test_bounds_on_real_runs(story: Open, name: str, metric: str, rest: str, wanted: Outcome) -> None:
+    run = gated(story(name), bound(metric, rest))
+    assert run.outcome is wanted
+    assert check_of(run, "bound:b").outcome is wanted
+
+
+def test_a_store_and_the_run_give_the_same_answer(story: Open, tmp_path: Path) -> None:
+    text = bound("kl/ref", "max = 0.3") + '[[gate.bound]]\nname = "c"\nmetric = "ess.post_tool"\nmin = 0.001\n'
+    api.open_run(SAMPLES / "healthy", out=tmp_path)
+    again: GatedRun = gated(api.open_run(tmp_path, out=tmp_path / "other"), text)
+    assert again.checks == gated(story("healthy"), text).checks
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,284 @@
+"""A policy is read strictly: what is misspelt, of the wrong kind, or could never matter is refused, and says where."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+from datetime import date
+from pathlib import Path
+
+import pytest
+from gate_samples import policy
+
+from ptt import api
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.known import AT_MOST, Known
+from ptt.diagnostics.gate.policy import Allowance, Extent, Policy, Window
+from ptt.diagnostics.gate.subjects import RANGES, Ess, Logged, Tail
+from ptt.diagnostics.model import Severity
+from ptt.diagnostics.parsers.aliases import canonical_names
+from ptt.diagnostics.rules import LIMITS, RULES
+
+ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-12-31\n'
+BOUND = '[[gate.bound]]\nname = "kl"\nmetric = "kl/ref"\n'
+
+
+def bound(rest: str, metric: str = "kl/ref") -> str:
+    return f'[[gate.bound]]\nname = "b"\nmetric = "{metric}"\n{rest}\n'
+
+
+REFUSED = [
+    # keys and kinds
+    ("gate = 3", "gate must be a table"),
+    ("[gate]\nseverty = 'high'", "[gate] 'severty': unknown key; is severity meant?"),
+    ("[gate]\nseverity = 'hgih'", "[gate] severity: is 'hgih'; it can be never, critical"),
+    ("[gate]\nseverity = 3", "[gate] severity: is 3"),
+    ("[gate]\ncannot_say = 'maybe'", "it can be fail, pass"),
+    ("[gate]\nmin_steps = 'ten'", "[gate] min_steps: must be a whole number"),
+    ("[gate]\nmin_steps = true", "must be a whole number"),
+    ("[gate]\nmin_steps = 12.5", "must be a whole number"),
+    ("[gate]\nlast_step = 1" + 400 * "0", "more than any run reaches"),
+    ("[gate]\nrequire = 'tool-tail-growth'", "must be a list of texts"),
+    ("[gate]\nallow = 3", "[[gate.allow]]"),
+    ("[gate]\nbound = {}", "[[gate.bound]]"),
+    ("[gate.baseline]\nlimit = 1.5", "[gate.baseline] file: is missing"),
+    ("[gate.baseline]\nfile = 'b.toml'\nlimits = 1.5", "is limit meant?"),
+    ("[gate.baseline]\nfile = 'b.toml'\nlimit = 1.0", "a factor above 1"),
+    ("[gate.baseline]\nfile = 'b.toml'\nlimit = inf", "infinite"),
+    ("[gate.baseline]\nfile = 'b.toml'\nlimit = 1000", "100 at most"),
+    ("[gate.baseline]\nfile = 'b.toml'\nmetrics = 3", "must be a list of texts"),
+    ("[gate.baseline]\nfile = 'b.toml'\n[gate.baseline.metrics]\n'kl/ref' = 'up'", "higher, lower, both"),
+    # names
+    ("[gate]\nrequire = ['tool-tail-grow']", "there is no rule 'tool-tail-grow'; is tool-tail-growth"),
+    ("[gate]\nrequire = ['tail-growth-everywhere']", "require that rule"),
+    ("[gate]\nrequire = ['reward-fell', 'reward-fell']", "twice"),
+    (ALLOW.replace("reward-fell", "reward-fel"), "there is no finding 'reward-fel'; is reward-fell"),
+    (ALLOW.replace("reward-fell", "custom:other"), "there is no finding 'custom:other'"),
+    (ALLOW + 'slices = "x"', "unknown key; is slice meant?"),
+    (bound("max = 1", metric="kl/reff"), "'kl/reff' is not known; is kl/ref meant?"),
+    (bound("max = 1", metric="tail.post_tol.p95"), "is no slice; is post_tool meant?"),
+    (bound("max = 1", metric="tail.post_tool.p50"), "one of p95, p99"),
+    (bound("max = 1", metric="ess.post_tool.p95"), "write ess.post_tool"),
+    (bound("maximum = 1"), "unknown key"),
+    ('[[gate.bound]]\nname = "b"\nmax = 1', "metric: is missing"),
+    ('[[gate.bound]]\nmetric = "kl/ref"\nmax = 1', "name: is missing"),
+    ('[[gate.bound]]\nname = "a b"\nmetric = "kl/ref"\nmax = 1', "no name"),
+    (BOUND + "max = 1\n" + BOUND + "max = 2", "two bounds are named 'kl'"),
+    # allowances without an owner, a reason, a day
+    (ALLOW.replace('owner = "ann"\n', ""), "owner: is missing; say who answers for reward-fell"),
+    (ALLOW.replace('"ann"', '" "'), "owner: must be a text that is not empty"),
+    (ALLOW.replace('reason = "new task"\n', ""), "reason: is missing"),
+    (ALLOW.replace("expires = 2031-12-31", ""), "expires: is missing"),
+    (ALLOW.replace("2031-12-31", '"2031-12-31"'), "must be a date without quotes"),
+    (ALLOW.replace("2031-12-31", "2031-12-31T10:00:00"), "must be a date without quotes or time"),
+    (ALLOW + ALLOW, "'reward-fell' is allowed twice"),
+    # what no run could fail
+    (ALLOW.replace('"reward-fell"', '"*"'), "'*' would allow everything"),
+    (ALLOW.replace("reward-fell", "tail-growth-immaterial"), "never more severe than info"),
+    (ALLOW.replace("reward-fell", "reward-shape"), "never more severe than medium, and the gate fails from high on"),
+    ('[gate]\nseverity = "never"\nmin_steps = 30\n' + ALLOW, "the allowance does nothing"),
+    ('[gate]\nseverity = "never"', "no run could ever fail"),
+    ("[gate]\nmin_steps = 0", "every run reaches that"),
+    ("[gate]\nmin_model_tokens = -5", "every run reaches that"),
+    ("[gate]\ncannot_say = 'pass'\nrequire = ['reward-fell']", "cannot matter while cannot_say is 'pass'"),
+    (bound(""), "has neither max nor min"),
+    (bound("max = inf"), "infinite"),
+    (bound("max = nan"), "no run could ever fail"),
+    (bound("max = 1" + 400 * "0"), "above any value that is logged"),
+    (bound("min = 2\nmax = 1"), "above max"),
+    (bound("max = 1.0", metric="clip/frac"), "never above 1: no run could ever fail"),
+    (bound("max = 1", metric="completions/clipped_ratio"), "never above 1"),
+    (bound("min = 0", metric="grad_norm"), "never below 0"),
+    (bound("min = 0", metric="tail.post_tool.p95"), "never below 0"),
+    (bound("max = 1", metric="ess.post_tool"), "never above 1"),
+    (bound("max = 1\nstatistic = 'change'", metric="clip/frac"), "never above 1"),
+    (bound("min = 0\nstatistic = 'ratio'", metric="entropy"), "never below 0"),
+    (bound("max = 0.5\nmin = 0", metric="clip/frac"), "min: is 0"),
+    (bound("max = -1", metric="grad_norm"), "no run could ever pass"),
+    (bound("min = 2", metric="clip/frac"), "no run could ever pass"),
+    # what a single step decides
+    (bound("max = 1\nstatistic = 'max'"), "'max' lets a single step decide; use 'p95'"),
+    (bound("max = 1\nstatistic = 'last'"), "use 'mean'"),
+    (bound("max = 1\nstatistic = 'min'"), "use 'p05'"),
+    (bound("max = 1\nstatistic = 'max'", metric="tail.post_tool.p95"), "use 'pooled'"),
+    (bound("max = 1\nstatistic = 'mean'", metric="tail.post_tool.p95"), "of all tokens of its window"),
+    (bound("max = 1\nstatistic = 'meen'"), "is 'meen'; it can be mean, median"),
+    (bound("max = 1\nwindow = 'last 1'"), "'last 1' lets few steps decide; take 'last 10' or more"),
+    (bound("max = 1\nwindow = 'last 9'"), "lets few steps decide"),
+    (bound("max = 1\nwindow = 'last 20'\nstatistic = 'p95'"), "hangs on one of them; take 'last 40' or more"),
+    (bound("max = 1\nwindow = 'final'"), "it can be early, mid, late, all"),
+    (bound("max = 1\nwindow = 50"), "it can be early, mid, late, all"),
+    (bound("max = 1\nwindow = 'last 9999999'"), "longer than any run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED, ids=[f"{n}-{told[:30]}" for n, (_, told) in enumerate(REFUSED)])
+def test_what_means_nothing_is_refused_with_file_and_key(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        policy(text)
+    assert told in str(raised.value)
+    assert str(raised.value).startswith("ptt.toml: ")
+    assert len(str(raised.value)) < 700
+
+
+def test_without_a_table_the_default_policy_counts() -> None:
+    assert policy("") == Policy() == Policy(severity=Severity.HIGH, extent=Extent(min_steps=20))
+
+
+def test_a_whole_policy_is_read() -> None:
+    text = """
+[gate]
+severity = "medium"
+cannot_say = "fail"
+require = ["tool-tail-growth", "custom:mine"]
+min_steps = 300
+last_step = 500
+min_sequences = 100
+min_model_tokens = 50_000
+
+[[gate.allow]]
+finding = "kl-over-target"
+slice = "post_tool"
+owner = "ann"
+reason = "beta is lowered on purpose"
+expires = 2031-12-31
+
+[[gate.bound]]
+name = "kl"
+metric = "kl/ref"
+max = 0.3
+
+[[gate.bound]]
+name = "tail"
+metric = "tail.post_tool.p95"
+window = "last 50"
+max = 2
+unit = "nats"
+
+[[gate.bound]]
+name = "sure"
+metric = "logged:kl/reff"
+statistic = "p95"
+window = "all"
+min = -1
+max = 1
+
+[[gate.bound]]
+name = "ess"
+metric = "ess.text_only"
+min = 0.2
+
+[gate.baseline]
+file = "baselines/main.toml"
+limit = 1.5
+metrics = ["kl/ref"]
+"""
+    found = policy(text)
+    assert found.severity is Severity.MEDIUM
+    assert found.require == ("tool-tail-growth", "custom:mine")
+    assert found.extent == Extent(min_steps=300, last_step=500, min_sequences=100, min_model_tokens=50_000)
+    assert found.allow == (
+        Allowance(
+            finding="kl-over-target",
+            slice="post_tool",
+            owner="ann",
+            reason="beta is lowered on purpose",
+            expires=date(2031, 12, 31),
+        ),
+    )
+    assert [one.subject for one in found.bounds] == [
+        Logged(name="kl/ref"),
+        Tail(slice="post_tool", quantile="p95"),
+        Logged(name="kl/reff", exact=True),
+        Ess(slice="text_only"),
+    ]
+    assert [one.statistic for one in found.bounds] == ["mean", "pooled", "p95", "pooled"]
+    assert [one.window for one in found.bounds] == [
+        Window(name="late"), Window(name="last", count=50), Window(name="all"), Window(name="late"),
+    ]  # fmt: skip
+    assert found.baseline is not None
+    assert found.baseline.file == Path("baselines/main.toml")
+    assert found.baseline.metrics == {"kl/ref": None}
+    assert pickle.loads(pickle.dumps(found)) == found  # workers get it
+    flat = found.flat()
+    assert flat["severity"] == "medium"
+    assert flat["bound.tail.max"] == 2
+    assert flat["bound.tail"] == "pooled of tail.post_tool.p95 over last 50"
+    assert flat["allow.kl-over-target/post_tool"] == "ann, until 2031-12-31: beta is lowered on purpose"
+
+
+def test_a_metric_that_nobody_knows_is_taken_as_it_is_logged() -> None:
+    assert policy(bound("max = 1", metric="env/my_score")).bounds[0].subject == Logged(name="env/my_score")
+
+
+def test_a_baseline_given_aside_takes_the_place_of_the_file(tmp_path: Path) -> None:
+    settings = tmp_path / "ptt.toml"
+    settings.write_text("[gate.baseline]\nfile = 'old.toml'\nlimit = 2\n")
+    read = api.gate_policy(settings)
+    assert read.baseline is not None
+    assert read.baseline.file == tmp_path / "old.toml"
+    given = api.gate_policy(settings, baseline=Path("new.toml"))
+    assert given.baseline is not None
+    assert (given.baseline.file, given.baseline.limit) == (Path("new.toml"), 2.0)
+    settings.write_text("[gate]\nseverity = 'never'\n")
+    assert api.gate_policy(settings, baseline=Path("new.toml")).baseline is not None  # something is demanded
+
+
+def test_other_commands_take_a_settings_file_with_a_gate(tmp_path: Path) -> None:
+    settings = tmp_path / "ptt.toml"
+    settings.write_text("[gate]\nseverity = 'low'\n")
+    assert api.read_settings(settings) == api.Settings()
+
+
+def test_a_custom_rule_of_the_settings_can_be_required_and_allowed(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[[rule]]\nid = "slow"\nmetric = "time/step"\nis = "> 60"\nseverity = "high"\nlink = "systems"\n'
+    )
+    settings = tmp_path / "ptt.toml"
+    text = '[diagnose]\nrules = ["mine.toml"]\n[gate]\nrequire = ["custom:slow"]\n'
+    settings.write_text(text)
+    assert api.gate_policy(settings).require == ("custom:slow",)
+    settings.write_text(text.replace("custom:slow", "custom:fast"))
+    with pytest.raises(SettingsError, match="no rule 'custom:fast'"):
+        api.gate_policy(settings)
+
+
+def test_a_settings_file_that_is_no_page_of_text_is_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "ptt.toml"
+    settings.write_text("#" * (5 << 20))
+    with pytest.raises(SettingsError, match="larger than 4 MiB"):
+        api.gate_policy(settings)
+    settings.write_text("[gate]\nrequire = [" + "[" * 100_000)
+    with pytest.raises(SettingsError, match="cannot be read as TOML"):
+        api.gate_policy(settings)
+
+
+def test_the_table_of_harmless_findings_is_what_the_rules_say() -> None:
+    """A rule stands there with the worst severity that its module names, and no rule is left out."""
+    named = {}
+    for rule in RULES:
+        module = inspect.getmodule(rule.check)
+        assert module is not None
+        tree = ast.parse(inspect.getsource(module))
+        found = {
+            Severity[node.attr]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Severity"
+        }
+        makes = any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" for node in ast.walk(tree))
+        if found and makes:  # else its findings are made elsewhere
+            named[rule.id] = min(found, key=lambda one: one.rank)
+    for name, worst in named.items():
+        if not worst.at_least(Severity.HIGH):
+            assert AT_MOST.get(name) in (worst, None), name
+    for name, worst in AT_MOST.items():
+        if name != "tail-growth-immaterial":
+            assert named[name] is worst, name
+    assert AT_MOST.keys() <= Known().findings
+    assert set(LIMITS) == Known().rules
+
+
+def test_ranges_are_of_canonical_metrics() -> None:
+    assert set(RANGES) <= canonical_names()
+    assert all(low < high for low, high in RANGES.values())
