@@ -69,6 +69,7 @@ def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
         "rule": check.rule,
         "step": check.step,
         "file": check.file,
+        "excused": check.excused,
         "waiver": None if check.waiver is None else asdict(check.waiver),
         "next": check.next,
     }

@@ -106,7 +106,8 @@ def _message(case: Case) -> str:
 
 def _body(case: Case) -> str:
     lines = [f"{STANDINGS[case.standing].capitalize()}: {one_line(case)}"]
-    lines += [told for told in (sentence(allowance(case)) if allowance(case) else "",) if told]
+    told = allowance(case)
+    lines += [sentence(told)] if told else []
     lines += [f"Next: {step}" for step in next_steps(case)]
     return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from ptt.reports.gating.words import (
     OUTCOMES,
     SHAPES,
     STANDINGS,
+    against,
     clause,
     headline,
     measured,
@@ -101,14 +102,15 @@ def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -
 
 def _item(case: Case) -> str:
     """Tell one check: what was seen, against what, since when, who answers for it, and what to do."""
-    lines = [f"- **{STANDINGS[case.standing]}**: {text(f'{safe(case.title)}: {clause(case.claim)}')}"]
+    lines = [f"- **{STANDINGS[case.standing]}**: {text(against(case))}"]
     check = case.check
     if check is None:
         return lines[0]
     facts = "; ".join(part for part in (measured(check), since(check)) if part)
     lines += [f"  - {text(sentence(facts))}"] if facts else []
     lines += [f"  - Judged on: {text(clause(check.data))}"] if check.data else []
-    lines += [f"  - {text(told)}" for told in (untold_allowance(case),) if told]
+    told = untold_allowance(case)
+    lines += [f"  - {text(told)}"] if told else []
     lines += [f"  - Next: {text(step)}" for step in next_steps(case)]
     return "\n".join(lines)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
+from collections.abc import Mapping
 
 from ptt import __version__
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome
@@ -45,7 +47,7 @@ def render(report: GateReport, *, version: str = __version__) -> str:
     found = [one for one in findings_of(report) if one[2].standing is not Standing.TOLERATED]
     shown = found[:MOST_RESULTS]
     rules = {rule_id(case): case for _, _, case in reversed(shown)}  # the worst case of each tells its level
-    ids = sorted(rules)
+    places = {name: place for place, name in enumerate(sorted(rules))}
     content: Json = {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -57,14 +59,14 @@ def render(report: GateReport, *, version: str = __version__) -> str:
                         "fullName": "ptt gate",
                         "version": version,
                         "semanticVersion": version,
-                        "rules": [_rule(name, rules[name]) for name in ids],
+                        "rules": [_rule(name, rules[name]) for name in places],
                     }
                 },
                 "automationDetails": {"id": "ptt-gate/"},
                 "columnKind": "unicodeCodePoints",
                 "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder that ptt gate was run in."}}},
                 "invocations": [_invocation(report, found)],
-                "results": [_result(one, ids) for one in shown],
+                "results": [_result(one, places) for one in shown],
             }
         ],
     }
@@ -90,9 +92,10 @@ def _rule(name: str, case: Case) -> Json:
     tags = ["reinforcement-learning"]
     if check is not None and check.link is not None:
         tags.append(LINKS[check.link].lower().replace(" ", "-"))
+    friendly = _pascal(name)
     return {
         "id": name,
-        "name": name,
+        **({"name": friendly} if friendly.lower() != name.lower() else {}),
         "shortDescription": {"text": shortened(text, LONGEST_DESCRIPTION)},
         "fullDescription": {"text": shortened(full, LONGEST_DESCRIPTION)},
         "help": {"text": shows},
@@ -101,13 +104,18 @@ def _rule(name: str, case: Case) -> Json:
     }
 
 
-def _result(found: Found, ids: list[str]) -> Json:
+def _pascal(name: str) -> str:
+    """Give the friendly name of a rule in letters and digits; the standard wants none that is the id itself."""
+    return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[^\W_]+", name)) or "Check"
+
+
+def _result(found: Found, places: Mapping[str, int]) -> Json:
     name, run, case = found
     check = case.check
     rule = rule_id(case)
     result: Json = {
         "ruleId": rule,
-        "ruleIndex": ids.index(rule),
+        "ruleIndex": places[rule],
         "kind": "open" if case.standing in _UNSEEN else "fail",
         "level": _level(case),
         "message": {"text": _message(f"{name}: {one_line(case)}")},

@@ -54,7 +54,13 @@ def cases_of(run: GatedRun) -> tuple[Case, ...]:
     """Give all lines of a run in the order of its checks; ids are unique, for readers that drop what comes twice."""
     ids = unique([check.id for check in run.checks])
     checks = tuple(
-        Case(id=name, title=check.title, claim=check.claim, standing=standing_of(check, run), check=check)
+        Case(
+            id=name,
+            title=check.title.strip() or name,
+            claim=check.claim.strip() or check.outcome.value,
+            standing=standing_of(check, run),
+            check=check,
+        )
         for name, check in zip(ids, run.checks, strict=True)
     )
     if run.error or run.outcome not in {check.outcome for check in run.checks}:

@@ -96,7 +96,7 @@ def allowed(waiver: Waiver, *, expired: bool = False) -> str:
     """Tell who answers for a finding, until when and why."""
     where = f" in {safe(waiver.slice)}" if waiver.slice else ""
     until = f"its allowance expired on {safe(waiver.expires)}" if expired else f"allowed until {safe(waiver.expires)}"
-    return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {sentence(waiver.reason)}"
+    return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {clause(waiver.reason)}"
 
 
 def allowance(case: Case) -> str:
@@ -119,12 +119,17 @@ def clause(foreign: str) -> str:
     return shown if not shown or shown[-1] in ".!?…" else shown + "."
 
 
+def against(case: Case) -> str:
+    """Set what was seen against what was demanded."""
+    return f"demanded: {safe(case.title).rstrip('.')}; seen: {clause(case.claim)}"
+
+
 def one_line(case: Case) -> str:
-    """Tell a check in one line: what was demanded, what was seen, against which limit, since when."""
+    """Tell a check that did not pass in one line: what was demanded, what was seen, against which limit, since when."""
     details = []
     if case.check is not None:
         details = [part for part in (measured(case.check), since(case.check)) if part]
-    told = f"{safe(case.title)}: {clause(case.claim)}"
+    told = against(case)
     return f"{told} {sentence('; '.join(details))}" if details else told
 
 

@@ -8,13 +8,20 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
-from ptt.diagnostics.model import Link, Severity, Status
+from ptt.diagnostics.model import JsonScalar, Link, Severity, Status
 
 HOSTILE = (
     "<b>x</b>&amp; ]]> -->\n::error::x\r\x00\x1b[31m\u202eevil\u200b \ud800 \uffff "
-    "| `code` ```\n# head\n- @octocat team/@org #123 GH-1 org/repo#7 !4 $x$ %250A {0} [a](http://b.c) www.d.e 🙂 'q' \"r\""
+    "| `code` ```\n# head\n- @octocat team/@org #123 GH-1 org/repo#7 !4 $x$ %250A {0} [a](http://b.c) www.d.e "
+    "🙂 'q' \"r\""
 )
-POLICY = {"severity": "high", "cannot_say": "fail", "min_steps": 20, "bound.kl.max": 0.2, "baseline.limit": 1.25}
+POLICY: dict[str, JsonScalar] = {
+    "severity": "high",
+    "cannot_say": "fail",
+    "min_steps": 20,
+    "bound.kl.max": 0.2,
+    "baseline.limit": 1.25,
+}
 WAIVER = Waiver(
     finding="tool-tail-growth",
     slice="post_tool",
@@ -201,7 +208,7 @@ def hostile() -> GateReport:
         path="/abs/olute",
         notes=(HOSTILE,),
     )
-    policy: dict[str, str | int | float | bool | None] = {HOSTILE: HOSTILE, "nan": math.nan, "flag": True, "no": None}
+    policy: dict[str, JsonScalar] = {HOSTILE: HOSTILE, "nan": math.nan, "flag": True, "no": None}
     return report(bad, replace(bad, error=HOSTILE), policy=policy, baseline=HOSTILE, notes=(HOSTILE,))
 
 
