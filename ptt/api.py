@@ -18,7 +18,7 @@ from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.custom.files import load_rules
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.gate import Known, Policy, read_policy
+from ptt.diagnostics.gate import Known, Policy, read_policy, with_baseline
 from ptt.diagnostics.kept import marks
 from ptt.diagnostics.kept.findings import read_findings
 from ptt.diagnostics.kept.opened import Opened
@@ -87,7 +87,7 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     custom = load_rules((*settings.rules, *_paths(rules)))
     place, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
-    return read_policy(document, place, known=known, baseline=baseline)
+    return with_baseline(read_policy(document, place, known=known, baseline=baseline))
 
 
 def diagnose(

@@ -14,6 +14,7 @@ from builders import aggregates, run_of
 
 from ptt.diagnostics.gate import Known, Policy, judge, read_policy
 from ptt.diagnostics.gate.values import CheckResult, GatedRun
+from ptt.diagnostics.gathering.series import read_series, series_table
 from ptt.diagnostics.judging import verdict_of
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import (
@@ -30,6 +31,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.parsers.aliases import canonical, split_of
 from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.store.wide import WideMetrics
 
 TODAY = date(2031, 5, 1)
 STEPS = 300
@@ -73,6 +75,10 @@ def metrics(series: Mapping[str, Sequence[float | None]], *, first: int = 1, eve
     )
 
 
+def _tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    return {"metrics": rows, "series": series_table(read_series(rows, WideMetrics(Path())))}
+
+
 def opened(
     *verdicts: RuleVerdict,
     findings: Sequence[Finding] = (),
@@ -99,7 +105,7 @@ def opened(
         verdicts=[*verdicts, *broken],
         crashes=[RuleCrash(id=crashed, error="ValueError: no")] if crashed else [],
         sources=(),
-        tables={"metrics": metrics(series or {}, every=every), **(tables or {})},
+        tables={**_tables(metrics(series or {}, every=every)), **(tables or {})},
     )
     why = "" if profile else "the run records no pair of logprobs"
     return Opened(diagnosis=diagnosis, profile=profile, why_no_profile=why, source="0" * 64, kind=kind)  # type: ignore[arg-type]

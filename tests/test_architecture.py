@@ -12,7 +12,7 @@ ALLOWED = {
         "reports", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
-    "cli": {"ptt", "api", "errors", "gate", "gating", "model", "store", "reports"},
+    "cli": {"ptt", "api", "baseline", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "schema": set(),
@@ -31,17 +31,17 @@ ALLOWED = {
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"model", "parsers", "statistics", "store"},
     "comparing": {"model", "statistics"},
-    "baseline": set(),
+    "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
-        "catalogue", "custom", "errors", "evidence", "gathering", "kept", "model", "parsers", "rules", "schema",
-        "statistics", "store",
+        "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "judging", "kept", "model", "parsers",
+        "rules", "schema", "statistics", "store",
     },
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "catalogue", "custom", "gate", "model", "parsers"},
+    "reports": {"ptt", "answerable", "baseline", "catalogue", "custom", "gate", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

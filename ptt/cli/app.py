@@ -225,6 +225,73 @@ def rules(
     raise typer.Exit(code)
 
 
+baseline = typer.Typer(
+    help="Baselines for the gate: a small reviewed file of what passing runs measured.", no_args_is_help=True
+)
+app.add_typer(baseline, name="baseline")
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The baseline file.")]
+StoresOption = Annotated[
+    Path | None, typer.Option("--out", help="Where the runs' stores go; by default below ./ptt-report.")
+]
+
+
+@baseline.command("update")
+def baseline_update(
+    file: FileArgument,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Passing runs of one setting; several seeds give the spread.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What the baseline is called; by default as the file is.")
+    ] = None,
+    yes_even_failed: Annotated[
+        bool,
+        typer.Option("--yes-even-failed", help="Take runs with high findings as well; the file records which."),
+    ] = False,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
+    ] = None,
+    out: StoresOption = None,
+) -> None:
+    """Make or renew a baseline of passing runs, and say what moved."""
+    with plain_errors():
+        from ptt.cli import baseline as command
+
+        code = command.update(file, runs, name=name, even_failed=yes_even_failed, settings=settings, out=out)
+    raise typer.Exit(code)
+
+
+@baseline.command("show")
+def baseline_show(file: FileArgument) -> None:
+    """Print what a baseline holds, and how far its runs lie apart."""
+    with plain_errors():
+        from ptt.cli import baseline as command
+
+        command.show(file)
+
+
+@baseline.command("diff")
+def baseline_diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The baseline file.")],
+    new: Annotated[Path | None, typer.Argument(metavar="[NEW]", help="Another baseline file.")] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", metavar="RUN", help="A run instead of NEW; may be given more than once."),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
+    ] = None,
+    out: StoresOption = None,
+) -> None:
+    """Say what moved from one baseline to another, or to runs: beyond noise or within."""
+    with plain_errors():
+        from ptt.cli import baseline as command
+
+        command.diff(old, new, against=against or [], settings=settings, out=out)
+
+
 def main() -> None:
     """Run the command line."""
     app()

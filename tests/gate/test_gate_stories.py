@@ -11,9 +11,12 @@ import pytest
 from gate_samples import check_of, gated
 
 from ptt import api
-from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.gate import Outcome
-from ptt.diagnostics.gate.values import GatedRun
+from ptt.diagnostics.baseline.measuring import baseline_of, measure
+from ptt.diagnostics.baseline.writing import text_of
+from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.gate import Outcome, judge
+from ptt.diagnostics.gate import Policy as GatePolicy
+from ptt.diagnostics.gate.values import CheckKind, GatedRun
 from ptt.diagnostics.kept.opened import Opened
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -91,14 +94,14 @@ def test_a_required_signature_is_blind_where_tools_vanished(story: Open) -> None
     assert outcome(story("tool_tail_growth"), text) is Outcome.PASSED  # it was judged; what it found is not asked here
     run = gated(story("collapse"), text)
     assert run.outcome is Outcome.BLIND
-    assert check_of(run, "required:tool-tail-growth").claim.startswith("it could not be judged: ")
+    assert check_of(run, "required:tool-tail-growth").claim.startswith("it cannot say: ")
 
 
 def test_a_run_that_was_to_go_on_is_blind(story: Open) -> None:
     assert outcome(story("healthy"), "[gate]\nlast_step = 500\n") is Outcome.PASSED
     run = gated(story("healthy"), "[gate]\nlast_step = 700\n")
     assert run.outcome is Outcome.BLIND
-    assert check_of(run, "extent:last_step").claim == "it has 500: the run did not reach its last step"
+    assert check_of(run, "extent:last_step").claim == "the run did not reach its last step"
 
 
 def test_an_empty_folder_is_blind(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_a_run_of_a_few_steps_is_blind(tmp_path: Path) -> None:
     log.write_text("".join(f'{{"step": {step}, "kl": 0.01, "reward": 0.5, "loss": 0.1}}\n' for step in range(1, 13)))
     run = gated(api.open_run(log.parent, out=tmp_path / "out"))
     assert run.outcome is Outcome.BLIND
-    assert check_of(run, "extent:min_steps").claim == "it has 12: the run is too short to judge"
+    assert check_of(run, "extent:min_steps").claim == "the run is too short to judge"
 
 
 def test_one_that_cannot_be_read_raises_what_becomes_exit_code_5(tmp_path: Path) -> None:
@@ -140,6 +143,12 @@ def bound(metric: str, rest: str) -> str:
         ("healthy", "tools/call_frequency", "min = 0.5\nwindow = 'last 50'", Outcome.PASSED),
         ("collapse", "tools/call_frequency", "min = 0.5\nwindow = 'last 50'", Outcome.FAILED),
         ("healthy", "critic/value_loss", "max = 1", Outcome.BLIND),
+        ("healthy", "tail.post_tool.p95", "max = 2", Outcome.PASSED),
+        ("tool_tail_growth", "tail.post_tool.p95", "max = 2", Outcome.FAILED),
+        ("kl_penalised", "tail.post_tool.p95", "max = 2\nwindow = 'last 30'", Outcome.PASSED),
+        ("tool_tail_growth", "tail.text_only.p99", "max = 2\nstatistic = 'ratio'\nwindow = 'all'", Outcome.PASSED),
+        ("tool_tail_growth", "tail.post_tool.p95", "max = 2\nstatistic = 'ratio'\nwindow = 'all'", Outcome.FAILED),
+        ("collapse", "tail.post_tool.p95", "max = 2", Outcome.BLIND),  # no tool is called in its late third
         ("healthy", "ess.post_tool", "min = 0.001", Outcome.PASSED),
         ("tool_tail_growth", "ess.post_tool", "min = 0.5", Outcome.FAILED),
         ("healthy", "ess.post_observation", "min = 0.001", Outcome.BLIND),
@@ -157,3 +166,59 @@ def test_a_store_and_the_run_give_the_same_answer(story: Open, tmp_path: Path) -
     again: GatedRun = gated(api.open_run(tmp_path, out=tmp_path / "other"), text)
     assert again.checks == gated(story("healthy"), text).checks
     shutil.rmtree(tmp_path)
+
+
+def baseline_file(tmp_path: Path, *runs: Opened) -> Path:
+    file = tmp_path / "baseline.toml"
+    file.write_text(text_of(baseline_of([measure(run) for run in runs], name="b", version="0")), encoding="utf-8")
+    return file
+
+
+def against(tmp_path: Path, rest: str = "") -> GatePolicy:
+    settings = tmp_path / "ptt.toml"
+    settings.write_text(f'[gate]\nseverity = "never"\n[gate.baseline]\nfile = "baseline.toml"\n{rest}')
+    return api.gate_policy(settings)
+
+
+def test_tails_worse_than_the_baseline_fail_and_smaller_ones_do_not(story: Open, tmp_path: Path) -> None:
+    baseline_file(tmp_path, story("kl_penalised"))
+    run = judge(story("tool_tail_growth"), against(tmp_path), name="a", today=TODAY)
+    assert run.outcome is Outcome.FAILED
+    worst = check_of(run, "baseline:tails.post_tool.late")
+    assert worst.outcome is Outcome.FAILED
+    assert worst.observed is not None
+    assert worst.observed > 1.6
+    baseline_file(tmp_path, story("tool_tail_growth"))
+    run = judge(story("kl_penalised"), against(tmp_path), name="a", today=TODAY)
+    assert check_of(run, "baseline:tails.post_tool.late").outcome is Outcome.PASSED
+
+
+def test_a_run_against_itself_passes_and_is_told(story: Open, tmp_path: Path) -> None:
+    baseline_file(tmp_path, story("healthy"))
+    run = judge(story("healthy"), against(tmp_path), name="a", today=TODAY)
+    assert run.outcome is Outcome.PASSED
+    assert any("gated against itself" in note for note in run.notes)
+
+
+def test_a_baseline_metric_that_can_never_be_judged_is_refused(story: Open, tmp_path: Path) -> None:
+    baseline_file(tmp_path, story("healthy"))
+    with pytest.raises(SettingsError, match="holds no metric 'critic/value_loss'"):
+        against(tmp_path, 'metrics = ["critic/value_loss"]\n')
+    with pytest.raises(SettingsError, match="which way 'loss/total' gets worse is not known"):
+        against(tmp_path, 'metrics = ["loss/total"]\n')
+    run = judge(
+        story("collapse"),
+        against(tmp_path, '[gate.baseline.metrics]\n"reward/mean" = "lower"\n'),
+        name="a",
+        today=TODAY,
+    )
+    assert check_of(run, "baseline:reward/mean").outcome is not Outcome.PASSED
+
+
+def test_a_run_without_what_the_baseline_holds_is_blind(story: Open, tmp_path: Path) -> None:
+    baseline_file(tmp_path, story("healthy"))
+    (tmp_path / "run").mkdir()
+    empty = api.open_run(tmp_path / "run", out=tmp_path / "out")
+    run = judge(empty, against(tmp_path), name="a", today=TODAY)
+    assert run.outcome is Outcome.BLIND
+    assert {check.outcome for check in run.checks if check.kind is CheckKind.BASELINE} == {Outcome.BLIND}

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 import pytest
-from gate_samples import TODAY, check_of, finding, gated, healthy, metrics, not_judged, opened, policy
+from gate_samples import TODAY, check_of, finding, gated, healthy, not_judged, opened, policy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,7 +140,7 @@ class TestExtent:
         run = gated(opened(*healthy(), steps=19))
         assert run.outcome is Outcome.BLIND
         check = check_of(run, "extent:min_steps")
-        assert check.claim == "it has 19: the run is too short to judge"
+        assert check.claim == "the run is too short to judge"
         assert (check.observed, check.limit) == (19.0, 20.0)
         assert gated(opened(*healthy(), steps=20)).outcome is Outcome.PASSED
 
@@ -170,13 +170,13 @@ class TestRequired:
         assert gated(opened(*healthy("reward-fell")), self.TEXT).outcome is Outcome.PASSED
         run = gated(opened(findings=[finding(severity=Severity.LOW)]), self.TEXT)
         assert run.outcome is Outcome.PASSED
-        assert check_of(run, "required:reward-fell").claim == "it was judged, and found: reward-fell was seen"
+        assert check_of(run, "required:reward-fell").claim == "it found: reward-fell was seen"
 
     def test_one_that_was_not_is_blind_with_the_reason_and_the_line_that_records_it(self) -> None:
         run = gated(opened(*healthy(), not_judged("reward-fell")), self.TEXT)
         assert run.outcome is Outcome.BLIND
         check = check_of(run, "required:reward-fell")
-        assert check.claim == "it could not be judged: no reward is logged"
+        assert check.claim == "it cannot say: no reward is logged"
         assert check.next == ("log it",)
 
     def test_one_that_makes_no_sense_for_this_training_is_blind_and_says_so(self) -> None:
@@ -225,7 +225,7 @@ class TestBounds:
 
     def test_it_says_what_would_have_failed_it(self) -> None:
         check = check_of(gated(opened(series={"kl": noisy(0.2)}), bound("min = 0.1\nmax = 0.3")), "bound:b")
-        assert check.title == "mean of kl/ref, the late third lies between 0.1 and 0.3"
+        assert check.title == "mean of kl/ref over the late third lies between 0.1 and 0.3"
         assert check.fails_if == "a value below 0.1 or above 0.3"
 
     def test_a_bound_within_the_noise_is_decided_by_the_value_and_told(self) -> None:
@@ -234,12 +234,12 @@ class TestBounds:
         for limit, outcome in ((mean + 1e-3, Outcome.PASSED), (mean - 1e-3, Outcome.FAILED)):
             check = check_of(gated(opened(*healthy(), series={"kl": values}), bound(f"max = {limit}")), "bound:b")
             assert check.outcome is outcome
-            assert check.claim.endswith("so that the bound lies within its noise")
+            assert check.claim.endswith("by less than its own noise")
 
     def test_a_value_a_hair_past_its_bound_is_not_rounded_onto_it(self) -> None:
         run = gated(opened(*healthy(), series={"kl": [0.30001] * 300}), bound("max = 0.3"))
         assert run.outcome is Outcome.FAILED
-        assert check_of(run, "bound:b").claim.startswith("it is 0.30001")
+        assert check_of(run, "bound:b").claim == "it lies above its bound, at 0.30001"
 
     @pytest.mark.parametrize("level", [0.1, 0.25, 0.3, 0.7, 1e-7, 3e12])
     def test_a_value_on_its_bound_passes_however_its_sum_is_rounded(self, level: float) -> None:
@@ -330,14 +330,20 @@ class TestBounds:
         assert run.notes == ("1 check had no data, and the policy lets that pass (cannot_say = 'pass')",)
 
     def test_a_log_too_large_for_rows_is_read_from_its_series(self) -> None:
-        frame = metrics({"kl": noisy(0.2)}).select("name", "name_raw", "step", "value", "flag")
-        table = frame.with_columns(logged=pl.lit(0, pl.Int64))
-        for name in ("kl/ref", "kl", "logged:kl"):
-            run = gated(opened(*healthy(), tables={"series": table}), bound("max = 0.3", metric=name))
-            assert check_of(run, "bound:b").observed == pytest.approx(0.2, abs=0.01)
+        wide = opened(series={"kl": noisy(0.2), "env/score": noisy(5.0)}).diagnosis.tables["metrics"]
+        other = wide.filter(pl.col("name_raw") == "env/score").with_columns(name=pl.col("name_raw"))
+        tables = {
+            "metrics": wide.clear(),
+            "series": opened(series={"kl": noisy(0.2)}).diagnosis.tables["series"],
+            "other_series": other.select("name", "name_raw", "step", "value", "flag"),
+        }
+        for name, level in (("kl/ref", 0.2), ("kl", 0.2), ("logged:kl", 0.2), ("env/score", 5.0)):
+            run = gated(opened(*healthy(), tables=tables), bound("max = 10", metric=name))
+            assert check_of(run, "bound:b").observed == pytest.approx(level, abs=0.01)
+            assert check_of(run, "bound:b").file is None
 
     def test_findings_alone_hold_no_curve(self) -> None:
-        run = opened(*healthy(), tables={"metrics": pl.DataFrame()}, kind="findings")
+        run = opened(*healthy(), tables={"metrics": pl.DataFrame(), "series": pl.DataFrame()}, kind="findings")
         for metric in ("kl/ref", "tail.post_tool.p95", "ess.post_tool"):
             check = check_of(gated(run, bound("max = 0.3", metric=metric)), "bound:b")
             assert check.outcome is Outcome.BLIND

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pickle
+import tomllib
 from datetime import date
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ptt import api
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.known import AT_MOST, Known
 from ptt.diagnostics.gate.policy import Allowance, Extent, Policy, Window
+from ptt.diagnostics.gate.reading import read_policy
 from ptt.diagnostics.gate.subjects import RANGES, Ess, Logged, Tail
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.parsers.aliases import canonical_names
@@ -212,17 +214,24 @@ def test_a_metric_that_nobody_knows_is_taken_as_it_is_logged() -> None:
     assert policy(bound("max = 1", metric="env/my_score")).bounds[0].subject == Logged(name="env/my_score")
 
 
-def test_a_baseline_given_aside_takes_the_place_of_the_file(tmp_path: Path) -> None:
-    settings = tmp_path / "ptt.toml"
-    settings.write_text("[gate.baseline]\nfile = 'old.toml'\nlimit = 2\n")
-    read = api.gate_policy(settings)
+def test_a_baseline_given_aside_takes_the_place_of_the_file() -> None:
+    text = tomllib.loads("[gate.baseline]\nfile = 'old.toml'\nlimit = 2\n")
+    place = Path("conf/ptt.toml")
+    read = read_policy(text, place, known=Known())
     assert read.baseline is not None
-    assert read.baseline.file == tmp_path / "old.toml"
-    given = api.gate_policy(settings, baseline=Path("new.toml"))
+    assert read.baseline.file == Path("conf/old.toml")
+    given = read_policy(text, place, known=Known(), baseline=Path("new.toml"))
     assert given.baseline is not None
     assert (given.baseline.file, given.baseline.limit) == (Path("new.toml"), 2.0)
-    settings.write_text("[gate]\nseverity = 'never'\n")
-    assert api.gate_policy(settings, baseline=Path("new.toml")).baseline is not None  # something is demanded
+    alone = read_policy({"gate": {"severity": "never"}}, place, known=Known(), baseline=Path("new.toml"))
+    assert alone.baseline is not None  # something is demanded
+
+
+def test_a_baseline_that_is_not_there_is_told_before_any_run_is_opened(tmp_path: Path) -> None:
+    settings = tmp_path / "ptt.toml"
+    settings.write_text("[gate.baseline]\nfile = 'old.toml'\n")
+    with pytest.raises(SettingsError, match=r"old\.toml"):
+        api.gate_policy(settings)
 
 
 def test_other_commands_take_a_settings_file_with_a_gate(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
@@ -119,6 +119,7 @@ def test_a_report_is_reached_whatever_its_folder_is_called() -> None:
     assert "50%25%20of%20%231%3F/report.html" in Parts(page).addresses
 
 
+@settings(deadline=None, max_examples=40)  # each makes a page
 @given(st.text() | st.just(HOSTILE), st.text())
 def test_no_text_steers_the_page(name: str, other: str) -> None:
     bad = GatedRun(name=name, outcome=Outcome.UNREADABLE, error=other, notes=(other,), report=f"{other}/report.html")

@@ -1,5 +1,6 @@
 """Decide whether a run may pass: a diagnosis against a policy that was written down and reviewed."""
 
+from ptt.diagnostics.gate.against import with_baseline
 from ptt.diagnostics.gate.judging import judge
 from ptt.diagnostics.gate.known import Known
 from ptt.diagnostics.gate.policy import Policy
@@ -7,4 +8,4 @@ from ptt.diagnostics.gate.reading import read_policy
 from ptt.diagnostics.gate.severity import decide
 from ptt.diagnostics.gate.values import Outcome
 
-__all__ = ["Known", "Outcome", "Policy", "decide", "judge", "read_policy"]
+__all__ = ["Known", "Outcome", "Policy", "decide", "judge", "read_policy", "with_baseline"]

@@ -20,6 +20,7 @@ from ptt.diagnostics.gate.windowed import Measured, Unmeasured, measured, window
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Link
 
+SHOWN_DIGITS: Final = 3
 MOST_DIGITS: Final = 9
 ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 300 times 0.3 is not 90
 
@@ -56,7 +57,7 @@ def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> Ch
     return CheckResult(
         **head,  # type: ignore[arg-type]
         outcome=Outcome.FAILED if failed else Outcome.PASSED,
-        claim=_claim(found, limit),
+        claim=_claim(bound, found, limit, failed=failed),
         data=found.data,
         observed=found.value,
         limit=limit,
@@ -91,7 +92,7 @@ def _what(bound: Bound) -> str:
     head = {POOLED: name, "ratio": f"last third over first of {name}"}.get(
         bound.statistic, f"{bound.statistic} of {name}"
     )
-    return f"{head}, {window_words(bound.window)}"
+    return f"{head} over {window_words(bound.window)}"
 
 
 def _demand(bound: Bound) -> str:
@@ -107,18 +108,21 @@ def _beyond(bound: Bound) -> str:
     return " or ".join(ends)
 
 
-def _claim(found: Measured, limit: float) -> str:
-    told = f"it is {_apart(found.value, limit)}"
-    if not (math.isfinite(found.low) or math.isfinite(found.high)):
-        return told
-    low, high = (f"{end:.3g}" if math.isfinite(end) else "unknown" for end in (found.low, found.high))
-    told += f" ({low} to {high})"
-    return f"{told}, so that the bound lies within its noise" if found.low <= limit <= found.high else told
+def _claim(bound: Bound, found: Measured, limit: float, *, failed: bool) -> str:
+    """Say where the value lies; how large it is stands beside it, and here where three digits would hide the bound."""
+    side = "above" if found.value > limit else "below"
+    where = f"it lies {side} its bound" if failed else "it lies within its bounds"
+    if bound.low is None or bound.high is None:
+        where = where.replace("bounds", "bound")
+    if found.value != limit and f"{found.value:.{SHOWN_DIGITS}g}" == f"{limit:.{SHOWN_DIGITS}g}":
+        where += f", at {_apart(found.value, limit)}"
+    near = found.low <= limit <= found.high and found.low < found.high
+    return f"{where}, by less than its own noise" if near else where
 
 
 def _apart(value: float, limit: float) -> str:
     """Write a value with as many digits as tell it from its limit: 0.3004 is not 0.3."""
-    for digits in range(3, MOST_DIGITS):
-        if (text := f"{value:.{digits}g}") != f"{limit:.{digits}g}" or value == limit:
+    for digits in range(SHOWN_DIGITS, MOST_DIGITS):
+        if (text := f"{value:.{digits}g}") != f"{limit:.{digits}g}":
             return text
     return repr(value)

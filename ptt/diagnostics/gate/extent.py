@@ -27,17 +27,16 @@ def check_extent(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
 
 def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:
     passed = held is not None and held >= least
-    seen = "none" if held is None else str(held)
+    ends = key == "last_step"
     return CheckResult(
         id=f"extent:{key}",
         kind=CheckKind.EXTENT,
         outcome=Outcome.PASSED if passed else Outcome.BLIND,
-        title=f"the run has {least} {what}" if key == "last_step" else f"the run has at least {least} {what}",
-        claim=f"it has {seen}" if passed else f"it has {seen}: {short}",
-        data="all steps of logs and recorded tokens" if key in ("min_steps", "last_step") else "recorded tokens",
-        fails_if=f"fewer than {least} {what} (blind: nothing is known against the run, nor for it)"
-        if key != "last_step"
-        else f"an end before step {least} (blind: nothing is known against the run, nor for it)",
+        title=f"the run goes up to step {least}" if ends else f"the run has at least {least} {what}",
+        claim="it came that far" if passed else short,
+        data="steps of logs and of recorded tokens" if "step" in key else "recorded tokens",
+        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {what}'} leaves the gate blind:"
+        " nothing is known against the run, nor for it",
         observed=None if held is None else float(held),
         limit=float(least),
         next=() if passed else ("let the run finish, or gate the whole of it: files of its end may be missing",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
+from ptt.diagnostics.gate.against import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.extent import check_extent
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
@@ -18,7 +19,8 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
     """Hold a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
     allowances and nothing else.
     """
-    checks = sorted(_checks(opened, policy, today), key=_rank)
+    beside, told = check_baseline(opened, policy)
+    checks = sorted([*_checks(opened, policy, today), *beside], key=_rank)
     diagnosis = opened.diagnosis
     return GatedRun(
         name=name,
@@ -29,7 +31,7 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
         model_tokens=diagnosis.run.model_tokens,
-        notes=(*_excused(checks), *idle_allowances(opened, policy, today=today)),
+        notes=(*_excused(checks), *told, *idle_allowances(opened, policy, today=today)),
     )
 
 

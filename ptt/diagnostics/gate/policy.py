@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from ptt.diagnostics.baseline.values import Baseline
 from ptt.diagnostics.gate.subjects import Subject, name_of
 from ptt.diagnostics.model import JsonScalar, Severity
 
@@ -76,6 +77,7 @@ class AgainstBaseline:
     file: Path
     limit: float = BASELINE_LIMIT
     metrics: Mapping[str, str | None] | None = None  # to the worse direction, None: the known one; None: all known
+    held: Baseline | None = None  # what the file holds, once it was read
 
 
 @dataclass(frozen=True, kw_only=True)

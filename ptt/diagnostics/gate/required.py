@@ -27,14 +27,14 @@ def _required(opened: Opened, rule: str) -> CheckResult:
     if crashed:
         claim, data = "the rule itself failed", "no answer"
     elif open_ is not None:
-        claim, data = f"it could not be judged: {open_.reason}", "no answer"
+        claim, data = f"it cannot say: {open_.reason}", "no answer"
         steps = (open_.enable,) if open_.enable else ()
         if not open_.applies:
             steps = ("take the rule out of `require` for runs of this kind",)
     elif findings:
-        judged, claim, data = True, f"it was judged, and found: {findings[0].claim}", f"{len(findings)} findings"
+        judged, claim, data = True, f"it found: {findings[0].claim}", "what it found"
     elif healthy is not None:
-        judged, claim, data = True, f"it was judged: {healthy.reason}", "no finding"
+        judged, claim, data = True, f"it found nothing: {healthy.reason}", "what it looked at"
     else:
         claim, data = "there is no answer of this rule", "no answer"
         steps = ("give the run, its archive or its store: it was judged without this rule, or by an older version",)
@@ -42,7 +42,7 @@ def _required(opened: Opened, rule: str) -> CheckResult:
         id=f"required:{rule}",
         kind=CheckKind.REQUIRED,
         outcome=Outcome.PASSED if judged else Outcome.BLIND,
-        title=f"{rule} was judged",
+        title=f"the rule {rule} gives an answer",
         claim=claim,
         data=data,
         fails_if=f"no answer of {rule} for want of data (blind); what it finds counts by its severity",

@@ -15,8 +15,6 @@ import polars as pl
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.gathering.series import (
     read_evaluation,
-    read_other,
-    read_series,
     spellings_of_training,
     training_by_name,
 )
@@ -63,16 +61,20 @@ class Seen:
         return str(rows["source"][-1]) if rows is not None and rows.height else None
 
     def _named(self, name: str) -> Series | None:
-        ours = self._training.get(canonical(name) or name)
+        ours = self._canonical.get(canonical(name) or name)
         if ours is not None and name in (ours.name, ours.raw_name):
             return ours
-        return self._logged_as(name) or ours or self._other.get(name)
+        return self._logged_as(name) or ours
 
     def _logged_as(self, name: str) -> Series | None:
-        if "name_raw" not in self._metrics.columns:
-            return self._kept.get(name)
-        held = training_by_name(self._metrics, NO_WIDE, {name: name}).get(name)
-        return held or self._kept.get(name) or read_evaluation(self._metrics, name)
+        """Give the series of one spelling: from the rows, or from a log so large that its metrics stand in none."""
+        held = None
+        if "name_raw" in self._metrics.columns:
+            held = training_by_name(self._metrics, NO_WIDE, {name: name}).get(name)
+        held = held or self._by_spelling.get(name)
+        if held is None and "name_raw" in self._metrics.columns:
+            held = read_evaluation(self._metrics, name)
+        return held
 
     def _absent(self, name: str) -> Absent:
         if self.opened.kind == "findings":
@@ -85,9 +87,8 @@ class Seen:
 
     @property
     def _names(self) -> set[str]:
-        if "name_raw" not in self._metrics.columns:
-            return set(self._kept)
-        return {*self._training, *self._kept, *spellings_of_training(self._metrics, NO_WIDE)}
+        rows = spellings_of_training(self._metrics, NO_WIDE) if "name_raw" in self._metrics.columns else ()
+        return {*self._canonical, *self._by_spelling, *rows}
 
     @cached_property
     def _metrics(self) -> pl.DataFrame:
@@ -97,27 +98,22 @@ class Seen:
         return frame
 
     @cached_property
-    def _training(self) -> dict[str, Series]:
-        found = read_series(self._metrics, NO_WIDE) if "name_raw" in self._metrics.columns else {}
-        return found | {one.name: one for one in self._kept.values()}
+    def _canonical(self) -> dict[str, Series]:
+        return {one.name: one for one in self._table("series")}
 
     @cached_property
-    def _other(self) -> dict[str, Series]:
-        return read_other(self._metrics, NO_WIDE) if "name_raw" in self._metrics.columns else {}
+    def _by_spelling(self) -> dict[str, Series]:
+        return {one.raw_name: one for one in (*self._table("other_series"), *self._canonical.values())}
 
-    @cached_property
-    def _kept(self) -> dict[str, Series]:
-        """Give the series of a log so large that its metrics stand in no rows, by canonical name and as logged."""
-        frame = self.opened.diagnosis.tables.get("series", pl.DataFrame())
-        found: dict[str, Series] = {}
-        for part in frame.partition_by("name", maintain_order=True) if frame.height else ():
-            series = Series(
+    def _table(self, name: str) -> list[Series]:
+        frame = self.opened.diagnosis.tables.get(name, pl.DataFrame())
+        return [
+            Series(
                 name=part["name"][0],
                 raw_name=part["name_raw"][0],
                 steps=part["step"].to_numpy(),
                 values=part["value"].fill_null(np.nan).to_numpy(),
                 flags=part["flag"].to_numpy(),
-                logged=int(part["logged"][0]),
             )
-            found[series.name] = found[series.raw_name] = series
-        return found
+            for part in (frame.partition_by("name", maintain_order=True) if frame.height else ())
+        ]

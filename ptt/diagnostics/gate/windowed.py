@@ -15,6 +15,8 @@ from ptt.diagnostics.evidence.series import DEAD_VALUES, LOST_SHARE, Series
 from ptt.diagnostics.gate.policy import Bound, Window
 from ptt.diagnostics.gate.seen import TABLES_LEFT_OUT, Absent, Seen
 from ptt.diagnostics.gate.subjects import Ess, Logged, Tail
+from ptt.diagnostics.judging import contaminated
+from ptt.diagnostics.model import Broken
 from ptt.diagnostics.parsers.switches import how_to_record
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.profile import Profile
@@ -80,8 +82,6 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
     bad = np.isin(flags[cut], NO_NUMBER)
     finite = np.isfinite(values[cut])
     data += f", {int(finite.sum())} finite values of {len(finite)}"
-    if series.logged > len(values):
-        data += f" (means of blocks: {series.logged} values are logged in all)"
     if bad[-DEAD_VALUES:].all() or bad.sum() > LOST_SHARE * len(bad):
         return Unmeasured(
             reason=f"{series.raw_name} is NaN or infinite at {int(bad.sum())} of {len(bad)} steps there",
@@ -134,6 +134,13 @@ def _of_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured | Unme
         line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
         reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
         return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
+    distrust = contaminated([Broken(findings=seen.opened.diagnosis.findings)], profile.pair)
+    if distrust is not None:  # copied or filled logprobs have the smallest tails of all
+        return Unmeasured(
+            reason=f"the logprobs cannot be trusted: {distrust}",
+            enable="mend how they are recorded first",
+            no_number=True,
+        )
     if subject.slice not in profile.slices.values():
         held = " and ".join(profile.slices.values())
         return Unmeasured(reason=f"the run has no slice {subject.slice}, but {held}", enable=f"hold {held} to a bound")

@@ -74,6 +74,7 @@ def gather(
     trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
     tables = {
         "aggregates": aggregate_table(series, limits),
+        "series": series_table(series),
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
@@ -81,8 +82,8 @@ def gather(
         "tools": tool_table(trajectories, calls),
         "files": files_by_step(tokens, trajectories),
     }
-    if wide.parts:  # the gate's bounds are on series, and the rows leave these out
-        tables["series"] = series_table(series, other)
+    if wide.parts:  # the rows leave these out
+        tables["other_series"] = series_table(other)
     found, post_name = None, Gathered.post_name
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)

@@ -14,8 +14,6 @@ from ptt.diagnostics.store.wide import Column, WideMetrics, flags_of
 
 SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
 MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
-SERIES: Final = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8,
-                 "logged": pl.Int64}  # fmt: skip
 MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
@@ -114,21 +112,6 @@ def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[st
     return found
 
 
-def series_table(series: Mapping[str, Series], other: Mapping[str, Series]) -> pl.DataFrame:
-    """Give the series of a log that is too large for rows, a row a point: name, name_raw, step, value, flag, logged."""
-    frames = [pl.DataFrame(schema=SERIES)]
-    for name, one in sorted({**other, **series}.items()):
-        columns = {"step": one.steps, "value": one.values, "flag": one.flags}
-        named = pl.DataFrame(columns).with_columns(
-            name=pl.lit(name),
-            name_raw=pl.lit(one.raw_name),
-            logged=pl.lit(one.logged),
-            value=pl.col("value").fill_nan(None),
-        )
-        frames.append(named.select(list(SERIES)).cast(SERIES))  # type: ignore[arg-type]
-    return pl.concat(frames)
-
-
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
     """Give the series of every evaluation under the name its writer gave it; those of several ranks are none."""
     rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
@@ -192,4 +175,15 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
                 limit=pl.lit(limits.get(name), pl.Float64),
             )
             frames.append(frame.gather_every(1 + frame.height // MAX_POINTS).select(list(schema)))
+    return pl.concat(frames)
+
+
+def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
+    """Give every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
+    schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
+    frames = [pl.DataFrame(schema=schema)]
+    for name, one in series.items():
+        columns = {"step": one.steps, "value": pl.Series(one.values).fill_nan(None), "flag": one.flags}
+        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(one.raw_name))
+        frames.append(named.select(pl.col(column).cast(kind) for column, kind in schema.items()))
     return pl.concat(frames)

@@ -1,0 +1,100 @@
+"""`ptt baseline`: make a baseline of passing runs, show it, and say what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ptt import __version__, api
+from ptt.cli.exits import Exit
+from ptt.cli.places import progress_bar, run_folders
+from ptt.diagnostics.baseline.measuring import NOTHING_SAID, Measured, baseline_of, measure, without_refusals
+from ptt.diagnostics.baseline.moves import changes, drift, drifted
+from ptt.diagnostics.baseline.reading import read_baseline
+from ptt.diagnostics.baseline.values import Baseline
+from ptt.diagnostics.baseline.writing import text_of
+from ptt.diagnostics.errors import SettingsError
+from ptt.reports.baselines import print_baseline, print_moves, print_refused, print_written
+from ptt.reports.files import write_text
+
+
+def update(
+    file: Path, runs: Sequence[Path], *, name: str | None, even_failed: bool, settings: Path | None, out: Path | None
+) -> int:
+    """Write the baseline, or say why these runs are none, and give the exit code."""
+    _check_file(file, runs)
+    console = Console()
+    measured = _measured(runs, settings, out)
+    refused = [run.facts for run in measured if run.facts.accepted]
+    if refused and not even_failed:
+        print_refused(refused, console)
+        blind = all(set(run.accepted) == {NOTHING_SAID} for run in refused)
+        return Exit.BLIND if blind else Exit.FAILED
+    old, why_not = _old(file)
+    baseline = baseline_of(measured, name=name or file.stem, version=__version__)
+    write_text(file, text_of(baseline))
+    print_written(baseline, str(file), console)
+    if why_not:
+        console.print(why_not, markup=False, highlight=False)
+    elif old is not None:
+        print_moves(changes(old, measured), console, title="What moved, on the steps of the old baseline")
+    return Exit.JUDGED
+
+
+def show(file: Path) -> None:
+    """Print a baseline."""
+    print_baseline(read_baseline(file), Console())
+
+
+def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path | None, out: Path | None) -> None:
+    """Print what moved from `old` to `new`, or to the runs `against`."""
+    if (new is None) == (not against):
+        raise SettingsError("give another baseline file, or runs with --against: one of both.")
+    before, console = read_baseline(old), Console()
+    if new is not None:
+        print_moves(changes(before, read_baseline(new)), console, title="What moved")
+        return
+    measured = _measured(against, settings, out)
+    print_moves(changes(before, measured), console, title="What moved, on the steps of the baseline")
+    passing = without_refusals(measured)
+    if told := drifted(drift(before, passing), len(passing)):
+        console.print(f"Drift: {told}.", markup=False, highlight=False)
+
+
+def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> list[Measured]:
+    """Open each run, into a store of its own; the same run twice is no second seed."""
+    chosen = api.read_settings(settings)
+    places = run_folders(runs, out or Path("ptt-report"))
+    found: dict[str, Measured] = {}
+    with progress_bar(Console(stderr=True)) as tell:
+        for run, place in zip(runs, places, strict=True):
+            tell("opening runs", len(found), len(runs))
+            one = measure(api.open_run(run, out=place, settings=chosen))
+            if (twice := found.get(one.facts.source)) is not None:
+                raise SettingsError(f"{run}: is the same run as {twice.facts.name}; give each run once.")
+            found[one.facts.source] = one
+    return list(found.values())
+
+
+def _check_file(file: Path, runs: Sequence[Path]) -> None:
+    place = file.resolve()
+    for run in runs:
+        home = run.resolve()
+        if place == home or (home.is_dir() and home in place.parents):
+            raise SettingsError(f"{file}: lies inside a run, which is never written to; give another file.")
+    if file.is_dir():
+        raise SettingsError(f"{file}: is a folder; give the file to write.")
+
+
+def _old(file: Path) -> tuple[Baseline | None, str]:
+    """Give the baseline that is renewed; one that cannot be read is written over, and that is said."""
+    if not file.exists():
+        return None, ""
+    try:
+        return read_baseline(file), ""
+    except SettingsError as error:
+        from ptt.reports.foreign import safe
+
+        return None, f"What moved cannot be said: the old file could not be read. {safe(str(error))}"

@@ -1,0 +1,275 @@
+"""Measure a run for a baseline: facts, and the figures of its tails and metrics on steps that runs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.model import Diagnosis, Severity, Status
+from ptt.diagnostics.statistics.curves import Curve, curves
+from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.window_means import WindowMean, window_means
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
+NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
+LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
+LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
+NOTHING_SAID: Final = "nothing could be judged"
+DISTRUSTED: Final = "the logprobs cannot be trusted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """One metric as a run logged it."""
+
+    logged_as: str
+    steps: IntArray
+    values: FloatArray  # NaN where it is none
+    bad: npt.NDArray[np.bool_]  # logged as NaN or an infinity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run at hand: what its figures are made of, whatever steps they are asked for."""
+
+    facts: Figures  # without figures
+    first: int  # of all that was recorded or logged; last below first where there is nothing
+    last: int
+    profile: Profile | None
+    series: Mapping[str, Logged]
+    ess: pl.DataFrame | None
+
+
+def measure(opened: Opened) -> Measured:
+    """Give what a run can be held against a baseline by, or become one with."""
+    diagnosis = opened.diagnosis
+    run, series = diagnosis.run, _series(diagnosis)
+    profile, why = opened.profile, opened.why_no_profile
+    if profile is not None and diagnosis.signature.reason.startswith(DISTRUSTED):
+        profile, why = None, diagnosis.signature.reason
+    ends = [one.steps[[0, -1]] for one in series.values()]
+    if profile is not None and len(steps := recorded(profile)):
+        ends.append(steps[[0, -1]])
+    first, last = (min(int(end[0]) for end in ends), max(int(end[1]) for end in ends)) if ends else (0, -1)
+    facts = Figures(
+        name=run.name,
+        source=opened.source,
+        framework=run.framework,
+        algorithm=run.algorithm,
+        pair=profile.pair if profile else None,
+        slices=tuple(profile.slices[number] for number in sorted(profile.slices)) if profile else (),
+        steps=(first, last, run.step_count),
+        sequences=run.sequences,
+        model_tokens=run.model_tokens,
+        status=diagnosis.verdict.status.value,
+        accepted=refusals(diagnosis),
+        why_no_tails=why,
+    )
+    return Measured(
+        facts=facts, first=first, last=last, profile=profile, series=series, ess=diagnosis.tables.get("ess")
+    )
+
+
+def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Give why a run is no baseline: findings at or above high, a rule that crashed, nothing that could be said."""
+    found = [
+        f"{one.id}" + (f" ({one.slice})" if one.slice else "")
+        for one in diagnosis.findings
+        if one.severity.at_least(Severity.HIGH)
+    ]
+    found += [f"crash: {one.id}" for one in diagnosis.crashes]
+    if diagnosis.verdict.status is Status.CANNOT_SAY:
+        found.append(NOTHING_SAID)
+    return tuple(sorted(set(found)))
+
+
+def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
+    """Give the runs that could be a baseline."""
+    return [run for run in runs if not run.facts.accepted]
+
+
+def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baseline:
+    """Make a baseline of runs of one setting: figures of each over the steps that all of them share."""
+    if not runs:
+        raise SettingsError("a baseline needs a run; `ptt baseline update FILE RUN...` takes one or more.")
+    first, last = max(run.first for run in runs), min(run.last for run in runs)
+    longest = max(run.last - run.first + 1 for run in runs)
+    if last - first + 1 < LEAST_SHARED * longest or longest < 1:
+        raise SettingsError(_share_too_little(runs))
+    shared = Span(first, last)
+    frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
+    if len(frameworks) > 1:
+        raise SettingsError(
+            f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
+            " things; give each framework a baseline of its own."
+        )
+    held = [run.profile for run in runs if run.profile is not None]
+    pairs = sorted({profile.pair for profile in held})
+    if len(pairs) > 1:
+        raise SettingsError(
+            f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
+            " give each pair a baseline of its own."
+        )
+    matched = matched_by_steps(held) if len(held) == len(runs) else None
+    spans = matched.spans if isinstance(matched, Matched) else [()] * len(runs)
+    why = "" if matched is None or isinstance(matched, Matched) else matched.reason
+    figures = [figures_of(run, shared, each) for run, each in zip(runs, spans, strict=True)]
+    if why:
+        figures = [replace(one, why_no_tails=why) for one in figures]
+    elif matched is None:
+        missing = next(run.facts.why_no_tails for run in runs if run.profile is None)
+        figures = [replace(one, why_no_tails=one.why_no_tails or f"another run has none: {missing}") for one in figures]
+    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named([_to_keep(one) for one in figures]))
+
+
+def placed(run: Measured, baseline: Baseline) -> Figures:
+    """Give a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
+    return figures_of(run, baseline.steps, hull(baseline))
+
+
+def hull(baseline: Baseline) -> tuple[Span, ...]:
+    """Give the spans of steps that the baseline's tails are of, wide enough for each of its runs' recorded steps."""
+    held = [run.tails[0].spans for run in baseline.runs if run.tails]
+    if not held:
+        return ()
+    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*held, strict=True))
+
+
+def windows_of(steps: Span) -> tuple[Span, Span, Span]:
+    """Give early, mid and late: thirds of the steps, whatever was logged at them."""
+    count = steps.last - steps.first + 1
+    cuts = [steps.first + (count * part) // 3 for part in range(4)]
+    return (Span(cuts[0], cuts[1] - 1), Span(cuts[1], cuts[2] - 1), Span(cuts[2], cuts[3] - 1))
+
+
+def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
+    """Measure a run over windows of `steps`, and its tails over `spans`."""
+    windows = windows_of(steps)
+    tails: list[Curve] = []
+    if run.profile is not None and spans:
+        for name in run.facts.slices:
+            found = curves(run.profile, slice_name=name, spans=spans)
+            tails += [_rounded(found[quantile]) for quantile in ("p95", "p99")]
+    metrics = [_metric(name, logged, windows) for name, logged in sorted(run.series.items())]
+    return replace(
+        run.facts,
+        tails=tuple(tails),
+        metrics=tuple(one for one in metrics if one is not None),
+        ess=_ess(run, windows[2]),
+    )
+
+
+def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
+    table = diagnosis.tables.get("series")
+    if table is None:
+        return {}
+    found = {}
+    for group in table.sort("name", "step", maintain_order=True).partition_by("name", maintain_order=True):
+        values = group["value"].fill_null(math.nan).to_numpy()
+        if np.isfinite(values).sum() >= LEAST_LOGGED:
+            found[str(group["name"][0])] = Logged(
+                logged_as=str(group["name_raw"][0]),
+                steps=group["step"].to_numpy(),
+                values=np.where(np.isfinite(values), values, math.nan),
+                bad=np.isin(group["flag"].to_numpy(), NOT_NUMBERS),
+            )
+    return found
+
+
+def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> MetricFigures | None:
+    inside = (logged.steps >= windows[0].first) & (logged.steps <= windows[2].last)
+    late = (logged.steps >= windows[2].first) & (logged.steps <= windows[2].last)
+    if np.isfinite(logged.values[inside]).sum() < LEAST_LOGGED:
+        return None
+    means = window_means(logged.steps, logged.values, windows)
+    held = logged.steps[late & np.isfinite(logged.values)]
+    return MetricFigures(
+        name=name,
+        logged_as=logged.logged_as,
+        windows=(_kept(means[0]), _kept(means[1]), _kept(means[2])),
+        not_numbers=int(logged.bad[late].sum()),
+        reach=int(held[-1]) if len(held) else None,
+    )
+
+
+def _ess(run: Measured, late: Span) -> dict[str, float]:
+    """Give the share of tokens that would count under the pair's weights, late in the run."""
+    table = run.ess
+    if table is None or table.is_empty() or run.facts.pair is None:
+        return {}
+    mine = table.filter(
+        (pl.col("level") == "token")
+        & (pl.col("weights") == run.facts.pair)
+        & pl.col("step_mid").is_between(late.first, late.last)
+        & pl.col("ess_fraction").is_finite()
+    )
+    means = mine.group_by("slice").agg(pl.col("ess_fraction").mean()).sort("slice")
+    return {str(name): significant(float(value), 4) for name, value in means.iter_rows()}
+
+
+def significant(value: float, digits: int) -> float:
+    """Round to so many digits: figures are the same before and after they were written."""
+    return float(f"{value:.{digits}g}")
+
+
+def _kept(mean: WindowMean) -> WindowMean:
+    return WindowMean(
+        mean=significant(mean.mean, 6),
+        error=significant(mean.error, 4),
+        freedom=significant(mean.freedom, 3),
+        n=mean.n,
+        scatter=significant(mean.scatter, 3),
+    )
+
+
+def _rounded(curve: Curve) -> Curve:
+    """Round as the file does, which holds nats and a standard deviation."""
+    return replace(
+        curve,
+        log_value=np.log([significant(math.exp(value), 5) for value in curve.log_value]),
+        own=np.square([significant(math.sqrt(value), 4) for value in curve.own]),
+    )
+
+
+def _to_keep(figures: Figures) -> Figures:
+    """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
+    kept = [one for one in figures.metrics if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)]
+    return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
+
+
+def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
+    """Number equal names."""
+    seen: dict[str, int] = {}
+    found = []
+    for one in figures:
+        seen[one.name] = seen.get(one.name, 0) + 1
+        found.append(replace(one, name=f"{one.name}-{seen[one.name]}") if seen[one.name] > 1 else one)
+    return tuple(found)
+
+
+def _share_too_little(runs: Sequence[Measured]) -> str:
+    empty = [run.facts.name for run in runs if run.last < run.first]
+    if empty:
+        return (
+            f"{empty[0]}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens"
+            " with two logprobs; `ptt sources` says what the run holds."
+        )
+    spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
+    return (
+        f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"
+        " that reached about the same step."
+    )

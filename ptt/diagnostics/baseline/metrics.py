@@ -1,0 +1,221 @@
+"""Hold the late means of logged metrics against the baseline's, each in the direction in which it gets worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptt.diagnostics.baseline.directions import DIRECTIONS, Direction
+from ptt.diagnostics.baseline.drafts import FALSE_ALARMS, Draft, must_show, unasked
+from ptt.diagnostics.baseline.measuring import LOST_SHARE, windows_of
+from ptt.diagnostics.baseline.values import Against, Baseline, Figures, Judgement, MetricFigures, Worse
+from ptt.diagnostics.statistics.apart import Apart, apart
+from ptt.diagnostics.statistics.window_means import LEAST_VALUES
+from ptt.diagnostics.statistics.windows import Span
+
+REACHED: Final = 0.8  # of the late window, for its mean to stand for it
+
+Chosen = Mapping[str, Worse | str | None]
+"""Metrics that a policy names, each with the direction that is worse; None: the known one."""
+
+
+def drafts(mine: Figures, baseline: Baseline, *, limit: float, chosen: Chosen | None) -> list[Draft]:
+    """Give every metric of the baseline beside the run's, and those that a policy names whether held or not."""
+    held = {name: [run for run in (_find(one, name) for one in baseline.runs) if run] for name in _names(baseline)}
+    names = sorted({*held, *(chosen or ())})
+    return [_draft(name, mine, baseline, held.get(name, []), limit, chosen) for name in names]
+
+
+def _draft(
+    name: str, mine: Figures, baseline: Baseline, theirs: Sequence[MetricFigures], limit: float, chosen: Chosen | None
+) -> Draft:
+    direction = direction_of(name, chosen)
+    own = _find(mine, name)
+    late = windows_of(baseline.steps)[2]
+    found = _beside(name, own, theirs, late)
+    named = chosen is not None and name in chosen
+    judged = named or (chosen is None and name in DIRECTIONS)
+    if not judged:
+        why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
+        return unasked(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
+    reason, next_ = _cannot(name, mine, own, baseline, theirs, late, direction)
+    if reason or own is None or direction is None:
+        return unasked(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
+    return _compared(found, own, theirs, direction, limit)
+
+
+def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
+    """Give how a metric is judged: as the policy says, or as the table of known directions does."""
+    known = DIRECTIONS.get(name)
+    said = None if chosen is None else chosen.get(name)
+    if said is None:
+        return known
+    if known is not None:
+        return replace(known, worse=Worse(said), why=known.why if known.worse == said else "the policy says so")
+    # nothing is known of its range: it may lie on either side of zero
+    return Direction(worse=Worse(said), why="the policy says so", signed=True)
+
+
+def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span) -> Against:
+    mean = own.late.mean if own is not None else math.nan
+    expected = _mean([one.late.mean for one in theirs])
+    both = math.isfinite(mean) and math.isfinite(expected)
+    runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
+    values = own.late.n if own is not None else 0
+    return Against(
+        id=name,
+        statistic=name,
+        outcome="shown",
+        words="",
+        observed=mean if math.isfinite(mean) else None,
+        expected=expected if math.isfinite(expected) else None,
+        ratio=mean / expected if both and mean > 0 and expected > 0 else None,
+        difference=mean - expected if both else None,
+        data=f"mean over steps {late.first} to {late.last}: {values} logged values, against {runs}",
+    )
+
+
+def _cannot(
+    name: str,
+    mine: Figures,
+    own: MetricFigures | None,
+    baseline: Baseline,
+    theirs: Sequence[MetricFigures],
+    late: Span,
+    direction: Direction | None,
+) -> tuple[str, str]:
+    """Say why a metric cannot be judged and what would change that; empty where it can."""
+    if direction is None:
+        return (
+            f"no direction of {name} is known to be worse",
+            f'say which is: metrics = {{ "{name}" = "higher" }}, or "lower", or "both"',
+        )
+    if not theirs:
+        return f"the baseline holds no {name}", "renew the baseline with runs that log it"
+    logged_as = theirs[0].logged_as
+    if own is None:
+        return (
+            f"the run logs no {name}, or too few values of it between steps {baseline.steps.first} and"
+            f" {baseline.steps.last}",
+            f"log it as the baseline's runs did ({logged_as})",
+        )
+    if not _same_meaning(mine, own, baseline, logged_as):
+        return (
+            f"the run's {own.logged_as} ({mine.framework or 'framework unknown'}) and the baseline's {logged_as}"
+            f" ({baseline.runs[0].framework or 'framework unknown'}) are means of different things",
+            "make a baseline of runs of the same framework",
+        )
+    logged = own.late.n + own.not_numbers
+    if own.not_numbers > LOST_SHARE * logged:
+        return (
+            f"{own.not_numbers} of {logged} values in steps {late.first} to {late.last} are no numbers",
+            "find where they come from; `ptt diagnose` names the first",
+        )
+    width = late.last - late.first + 1
+    if own.reach is None or own.reach - late.first + 1 < REACHED * width:
+        reach = f"ends at step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
+        return (
+            f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
+            "train as far as the baseline did, or make a baseline of runs as short",
+        )
+    fewest = min(own.late.n, *(one.late.n for one in theirs))
+    if fewest < LEAST_VALUES:
+        return (
+            f"only {fewest} values lie in steps {late.first} to {late.last}; {LEAST_VALUES} are needed to tell noise",
+            "log more often, or train longer",
+        )
+    return "", ""
+
+
+def _same_meaning(mine: Figures, own: MetricFigures, baseline: Baseline, logged_as: str) -> bool:
+    """Tell whether both means are of the same thing: one framework, or at least one name where one is unknown."""
+    theirs = baseline.runs[0].framework
+    if mine.framework is not None and mine.framework == theirs:
+        return True
+    unknown = mine.framework is None or theirs is None
+    return unknown and own.logged_as.rsplit("train/", 1)[-1] == logged_as.rsplit("train/", 1)[-1]
+
+
+def _compared(
+    found: Against, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
+) -> Draft:
+    """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
+    known = apart([own.late], [one.late for one in theirs])
+    level = abs(found.expected or 0.0)
+    scatter = _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
+    scale = max(level, direction.floor, scatter)
+    bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
+    higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
+    p_values = [known.p_higher()] * higher + [known.p_lower()] * lower
+    low, high = known.interval()
+    beside = replace(
+        found,
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
+        limit=bounds[0][1] if higher and (not lower or known.difference > 0) else bounds[0][0],
+        extra={
+            "worse": direction.worse.value,
+            "why": direction.why,
+            "standard_error": known.error if math.isfinite(known.error) else None,
+            "between_runs": known.between if math.isfinite(known.between) else None,
+            "level": scale,
+        },
+    )
+    p_value = min(1.0, len(p_values) * min(p_values))
+
+    def settle(one: Against, adjusted: float) -> Against:
+        outcome = _outcome(known, bounds, adjusted)
+        return replace(one, outcome=outcome, words=_words(one, outcome, direction, known, limit))
+
+    return Draft(found=beside, p_value=p_value, settle=settle)
+
+
+Bounds = tuple[float, float]
+
+
+def _allowed(worse: Worse, scale: float, factor: float) -> Bounds:
+    """Give between which differences a metric is not worse by `factor`; infinite on a side that is not worse."""
+    lower = -scale * (1 - 1 / factor) if worse is not Worse.HIGHER else -math.inf
+    higher = scale * (factor - 1) if worse is not Worse.LOWER else math.inf
+    return lower, higher
+
+
+def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Judgement:
+    limit, shown = bounds
+    if adjusted < FALSE_ALARMS and not limit[0] <= known.difference <= limit[1]:
+        return "failed"
+    low, high = known.interval()
+    return "passed" if shown[0] < low and high < shown[1] else "blind"
+
+
+def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float) -> str:
+    level = _level_words(found)
+    if outcome == "failed":
+        return f"{level}: beyond noise and beyond the limit of {limit:g} times; {direction.why}"
+    if outcome == "blind":
+        low, high = known.interval()
+        reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
+        return f"{level}, but with this noise the difference can be {reach}: too wide to tell"
+    limit_at = found.limit if found.limit is not None else math.inf
+    inside = abs(known.difference) <= abs(limit_at)
+    return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise")
+
+
+def _level_words(found: Against) -> str:
+    mean = f"{found.observed:.3g}" if found.observed is not None else "no value"
+    expected = f"{found.expected:.3g}" if found.expected is not None else "no value"
+    return f"late mean {mean}, baseline {expected}"
+
+
+def _find(run: Figures, name: str) -> MetricFigures | None:
+    return next((one for one in run.metrics if one.name == name), None)
+
+
+def _names(baseline: Baseline) -> list[str]:
+    return sorted({one.name for run in baseline.runs for one in run.metrics})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,164 @@
+"""Tell what moved between two groups of runs: an old baseline and a new one, or a baseline and what passed since."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptt.diagnostics.baseline.directions import DIRECTIONS
+from ptt.diagnostics.baseline.measuring import Measured, placed
+from ptt.diagnostics.baseline.tails import curves_of
+from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, Moved
+from ptt.diagnostics.statistics.apart import apart, holm
+from ptt.diagnostics.statistics.curves import tail
+from ptt.diagnostics.statistics.versus import MATERIAL, versus
+
+CHANCE: Final = 0.01  # of telling a move where there is none, of all that is asked together
+LEAST_MOVE: Final = 1.05  # a smaller one is not worth renewing a baseline for, however surely it is there
+LEAST_RUNS: Final = 2
+"""Of passing runs, before drift is told: what one run shows is the gate's own question."""
+
+
+def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple[Moved, ...]:
+    """Give what passing runs together moved away from their baseline, each of them perhaps within its limit.
+
+    Two or more are needed, none of which the baseline was made of; only what a gate judges is looked at.
+    """
+    figures = [placed(one, baseline) if isinstance(one, Measured) else one for one in candidates]
+    known = {run.source for run in baseline.runs}
+    unique = {one.source: one for one in figures if one.source not in known}
+    if len(unique) < LEAST_RUNS:
+        return ()
+    found = moves(baseline.runs, [unique[source] for source in sorted(unique)], judged_only=True)
+    return tuple(one for one in found if one.beyond_noise and _material(one))
+
+
+def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, ...]:
+    """Give every figure of an old baseline beside a new one's, or beside runs that are at hand.
+
+    Runs at hand are measured on the old baseline's steps. Two files are compared as they are: where their steps
+    differ nothing can be told beyond the figures themselves.
+    """
+    if not isinstance(new, Baseline):
+        return moves(old.runs, [placed(run, old) for run in new])
+    return moves(old.runs, new.runs, alike=old.steps == new.steps)
+
+
+def moves(
+    before: Sequence[Figures], after: Sequence[Figures], *, alike: bool = True, judged_only: bool = False
+) -> tuple[Moved, ...]:
+    """Give each figure that both groups hold: tails by slice, then late means by name."""
+    drafts = [*_tails(before, after, alike), *_metrics(before, after, alike, judged_only)]
+    adjusted = holm([p_value for _, p_value in drafts])
+    return tuple(_told(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
+
+
+Draft = tuple[Moved, float]
+
+
+def drifted(found: Sequence[Moved], runs: int) -> str:
+    """Say in a sentence what drifted and what to do; empty where nothing did."""
+    if not found:
+        return ""
+    what = ", ".join(f"{one.slice} tails" if one.slice else one.statistic for one in found)
+    return (
+        f"{runs} passing runs together lie away from the baseline beyond noise in {what}, though each may be within its"
+        " limit: find out why, then renew it with `ptt baseline update`"
+    )
+
+
+def _metrics(before: Sequence[Figures], after: Sequence[Figures], alike: bool, judged_only: bool) -> list[Draft]:
+    found = []
+    for name in sorted({one.name for run in (*before, *after) for one in run.metrics}):
+        if judged_only and name not in DIRECTIONS:
+            continue
+        sides = [[one for run in side for one in run.metrics if one.name == name] for side in (before, after)]
+        if not all(sides) or len({_framework(run) for run in (*before, *after)}) > 1:
+            found.append((_gone(name, sides), math.nan))
+            continue
+        found.append(_metric(name, sides[0], sides[1], alike))
+    return found
+
+
+def _framework(run: Figures) -> str:
+    return run.framework or ""
+
+
+def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], alike: bool) -> Draft:
+    known = apart([one.late for one in after], [one.late for one in before])
+    low, high = known.interval()
+    old = _mean([one.late.mean for one in before])
+    p_value = min(1.0, 2 * min(known.p_higher(), known.p_lower())) if known.error >= 0 and alike else math.nan
+    one = Moved(
+        statistic=name,
+        slice=None,
+        before=old,
+        after=old + known.difference,
+        low=low,
+        high=high,
+        unit="",
+        beyond_noise=None,
+        words="" if alike else "measured on other steps",
+    )
+    return one, p_value
+
+
+def _gone(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
+    before, after = (_mean([one.late.mean for one in side]) for side in sides)
+    what = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
+    return Moved(
+        statistic=name,
+        slice=None,
+        before=before,
+        after=after,
+        low=math.nan,
+        high=math.nan,
+        unit="",
+        beyond_noise=None,
+        words=what,
+    )
+
+
+def _tails(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> list[Draft]:
+    found: list[Draft] = []
+    pairs = {run.pair for run in (*before, *after) if run.tails}
+    for name in sorted({curve.slice for run in (*before, *after) for curve in run.tails}):
+        sides = [[held for run in side if (held := curves_of(run, name)) is not None] for side in (before, after)]
+        spans = {len(held[0].spans) for side in sides for held in side}
+        if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not alike:
+            words = "other steps, or another pair" if all(sides) else "on one side only"
+            found.append((_tail_moved(name, math.nan, math.nan, math.nan, words), math.nan))
+            continue
+        tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
+        seen = versus(tails[1], tails[0], floor=None)
+        p_value = min(1.0, 2 * min(seen.p_value, 1 - seen.p_value))
+        found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, ""), p_value))
+    return found
+
+
+def _tail_moved(name: str, ratio: float, low: float, high: float, words: str) -> Moved:
+    return Moved(
+        statistic="tails", slice=name, before=1.0, after=ratio, low=low, high=high, unit="x", beyond_noise=None,
+        words=words,
+    )  # fmt: skip
+
+
+def _told(one: Moved, p_value: float) -> Moved:
+    if math.isnan(p_value):
+        return replace(one, words=one.words or "too few values to tell")
+    beyond = p_value < CHANCE
+    return replace(one, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
+
+
+def _material(one: Moved) -> bool:
+    """Tell whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
+    if one.unit == "x":
+        return not 1 / LEAST_MOVE < one.after < LEAST_MOVE
+    level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
+    return abs(one.after - one.before) > (LEAST_MOVE - 1) * level
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,248 @@
+"""Read a baseline file as if a stranger had written it: sizes are capped and every key is checked."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.diagnostics.baseline.values import SCHEMA_VERSION, Baseline, Figures, MetricFigures
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.statistics.curves import Curve
+from ptt.diagnostics.statistics.window_means import WindowMean
+from ptt.diagnostics.statistics.windows import Span
+
+MOST_BYTES: Final = 1 << 20  # a run takes some ten kilobytes
+MOST_RUNS: Final = 50
+MOST_METRICS: Final = 500
+MOST_SLICES: Final = 8
+MOST_SPANS: Final = 100
+MOST_LETTERS: Final = 300
+MOST_COUNT: Final = 1 << 53
+LARGEST_NATS: Final = 1e6  # of |r|: logprobs go down to some hundreds
+LARGEST: Final = 1e150  # of a figure: what is worked out of it stays finite
+RENEW: Final = "make it anew with `ptt baseline update FILE RUN...`"
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline file; SettingsError, naming the key, where it is none or was edited into one that is not."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path}: there is no such baseline; {RENEW}.") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: the baseline cannot be read: {error.strerror}.") from error
+    if len(content) > MOST_BYTES:
+        raise SettingsError(f"{path}: larger than 1 MiB, which no baseline is; {RENEW}.")
+    try:
+        document = tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MOST_LETTERS]}; {RENEW}.") from error
+    return _baseline(_Table(document, f"{path}"))
+
+
+class _Table:
+    """One table of the file; every value is asked for by what it must be."""
+
+    def __init__(self, values: object, where: str) -> None:
+        if not isinstance(values, dict):
+            raise SettingsError(f"{where}: must be a table; {RENEW}.")
+        self.values: Mapping[str, Any] = values
+        self.where = where
+
+    def wrong(self, key: str, what: str) -> SettingsError:
+        return SettingsError(f"{self.where}: {key[:MOST_LETTERS]} {what}; {RENEW}.")
+
+    def only(self, known: Collection[str]) -> None:
+        """Refuse keys that this version does not know."""
+        unknown = sorted(set(self.values) - set(known))
+        if unknown:
+            raise self.wrong(repr(unknown[0][:MOST_LETTERS]), f"is no key of it (known are {', '.join(sorted(known))})")
+
+    def text(self, key: str) -> str:
+        value = self.values.get(key)
+        if not isinstance(value, str) or not 0 < len(value) <= MOST_LETTERS:
+            raise self.wrong(key, f"must be a text of 1 to {MOST_LETTERS} letters")
+        return value
+
+    def maybe(self, key: str) -> str | None:
+        return self.text(key) if key in self.values else None
+
+    def texts(self, key: str, most: int) -> tuple[str, ...]:
+        values = self.values.get(key, [])
+        good = isinstance(values, list) and len(values) <= most
+        if not good or not all(isinstance(one, str) and 0 < len(one) <= MOST_LETTERS for one in values):
+            raise self.wrong(key, f"must be a list of at most {most} texts")
+        return tuple(values)
+
+    def whole(self, key: str, least: int = 0) -> int:
+        value = self.values.get(key)
+        if not _whole(value, least):
+            raise self.wrong(key, f"must be a whole number from {least}")
+        return int(self.values[key])
+
+    def wholes(self, key: str, count: int | None = None, least: int = 0) -> list[int]:
+        values = self.values.get(key)
+        if not isinstance(values, list) or not all(_whole(one, least) for one in values):
+            raise self.wrong(key, f"must be a list of whole numbers from {least}")
+        if (count is not None and len(values) != count) or len(values) > MOST_SPANS:
+            raise self.wrong(key, f"must hold {count if count is not None else f'at most {MOST_SPANS}'} numbers")
+        return values
+
+    def numbers(self, key: str, count: int, *, low: float = -LARGEST, high: float = LARGEST) -> list[float]:
+        """Give numbers between `low` and `high`, or NaN where there is no value."""
+        values = self.values.get(key)
+        if not isinstance(values, list) or len(values) != count:
+            raise self.wrong(key, f"must be a list of {count} numbers")
+        for one in values:
+            number = isinstance(one, int | float) and not isinstance(one, bool)
+            if not number or not (low <= one <= high or one != one):
+                raise self.wrong(key, f"must hold numbers from {low:g} to {high:g}, or nan")
+        return [float(one) for one in values]
+
+    def tables(self, key: str, most: int) -> list[tuple[str, _Table]]:
+        """Give named tables below this one."""
+        values = self.values.get(key, {})
+        if not isinstance(values, dict) or len(values) > most:
+            raise self.wrong(key, f"must hold at most {most} tables")
+        return [(name, _Table(one, f"{self.where}: {key}.{name[:MOST_LETTERS]}")) for name, one in values.items()]
+
+    def span(self, key: str, *, more: int = 0) -> list[int]:
+        values = self.wholes(key, 2 + more, least=-MOST_COUNT)
+        if values[0] > values[1]:
+            raise self.wrong(key, "must end where it begins, or later")
+        return values
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_COUNT
+
+
+def _baseline(table: _Table) -> Baseline:
+    version = table.values.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        shown = str(version)[:MOST_LETTERS] if version is not None else "not given"
+        raise SettingsError(
+            f"{table.where}: its schema_version is {shown}; this version of ptt reads {SCHEMA_VERSION}: {RENEW}."
+        )
+    table.only(("schema_version", "ptt_version", "name", "steps", "run"))
+    runs = table.values.get("run")
+    if not isinstance(runs, list) or not 0 < len(runs) <= MOST_RUNS:
+        raise table.wrong("run", f"must be 1 to {MOST_RUNS} tables [[run]]")
+    first, last = table.span("steps")
+    if last - first + 1 < 3:
+        raise table.wrong("steps", "must hold three steps or more")
+    found = tuple(_run(_Table(one, f"{table.where}: run {place}")) for place, one in enumerate(runs, start=1))
+    _alike(table, found)
+    return Baseline(name=table.text("name"), ptt_version=table.text("ptt_version"), steps=Span(first, last), runs=found)
+
+
+def _alike(table: _Table, runs: tuple[Figures, ...]) -> None:
+    """Refuse runs that no command would have put together."""
+    for key, values in (("name", [run.name for run in runs]), ("source", [run.source for run in runs])):
+        if len(set(values)) < len(values):
+            raise table.wrong(f"run {key}", "must differ from run to run")
+    having = [run for run in runs if run.tails]
+    if len({run.pair for run in having}) > 1 or len({len(run.tails[0].spans) for run in having}) > 1:
+        raise table.wrong("run", "must have tails of one pair, over as many spans in each run")
+
+
+RUN_KEYS: Final = (
+    "name", "source", "framework", "algorithm", "pair", "slices", "steps", "sequences", "model_tokens", "status",
+    "accepted", "why_no_tails", "ess", "metrics", "tails",
+)  # fmt: skip
+
+
+def _run(table: _Table) -> Figures:
+    table.only(RUN_KEYS)
+    source = table.text("source")
+    digest = source.removeprefix("sha256:")
+    if not source.startswith("sha256:") or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise table.wrong("source", "must be sha256: and 64 hexadecimal digits")
+    steps = table.span("steps", more=1)
+    curves = [curve for name, below in table.tables("tails", MOST_SLICES) for curve in _tails(name, below)]
+    if curves and "pair" not in table.values:
+        raise table.wrong("pair", "is missing: tails are of one")
+    if len({curve.spans for curve in curves}) > 1:
+        raise table.wrong("tails", "must be over the same spans in every slice")
+    slices = table.texts("slices", MOST_SLICES)
+    if {curve.slice for curve in curves} - set(slices):
+        raise table.wrong("tails", "must be of the slices named")
+    return Figures(
+        name=table.text("name"),
+        source=digest,
+        framework=table.maybe("framework"),
+        algorithm=table.maybe("algorithm"),
+        pair=table.maybe("pair"),
+        slices=slices,
+        steps=(steps[0], steps[1], steps[2]),
+        sequences=table.whole("sequences"),
+        model_tokens=table.whole("model_tokens"),
+        status=table.text("status"),
+        accepted=table.texts("accepted", MOST_METRICS),
+        tails=tuple(curves),
+        metrics=tuple(_metric(name, below) for name, below in sorted(table.tables("metrics", MOST_METRICS))),
+        ess=_ess(table),
+        why_no_tails=table.maybe("why_no_tails") or "",
+    )
+
+
+def _ess(table: _Table) -> dict[str, float]:
+    below = _Table(table.values.get("ess", {}), f"{table.where}: ess")
+    if len(below.values) > MOST_SLICES:
+        raise table.wrong("ess", f"must hold at most {MOST_SLICES} slices")
+    for name, value in below.values.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+            raise below.wrong(name, "must be a share from 0 to 1")
+    return {name: float(value) for name, value in below.values.items()}
+
+
+def _metric(name: str, table: _Table) -> MetricFigures:
+    if not 0 < len(name) <= MOST_LETTERS:
+        raise table.wrong("its name", f"must be a text of 1 to {MOST_LETTERS} letters")
+    table.only(("logged_as", "mean", "error", "freedom", "n", "scatter"))
+    columns = zip(
+        table.numbers("mean", 3),
+        table.numbers("error", 3, low=0.0),
+        table.numbers("freedom", 3, low=0.0),
+        table.wholes("n", 3),
+        table.numbers("scatter", 3, low=0.0),
+        strict=True,
+    )
+    windows = [WindowMean(mean=m, error=e, freedom=f, n=n, scatter=s) for m, e, f, n, s in columns]
+    if any(math.isnan(one.freedom) for one in windows):
+        raise table.wrong("freedom", "must hold numbers")
+    return MetricFigures(name=name, logged_as=table.text("logged_as"), windows=(windows[0], windows[1], windows[2]))
+
+
+def _tails(name: str, table: _Table) -> list[Curve]:
+    table.only(("first", "last", "tokens", "units", "p95", "p95_noise", "p99", "p99_noise"))
+    firsts = table.wholes("first", least=-MOST_COUNT)
+    lasts = table.wholes("last", len(firsts), least=-MOST_COUNT)
+    edges = [edge for pair in zip(firsts, lasts, strict=True) for edge in pair]
+    rising = all(a <= b for a, b in zip(firsts, lasts, strict=True))
+    apart = all(a < b for a, b in zip(lasts, firsts[1:], strict=False))
+    if not edges or not rising or not apart:
+        raise table.wrong("first and last", "must be spans of steps, one after the other")
+    tokens, units = table.wholes("tokens", len(firsts)), table.wholes("units", len(firsts))
+    found = []
+    for quantile in ("p95", "p99"):
+        nats = table.numbers(quantile, len(firsts), low=1e-9, high=LARGEST_NATS)
+        noise = table.numbers(f"{quantile}_noise", len(firsts), low=0.0, high=1e3)
+        found.append(
+            Curve(
+                slice=name,
+                quantile=quantile,
+                spans=tuple(Span(first, last) for first, last in zip(firsts, lasts, strict=True)),
+                log_value=np.log(nats),
+                own=np.square(noise),
+                tokens=np.array(tokens, np.int64),
+                units=np.array(units, np.int64),
+            )
+        )
+    return found

@@ -1,0 +1,113 @@
+"""What a baseline is, and what setting a run against it says: figures of passing runs, on steps they all share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.statistics.versus import Curve
+from ptt.diagnostics.statistics.window_means import WindowMean
+from ptt.diagnostics.statistics.windows import Span
+
+SCHEMA_VERSION: Final = 1
+"""Raised whenever the file changes its keys or what they mean; a file of another version is made anew."""
+
+Judgement = Literal["passed", "failed", "blind", "shown"]
+"""`shown`: told, never part of the outcome."""
+
+
+class Worse(StrEnum):
+    """The direction in which a metric gets worse."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricFigures:
+    """One metric of one run over the early, mid and late window of the baseline's steps."""
+
+    name: str  # canonical
+    logged_as: str
+    windows: tuple[WindowMean, WindowMean, WindowMean]
+    not_numbers: int = 0  # NaN and infinities among what was logged in the late window
+    reach: int | None = None  # the last step of the late window with a value
+
+    @property
+    def late(self) -> WindowMean:
+        """The window that is judged: where the run ended up."""
+        return self.windows[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One run as a baseline keeps it: small, and measured on the baseline's steps."""
+
+    name: str
+    source: str  # sha256 of what the run was read from
+    framework: str | None
+    algorithm: str | None
+    pair: str | None
+    slices: tuple[str, ...]
+    steps: tuple[int, int, int]  # first, last, and how many have something recorded
+    sequences: int
+    model_tokens: int
+    status: str  # of its diagnosis
+    accepted: tuple[str, ...] = ()  # findings at or above high that it was accepted with
+    tails: tuple[Curve, ...] = ()
+    metrics: tuple[MetricFigures, ...] = ()
+    ess: Mapping[str, float] = field(default_factory=dict)  # slice -> share of the late window's tokens
+    why_no_tails: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Passing runs of one setting; more than one tells how far seeds lie apart."""
+
+    name: str
+    ptt_version: str
+    steps: Span  # what all runs share: windows are its thirds
+    runs: tuple[Figures, ...]
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """One figure of a run beside its baseline, and what is to be thought of it."""
+
+    id: str  # unique among those of a run: tails.<slice>.<all or late>, a metric's name, source, or tails
+    statistic: str  # tails, source, or the canonical name of a metric
+    outcome: Judgement
+    words: str  # one clause: what was seen, or why nothing can be said
+    slice: str | None = None  # of tails
+    observed: float | None = None  # of the run; tails in nats
+    expected: float | None = None  # of the baseline
+    ratio: float | None = None  # observed over expected, where both are above zero
+    difference: float | None = None  # observed minus expected
+    low: float | None = None  # 95 % interval of the ratio for tails, of the difference for metrics
+    high: float | None = None
+    limit: float | None = None  # the ratio (tails) or difference (metrics) at which it fails, if beyond noise as well
+    unit: str = ""  # of what low, high and limit bound: x for tails, the metric's own for differences
+    p_value: float | None = None  # after Holm's correction over all that is judged
+    data: str = ""  # what it was judged on: window, steps, values or tokens, runs
+    next: tuple[str, ...] = ()
+    extra: Mapping[str, JsonScalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """One figure of several runs that lies elsewhere than the baseline's; what `drift` and `diff` tell."""
+
+    statistic: str
+    slice: str | None
+    before: float
+    after: float
+    low: float  # 95 % interval of after minus before; for tails of their ratio
+    high: float
+    unit: str
+    beyond_noise: bool | None  # None: cannot be told
+    words: str

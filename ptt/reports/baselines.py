@@ -1,0 +1,173 @@
+"""What `ptt baseline` prints: a baseline with its spread, what moved, why a run is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ptt.diagnostics.baseline.values import Baseline, Figures, Moved
+from ptt.diagnostics.statistics.curves import Curve, window_of
+from ptt.reports.foreign import safe, shortened
+from ptt.reports.names import joined, slice_name
+from ptt.reports.numbers import bounds, count, counted, number, percent
+
+LONGEST_NAME = 40
+STYLES = {True: "bold yellow", False: "", None: "dim"}
+
+
+def print_written(baseline: Baseline, file: str, console: Console) -> None:
+    """Say what was written."""
+    names = joined([shortened(safe(run.name), LONGEST_NAME) for run in baseline.runs])
+    _line(console, f"{safe(file)}: baseline {safe(baseline.name)} of {names}, {_steps(baseline)}.")
+    for run in baseline.runs:
+        if run.accepted:
+            _line(console, f"{_name(run)} was taken although it does not pass: {_accepted(run)}.", style="yellow")
+        if run.why_no_tails:
+            _line(console, f"{_name(run)} gives no tails: {safe(run.why_no_tails)}.", style="dim")
+    if len(baseline.runs) == 1:
+        _line(console, ONE_RUN, style="dim")
+
+
+ONE_RUN = "One run tells nothing of how far seeds of one setting lie apart; three or more do."
+
+
+def print_refused(runs: Sequence[Figures], console: Console) -> None:
+    """Say which runs are no baseline, and what to do."""
+    for run in runs:
+        _line(console, f"{_name(run)} is no baseline: {_accepted(run)}.", style="bold red")
+    _line(
+        console,
+        "Nothing was written. Give runs that pass, or say --yes-even-failed: the file then records what they were"
+        " accepted with.",
+    )
+
+
+def print_baseline(baseline: Baseline, console: Console) -> None:
+    """Print the runs of a baseline, then their late figures with their spread."""
+    _line(console, f"Baseline {safe(baseline.name)}: {_steps(baseline)}.", style="bold")
+    console.print(_runs(baseline))
+    console.print(_figures(baseline))
+    if len(baseline.runs) == 1:
+        _line(console, ONE_RUN, style="dim")
+    for run in baseline.runs:
+        if run.accepted:
+            _line(console, f"{_name(run)} was accepted with: {_accepted(run)}.", style="yellow")
+        if run.why_no_tails:
+            _line(console, f"{_name(run)} has no tails: {safe(run.why_no_tails)}.", style="dim")
+
+
+def _runs(baseline: Baseline) -> Table:
+    table = _table("run", "framework", "pair", "steps", "sequences", "model tokens", "status")
+    for run in baseline.runs:
+        first, last, held = run.steps
+        cells = (
+            _name(run),
+            safe(run.framework or "unknown"),
+            safe(run.pair or "none"),
+            f"{count(first)} to {count(last)} ({count(held)})",
+            count(run.sequences),
+            count(run.model_tokens),
+            safe(run.status).replace("_", " "),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _figures(baseline: Baseline) -> Table:
+    """Give each late figure: its mean over runs, the standard deviation between them, and each run's own noise."""
+    table = _table("late figure", "mean", "between runs (SD)", "within a run (SE)", "runs", "values")
+    for name in sorted({one.name for run in baseline.runs for one in run.metrics}):
+        late = [one.late for run in baseline.runs for one in run.metrics if one.name == name]
+        errors = [one.error for one in late if math.isfinite(one.error)]
+        cells = (
+            safe(name),
+            number(_mean([one.mean for one in late])),
+            _spread([one.mean for one in late]),
+            number(math.sqrt(_mean([error**2 for error in errors]))) if errors else "too few values",
+            count(len(late)),
+            joined(sorted({count(one.n) for one in late}), last=", "),
+        )
+        table.add_row(*map(Text, cells))
+    for slice_, quantile in sorted({(curve.slice, curve.quantile) for run in baseline.runs for curve in run.tails}):
+        curves = [c for run in baseline.runs for c in run.tails if (c.slice, c.quantile) == (slice_, quantile)]
+        levels = [level for level in map(_late_level, curves) if math.isfinite(level)]
+        noise = [float(np.sqrt(np.nanmean(c.own))) for c in curves if np.isfinite(c.own).any()]
+        cells = (
+            f"{slice_name(slice_)} {quantile} of |r|, nats",
+            number(_mean(levels)),
+            _spread(levels),
+            f"{percent(_mean(noise))} a span" if noise else "too few tokens",
+            count(len(curves)),
+            f"{count(sum(int(c.tokens.sum()) for c in curves))} tokens",
+        )
+        table.add_row(*map(Text, cells))
+    for name in sorted({name for run in baseline.runs for name in run.ess}):
+        shares = [run.ess[name] for run in baseline.runs if name in run.ess]
+        cells = (f"{slice_name(name)} ESS, share", number(_mean(shares)), _spread(shares), "", count(len(shares)), "")
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _late_level(curve: Curve) -> float:
+    values = curve.log_value[window_of(len(curve.spans)) == 2]
+    values = values[np.isfinite(values)]
+    return math.exp(float(values.mean())) if len(values) else math.nan
+
+
+def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None:
+    """Print every figure before and after, what moved beyond noise first."""
+    _line(console, f"{title}:", style="bold")
+    if not found:
+        _line(console, "  nothing is held by both sides.")
+        return
+    table = _table("figure", "before", "after", "change, 95 %", "")
+    order = {True: 0, None: 1, False: 2}
+    for one in sorted(found, key=lambda one: order[one.beyond_noise]):
+        ratio = one.unit == "x"
+        name = f"{slice_name(one.slice or '')} tails" if ratio else safe(one.statistic)
+        before, after = ("1", f"×{number(one.after)}") if ratio else (number(one.before), number(one.after))
+        change = bounds(one.low, one.high) if math.isfinite(one.low) and math.isfinite(one.high) else ""
+        cells = (name, before, after if math.isfinite(one.after) else "", change, safe(one.words))
+        table.add_row(*(Text(cell, style=STYLES[one.beyond_noise]) for cell in cells))
+    console.print(table)
+    beyond = sum(one.beyond_noise is True for one in found)
+    told = sum(one.beyond_noise is not None for one in found)
+    _line(console, f"{count(beyond)} of {counted(told, 'figure')} moved beyond noise.")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(columns):
+        table.add_column(column, overflow="fold", justify="left" if place == 0 else "right")
+    return table
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _steps(baseline: Baseline) -> str:
+    return f"steps {count(baseline.steps.first)} to {count(baseline.steps.last)}, {counted(len(baseline.runs), 'run')}"
+
+
+def _name(run: Figures) -> str:
+    return shortened(safe(run.name), LONGEST_NAME)
+
+
+def _accepted(run: Figures) -> str:
+    return joined([safe(one) for one in run.accepted])
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Give the standard deviation between runs; one run has none."""
+    finite = [value for value in values if math.isfinite(value)]
+    return number(float(np.std(finite, ddof=1))) if len(finite) > 1 else "one run"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

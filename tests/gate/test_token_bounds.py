@@ -1,0 +1,126 @@
+"""Bounds on tails and effective sample sizes, against the tokens themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pytest
+from builders import Story, growing, sequences_of, steady, write_recorder_run
+from gate_samples import check_of, gated
+
+from ptt import api
+from ptt.diagnostics.gate import Outcome
+from ptt.diagnostics.gate.values import CheckResult
+from ptt.diagnostics.gate.windowed import ess_share
+from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.parsers.switches import how_to_record
+
+Array = npt.NDArray[np.float64]
+
+
+def opened(folder: Path, frame: pl.DataFrame) -> Opened:
+    return api.open_run(write_recorder_run(folder / "run", frame), out=folder / "out")
+
+
+def tokens(frame: pl.DataFrame, slice_: str, first: int, last: int) -> Array:
+    """Give r of a slice's model tokens in steps first to last; in these runs one observation parts the slices."""
+    found = []
+    for row in frame.filter(pl.col("step").is_between(first, last)).iter_rows(named=True):
+        r = np.array(row["policy_logp"], np.float32).astype(float) - np.array(row["ref_logp"], np.float32).astype(float)
+        mask = np.array(row["model_mask"])
+        after = np.cumsum(~mask) > 0
+        found.append(r[mask & (after if slice_ == "post" else ~after)])
+    return np.concatenate(found)
+
+
+def checked(run: Opened, metric: str, rest: str, head: str = "") -> CheckResult:
+    return check_of(gated(run, f'{head}[[gate.bound]]\nname = "b"\nmetric = "{metric}"\n{rest}\n'), "bound:b")
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Opened]:
+    frame = growing(seed=3)
+    return frame, opened(tmp_path_factory.mktemp("grown"), frame)
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "last"),
+    [("early", 1, 20), ("mid", 21, 40), ("late", 41, 60), ("all", 1, 60), ("last 15", 46, 60)],
+)
+@pytest.mark.parametrize("quantile", ["p95", "p99"])
+def test_a_tail_is_the_percentile_of_all_tokens_of_its_window(
+    grown: tuple[pl.DataFrame, Opened], window: str, first: int, last: int, quantile: str
+) -> None:
+    frame, run = grown
+    check = checked(run, f"tail.post_observation.{quantile}", f'max = 50\nwindow = "{window}"')
+    expected = float(np.percentile(np.abs(tokens(frame, "post", first, last)), float(quantile[1:])))
+    assert check.observed == pytest.approx(expected, rel=0.005)  # |r| is known to its bin
+    assert check.low is not None
+    assert check.high is not None
+    assert check.low < expected < check.high
+    assert f"steps from {first} to {last}" in check.data
+
+
+def test_its_growth_is_the_last_third_over_the_first(grown: tuple[pl.DataFrame, Opened]) -> None:
+    frame, run = grown
+    check = checked(run, "tail.post_observation.p95", 'max = 2\nwindow = "all"\nstatistic = "ratio"')
+    early, late = (np.percentile(np.abs(tokens(frame, "post", *span)), 95) for span in ((1, 20), (41, 60)))
+    assert check.observed == pytest.approx(late / early, rel=0.01)
+    assert check.outcome is Outcome.FAILED
+
+
+def test_an_effective_sample_size_is_that_of_the_tokens_weights(grown: tuple[pl.DataFrame, Opened]) -> None:
+    frame, run = grown
+    for name, slice_ in (("post_observation", "post"), ("text_only", "text")):
+        check = checked(run, f"ess.{name}", "min = 0.0001")
+        weights = np.exp(tokens(frame, slice_, 41, 60))
+        assert check.observed == pytest.approx(weights.sum() ** 2 / (len(weights) * np.square(weights).sum()), rel=1e-3)
+
+
+def test_the_jackknife_is_that_of_leaving_out_each_unit_in_turn() -> None:
+    generator = np.random.default_rng(2)
+    groups = [np.exp(0.7 * generator.standard_normal(generator.integers(20, 60))) for _ in range(25)]
+
+    def share(held: list[Array]) -> float:
+        every = np.concatenate(held)
+        return float(every.sum() ** 2 / (len(every) * np.square(every).sum()))
+
+    left = np.log([share(groups[:i] + groups[i + 1 :]) for i in range(25)])
+    sums = (np.array([float(of(one)) for one in groups]) for of in (len, np.sum, lambda one: np.square(one).sum()))
+    value, error = ess_share(*sums)
+    assert value == pytest.approx(share(groups))
+    assert error == pytest.approx(np.sqrt(24 / 25 * np.square(left - left.mean()).sum()))
+
+
+def test_copied_logprobs_have_no_tail_and_pass_no_bound(tmp_path: Path) -> None:
+    frame = sequences_of(Story(seed=4)).with_columns(ref_logp=pl.col("policy_logp"))
+    run = opened(tmp_path, frame)
+    for head in ("", "[gate]\ncannot_say = 'pass'\n"):
+        check = checked(run, "tail.post_observation.p95", "max = 2", head)
+        assert check.outcome is Outcome.BLIND
+        assert not check.excused
+
+
+def test_a_slice_of_another_name_is_told(grown: tuple[pl.DataFrame, Opened]) -> None:
+    check = checked(grown[1], "tail.post_tool.p95", "max = 2")
+    assert check.outcome is Outcome.BLIND
+    assert check.claim == "the run has no slice post_tool, but text_only and post_observation"
+
+
+def test_too_few_recorded_steps_are_blind(tmp_path: Path) -> None:
+    run = opened(tmp_path, sequences_of(Story(steps=12, post=steady(0.5))))
+    check = checked(run, "tail.post_observation.p95", "max = 2")
+    assert check.outcome is Outcome.BLIND
+    assert check.claim == "4 recorded steps are too few"
+
+
+def test_a_run_without_tokens_is_told_the_line_that_records_them(tmp_path: Path) -> None:
+    log = tmp_path / "run" / "metrics.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(f'{{"step": {step}, "kl": 0.01}}\n' for step in range(1, 60)))
+    check = checked(api.open_run(log.parent, out=tmp_path / "out"), "tail.post_tool.p95", "max = 2")
+    assert check.outcome is Outcome.BLIND
+    assert check.next == (how_to_record(None, ["policy_logp", "ref_logp", "model_mask"]),)

@@ -1,0 +1,75 @@
+"""What `ptt gate` prints, to the letter; foreign text steers neither the terminal nor rich."""
+
+from __future__ import annotations
+
+import io
+import os
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gate_outputs.gate_reports import SAMPLES, reports, run
+from hypothesis import given, settings
+from rich.console import Console
+
+from ptt.diagnostics.gate.values import GateReport, Outcome
+from ptt.reports.gating.terminal import MOST_RUNS, print_gate
+
+GOLDEN = Path(__file__).parent / "golden"
+WIDTH = 100
+
+
+def printed(report: GateReport, *, explain: bool = False, colour: bool = False, width: int = WIDTH) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    print_gate(report, console, "ptt-report/gate/index.html", explain=explain)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("explain", [False, True])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_output_is_the_recorded_one(name: str, explain: bool) -> None:
+    actual = printed(SAMPLES[name], explain=explain)
+    recorded = GOLDEN / f"{name}.{'explained' if explain else 'terminal'}.txt"
+    if os.environ.get("PTT_RECORD_GOLDEN"):
+        recorded.write_text(actual, encoding="utf-8")
+    assert actual == recorded.read_text(encoding="utf-8")
+
+
+def test_the_outcome_stands_last_with_its_exit_code_and_why() -> None:
+    lines = printed(SAMPLES["failed"]).splitlines()
+    assert "exit code 3: a check found what the policy forbids" in " ".join(lines[-4:])
+    assert "exit code 4" in printed(SAMPLES["blind"])
+
+
+def test_explained_checks_say_what_would_have_failed_them() -> None:
+    text = printed(SAMPLES["passed"], explain=True)
+    checks = sum(len(one.checks) for one in SAMPLES["passed"].runs)
+    assert text.count("would fail on") == checks
+    assert text.count("looked at") == checks
+
+
+@settings(max_examples=15, deadline=None)
+@given(reports())
+def test_nothing_in_a_report_steers_the_terminal(report: GateReport) -> None:
+    for explain in (False, True):
+        text = printed(report, explain=explain)
+        assert not [c for c in text if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+        assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_markup_of_rich_is_shown_as_written() -> None:
+    (one,) = SAMPLES["passed"].runs[:1]
+    report = replace(SAMPLES["passed"], runs=(replace(one, name="[bold]x[/bold]"),))
+    assert "[bold]x[/bold]" in printed(report, colour=True)
+
+
+def test_many_runs_that_passed_are_counted_and_the_worst_come_first() -> None:
+    (good,) = SAMPLES["passed"].runs[:1]
+    bad = run("bad", outcome=Outcome.UNREADABLE, error="torn")
+    runs = [replace(good, name=f"run-{n}") for n in range(MOST_RUNS + 5)]
+    lines = printed(GateReport(outcome=Outcome.UNREADABLE, runs=(*runs, bad))).splitlines()
+    assert "bad" in lines[0]
+    assert any(f"{MOST_RUNS + 5} runs passed" in line for line in lines)
+    assert len(lines) < 12
