@@ -26,14 +26,25 @@ OUT = Path("ptt-report/gate")
 LINUX = Path("/proc/self/task").is_dir()
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with archives of a healthy run, a broken one, and a torn one, and a run without a file."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "empty").mkdir(parents=True)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with archives of a healthy run, a broken one, and a torn one, and a run without a file; gated once."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "runs" / "empty").mkdir(parents=True)
     for name in (HEALTHY, BROKEN):
-        shutil.copy2(REAL / name, tmp_path / "runs" / name)
-    (tmp_path / "runs" / "torn.tar.zst").write_bytes((REAL / DPO).read_bytes()[:100] + bytes(100))
+        shutil.copy2(REAL / name, place / "runs" / name)
+    (place / "runs" / "torn.tar.zst").write_bytes((REAL / DPO).read_bytes()[:100] + bytes(100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert gate("runs/*", "--jobs", "1", "--reports", "none").exit_code == 3
+    return place
+
+
+@pytest.fixture(autouse=True)
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder, where what was judged is kept; a test of the first pass takes another --out."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -117,12 +128,15 @@ def test_a_report_that_is_no_longer_true_is_taken_away() -> None:
 def test_a_second_pass_reads_what_is_kept_and_opens_no_archive() -> None:
     assert gate("runs/trl*").exit_code == 3
     before = {name: (OUT / name).read_bytes() for name in ("gate.json", "index.html")}
+    kept = OUT / "trl_sft_healthy" / "store" / "kept" / "diagnosis.json"
+    written = kept.stat().st_mtime_ns
     for path in Path("runs").glob("trl*"):  # other bytes, of the same length and time: no one looks at them
         held = path.stat()
         path.write_bytes(b"x" * held.st_size)
         os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
     assert gate("runs/trl*", "--jobs", "2").exit_code == 3
     assert before == {name: (OUT / name).read_bytes() for name in before}
+    assert kept.stat().st_mtime_ns == written
     os.utime(f"runs/{HEALTHY}")
     assert gate(f"runs/{HEALTHY}").exit_code == 5  # a new time: opened again
 
@@ -268,6 +282,7 @@ def until_there_are_workers(process: subprocess.Popen[str], seconds: float = 60.
 
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_a_killed_process_costs_its_run_and_no_other() -> None:
+    shutil.rmtree(OUT)
     process = started("runs/*", "--jobs", "2", "--reports", "none")
     os.kill(until_there_are_workers(process)[0], signal.SIGKILL)
     _, said = process.communicate(timeout=120)
@@ -284,6 +299,7 @@ def test_a_killed_process_costs_its_run_and_no_other() -> None:
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: signal.Signals) -> None:
+    shutil.rmtree(OUT)
     process = started("runs/*", "--jobs", "2")
     judging = until_there_are_workers(process)
     os.killpg(process.pid, how)
