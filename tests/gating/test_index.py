@@ -98,6 +98,14 @@ def test_a_run_shows_its_failed_checks_and_counts_the_rest() -> None:
     assert (row.first_broken, row.steps, row.tokens) == ("Policy update", "1\u202f234", "56\u202f789")
 
 
+def test_what_the_headline_says_is_not_said_again() -> None:
+    seen = GatedRun(
+        name="f", outcome=Outcome.FAILED, headline="late p99 is 0, since step 9", checks=(check(0), check(1))
+    )
+    (row,) = view(gate(seen)).standing_out
+    assert [told.claim for told in row.checks] == ["", "Late p99 is 1."]
+
+
 def test_passed_runs_are_folded_unless_there_is_little_else_to_see() -> None:
     few = [run(f"p{number}", Outcome.PASSED) for number in range(OPEN_PASSED)]
     assert view(gate(*few)).passed_open

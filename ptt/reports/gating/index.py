@@ -142,7 +142,7 @@ def _row(run: GatedRun, name: str) -> Row:
         status=STATUSES[run.status] + "." if run.status is not None else "",
         headline=sentence(run.error or run.headline),
         first_broken=LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
-        checks=tuple(_told(case) for case in told[:SHOWN_CHECKS]),
+        checks=tuple(_told(case, run.headline) for case in told[:SHOWN_CHECKS]),
         more=f"and {count(rest)} more" if rest > 0 else "",
         waived=f"{counted(waived, 'finding')} allowed for now" if waived else "",
         steps=count(run.steps) if run.steps else NONE,
@@ -152,8 +152,10 @@ def _row(run: GatedRun, name: str) -> Row:
     )
 
 
-def _told(case: Case) -> Told:
-    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=sentence(case.claim))
+def _told(case: Case, headline: str) -> Told:
+    """Tell a check; what the headline above it says already is not said twice."""
+    claim = "" if case.claim and headline.startswith(case.claim) else sentence(case.claim)
+    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=claim)
 
 
 def _scalar(value: str | float | bool | None) -> str:
