@@ -162,7 +162,11 @@ def gate(
     ] = GateReports.FAILED,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show how far the work is.")] = False,
 ) -> None:
-    """Judge runs against a policy and end with the code of the worst; write the evidence first."""
+    """Judge runs against a policy and end with the code of the worst; write the evidence first.
+
+    What was judged is kept: a second call over unchanged runs only reads it. Ctrl-C ends with code 130, and the same
+    command goes on from there.
+    """
     with plain_errors():
         from ptt.cli import gate as command
 

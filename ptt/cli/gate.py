@@ -105,10 +105,19 @@ def _print(report: GateReport, asked: Asked, index: Path) -> None:
         print_gate(report, Console(), str(index), explain=asked.explain)
     if asked.github:
         typer.echo(github_annotations(report), nl=False)
-        summary = os.environ.get(SUMMARY)
-        if summary:
-            with Path(summary).open("a", encoding="utf-8") as file:
-                file.write(job_summary(report))
+        _summarise(report)
+
+
+def _summarise(report: GateReport) -> None:
+    """Add to the job's summary; that it cannot be written must not change what the gate says."""
+    place = os.environ.get(SUMMARY)
+    if not place:
+        return
+    try:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(job_summary(report))
+    except OSError as error:
+        typer.echo(f"ptt: {SUMMARY}: cannot be written: {error.strerror or error}.", err=True)
 
 
 def _day(text: str | None) -> date:

@@ -179,6 +179,10 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     assert "::error" in done.stdout
     assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
     assert "trl" in Path("summary.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "runs")
+    done = gate(f"runs/{BROKEN}", "--github")
+    assert done.exit_code == 3  # the gate's answer stands
+    assert "GITHUB_STEP_SUMMARY: cannot be written" in done.stderr
 
 
 @pytest.mark.parametrize(
