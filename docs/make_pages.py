@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
@@ -113,6 +114,11 @@ rules = []  # files and folders of rules of your own, as seen from this file; do
 
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
+
+[gate]  # what `ptt gate` demands of a run: docs/gate.md has all of its keys
+severity = "{severity}"
+cannot_say = "fail"
+min_steps = {min_steps}
 {limits}
 ```
 """
@@ -124,7 +130,10 @@ def settings() -> str:
         f"\n[limits.{rule}]\n" + "\n".join(f"{key} = {value:.4g}" for key, value in values.items())
         for rule, values in LIMITS.items()
     )
-    return SETTINGS.format(shortest=Settings().min_observation, limits=limits)
+    gate = Policy()
+    return SETTINGS.format(
+        shortest=Settings().min_observation, severity=gate.severity, min_steps=gate.extent.min_steps, limits=limits
+    )
 
 
 def tables() -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gate_samples import check_of, gated
 
@@ -18,6 +21,7 @@ from ptt.diagnostics.gate import Outcome, judge
 from ptt.diagnostics.gate import Policy as GatePolicy
 from ptt.diagnostics.gate.values import CheckKind, GatedRun
 from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.parsers import lines, metrics_fast, streams
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 TODAY = date(2031, 5, 1)
@@ -222,3 +226,29 @@ def test_a_run_without_what_the_baseline_holds_is_blind(story: Open, tmp_path: P
     run = judge(empty, against(tmp_path), name="a", today=TODAY)
     assert run.outcome is Outcome.BLIND
     assert {check.outcome for check in run.checks if check.kind is CheckKind.BASELINE} == {Outcome.BLIND}
+
+
+def test_a_log_kept_as_columns_gives_the_answers_of_one_kept_as_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = np.random.default_rng(0)
+    rows = [
+        {"step": step, "kl": abs(drawn.normal()), "my/own": drawn.normal(), "loss": drawn.normal()}
+        for step in range(1, 301)
+    ]
+    rows[150]["my/own"] = math.nan  # sends its block the slow way, so that a part stands in rows
+    log = tmp_path / "run" / "metrics.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(streams, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 2000)
+    answers = []
+    for out, least in (("long", 1 << 40), ("wide", 0)):
+        monkeypatch.setattr(metrics_fast, "WIDE_BYTES", least)
+        run = api.open_run(log.parent, out=tmp_path / out)
+        assert ("other_series" in run.diagnosis.tables) == (out == "wide")
+        for metric in ("kl", "kl/ref", "logged:kl", "my/own"):
+            check = check_of(gated(run, bound(metric, "max = 9\nwindow = 'all'")), "bound:b")
+            answers.append((out, metric, check.outcome, check.observed, check.data))
+    assert [answer[1:] for answer in answers[:4]] == [answer[1:] for answer in answers[4:]]
+    assert all("300 values" in answer[4] or "of 300" in answer[4] for answer in answers), answers

@@ -16,11 +16,12 @@ from ptt import api
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.known import AT_MOST, Known
 from ptt.diagnostics.gate.policy import Allowance, Extent, Policy, Window
-from ptt.diagnostics.gate.reading import read_policy
+from ptt.diagnostics.gate.reading import KEYS, read_policy
 from ptt.diagnostics.gate.subjects import RANGES, Ess, Logged, Tail
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.parsers.aliases import canonical_names
 from ptt.diagnostics.rules import LIMITS, RULES
+from ptt.diagnostics.statistics.summaries import STATISTICS
 
 ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-12-31\n'
 BOUND = '[[gate.bound]]\nname = "kl"\nmetric = "kl/ref"\n'
@@ -291,3 +292,13 @@ def test_the_table_of_harmless_findings_is_what_the_rules_say() -> None:
 def test_ranges_are_of_canonical_metrics() -> None:
     assert set(RANGES) <= canonical_names()
     assert all(low < high for low, high in RANGES.values())
+
+
+def test_the_policy_of_the_page_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gate.md").read_text(encoding="utf-8")
+    text = page.split("```toml\n")[1].split("```")[0]
+    read = policy(text)
+    assert [one.name for one in read.bounds] == ["kl", "tails"]
+    assert read.baseline is not None
+    for key in (*KEYS, *STATISTICS, "finding", "slice", "owner", "reason", "expires", "metric", "unit"):
+        assert f"`{key}`" in page or f"[gate.{key}]" in page, key

@@ -13,8 +13,8 @@ from gate_samples import check_of, gated
 
 from ptt import api
 from ptt.diagnostics.gate import Outcome
+from ptt.diagnostics.gate.of_tokens import ess_share
 from ptt.diagnostics.gate.values import CheckResult
-from ptt.diagnostics.gate.windowed import ess_share
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.parsers.switches import how_to_record
 

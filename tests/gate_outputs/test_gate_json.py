@@ -53,7 +53,8 @@ def test_the_schema_knows_every_word_and_every_field() -> None:
     assert check["kind"]["enum"] == list(CheckKind)
     assert check["standing"]["enum"] == list(Standing)
     assert check["severity"]["enum"] == [*Severity, None]
-    assert check["link"]["enum"] == [*Link, None]
+    assert parts["link"]["enum"] == [*Link, None]
+    assert check["link"] == run["first_broken_link"] == {"$ref": "#/$defs/link"}
     assert run["status"]["enum"] == [*Status, None]
     assert {*check} - DERIVED == {*CheckResult.__dataclass_fields__} - {"low", "high"}
     assert {*run} == {*GatedRun.__dataclass_fields__}

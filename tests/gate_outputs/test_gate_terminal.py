@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_outputs.gate_reports import SAMPLES, reports, run
+from gate_reports import SAMPLES, reports, run
 from hypothesis import given, settings
 from rich.console import Console
 

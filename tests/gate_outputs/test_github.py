@@ -11,7 +11,7 @@ from gate_reports import BLIND, BOUND, HOSTILE, SAMPLES, TAILS, WAIVED, report, 
 from hypothesis import given
 
 from ptt.diagnostics.gate.values import GateReport
-from ptt.reports.gating import github_annotations, job_summary
+from ptt.reports.gating import github_annotations, github_guard, job_summary
 from ptt.reports.gating.github import SUMMARY_BYTES
 
 LINE = re.compile(r"::(error|warning|notice) ([^\n]*?)::(.*)")
@@ -70,6 +70,16 @@ def test_foreign_text_begins_no_command_and_no_line() -> None:
         assert re.match(r"::(error|warning|notice) ", line)
         assert "\r" not in line
         assert "\x1b" not in line
+
+
+def test_output_between_the_guards_is_no_command() -> None:
+    """As the runner does it: after stop-commands only the line with the same token counts."""
+    start, end = github_guard(SAMPLES["failed"])
+    token = start.removeprefix("::stop-commands::")
+    assert re.fullmatch(r"ptt-[0-9a-f]{64}", token)
+    assert end == f"::{token}::"
+    assert github_guard(SAMPLES["failed"]) == (start, end)
+    assert github_guard(SAMPLES["passed"]) != (start, end)
 
 
 def test_what_does_not_fit_is_counted_and_the_worst_is_shown() -> None:

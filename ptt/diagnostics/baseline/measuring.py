@@ -202,8 +202,16 @@ def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> Metr
         logged_as=logged.logged_as,
         windows=(_kept(means[0]), _kept(means[1]), _kept(means[2])),
         not_numbers=int(logged.bad[late].sum()),
-        reach=int(held[-1]) if len(held) else None,
+        reach=_reach(held, windows[2].last),
     )
+
+
+def _reach(steps: IntArray, end: int) -> int | None:
+    """Give how far values reach: one stands for the steps up to the next, so that few values reach as far as many."""
+    if not len(steps):
+        return None
+    every = int(np.median(np.diff(steps))) if len(steps) > 1 else 1
+    return min(end, int(steps[-1]) + every - 1)
 
 
 def _ess(run: Measured, late: Span) -> dict[str, float]:

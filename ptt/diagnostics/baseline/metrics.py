@@ -16,6 +16,9 @@ from ptt.diagnostics.statistics.window_means import LEAST_VALUES
 from ptt.diagnostics.statistics.windows import Span
 
 REACHED: Final = 0.8  # of the late window, for its mean to stand for it
+SCATTERS: Final = 3.0
+"""Standard deviations of a single value: a metric that may lie on either side of zero counts as at least so large,
+the range most single values lie in. With less a reward about zero could be judged in very long runs only."""
 
 Chosen = Mapping[str, Worse | str | None]
 """Metrics that a policy names, each with the direction that is worse; None: the known one."""
@@ -115,7 +118,7 @@ def _cannot(
         )
     width = late.last - late.first + 1
     if own.reach is None or own.reach - late.first + 1 < REACHED * width:
-        reach = f"ends at step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
+        reach = f"reaches step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
         return (
             f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
             "train as far as the baseline did, or make a baseline of runs as short",
@@ -144,7 +147,7 @@ def _compared(
     """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
     known = apart([own.late], [one.late for one in theirs])
     level = abs(found.expected or 0.0)
-    scatter = _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
+    scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
     scale = max(level, direction.floor, scatter)
     bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
     higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER

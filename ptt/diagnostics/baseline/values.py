@@ -35,7 +35,7 @@ class MetricFigures:
     logged_as: str
     windows: tuple[WindowMean, WindowMean, WindowMean]
     not_numbers: int = 0  # NaN and infinities among what was logged in the late window
-    reach: int | None = None  # the last step of the late window with a value
+    reach: int | None = None  # the step up to which values of the late window stand: the last and as far as one does
 
     @property
     def late(self) -> WindowMean:

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from ptt.diagnostics.custom.subjects import link_of
+from ptt.diagnostics.gate.measures import Measured, Unmeasured, window_words
+from ptt.diagnostics.gate.of_series import measured_metric
+from ptt.diagnostics.gate.of_tokens import measured_tokens
 from ptt.diagnostics.gate.policy import Bound, Policy
 from ptt.diagnostics.gate.seen import Seen
 from ptt.diagnostics.gate.subjects import POOLED, Logged, Tail, name_of
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
-from ptt.diagnostics.gate.windowed import Measured, Unmeasured, measured, window_words
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Link
 
@@ -29,7 +31,15 @@ def check_bounds(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
     """Give one result a bound."""
     seen = Seen(opened)
     for bound in policy.bounds:
-        yield _check(bound, measured(bound, seen), lets_pass=policy.cannot_say_passes)
+        yield _check(bound, _measured(bound, seen), lets_pass=policy.cannot_say_passes)
+
+
+def _measured(bound: Bound, seen: Seen) -> Measured | Unmeasured:
+    match bound.subject:
+        case Logged() as metric:
+            return measured_metric(bound, metric, seen)
+        case tokens:
+            return measured_tokens(bound, tokens, seen)
 
 
 def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> CheckResult:

@@ -67,13 +67,11 @@ class Seen:
         return self._logged_as(name) or ours
 
     def _logged_as(self, name: str) -> Series | None:
-        """Give the series of one spelling: from the rows, or from a log so large that its metrics stand in none."""
-        held = None
-        if "name_raw" in self._metrics.columns:
-            held = training_by_name(self._metrics, NO_WIDE, {name: name}).get(name)
-        held = held or self._by_spelling.get(name)
+        """Give the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
+        held = self._by_spelling.get(name)
         if held is None and "name_raw" in self._metrics.columns:
-            held = read_evaluation(self._metrics, name)
+            held = training_by_name(self._metrics, NO_WIDE, {name: name}).get(name)
+            held = held or read_evaluation(self._metrics, name)
         return held
 
     def _absent(self, name: str) -> Absent:

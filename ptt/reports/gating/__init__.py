@@ -8,7 +8,7 @@ from typing import Final
 
 from ptt.diagnostics.gate.values import GateReport
 from ptt.reports.gating import gate_json, junit, markdown, sarif
-from ptt.reports.gating.github import github_annotations, job_summary
+from ptt.reports.gating.github import github_annotations, github_guard, job_summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,4 +30,4 @@ FORMATS: Final[Mapping[str, Format]] = {
     )
 }
 
-__all__ = ["FORMATS", "Format", "github_annotations", "job_summary"]
+__all__ = ["FORMATS", "Format", "github_annotations", "github_guard", "job_summary"]

@@ -40,6 +40,7 @@ def _run(run: GatedRun) -> dict[str, object]:
         "outcome": run.outcome.value,
         "status": run.status,
         "headline": run.headline,
+        "first_broken_link": run.first_broken_link,
         "error": run.error,
         "framework": run.framework,
         "steps": run.steps,

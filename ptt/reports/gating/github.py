@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from ptt.diagnostics.gate.values import GateReport, Outcome
 from ptt.reports.foreign import encodable, safe
+from ptt.reports.gating import gate_json
 from ptt.reports.gating.markdown import summary
 from ptt.reports.gating.places import evidence_path
 from ptt.reports.gating.standing import Standing, findings_of
@@ -46,6 +49,15 @@ def github_annotations(report: GateReport) -> str:
 def job_summary(report: GateReport) -> str:
     """Give the Markdown for $GITHUB_STEP_SUMMARY: all runs and checks as far as a summary may be long."""
     return summary(report, limit=SUMMARY_BYTES, every_run=True)
+
+
+def github_guard(report: GateReport) -> tuple[str, str]:
+    """Give a line before and one after other output: between them the runner takes no line for a command.
+
+    The token must be one that nobody can write into a log beforehand: it is made of all that the report holds.
+    """
+    token = "ptt-" + hashlib.sha256(gate_json.render(report).encode("utf-8")).hexdigest()
+    return f"::stop-commands::{token}", f"::{token}::"
 
 
 def _command(command: str, properties: dict[str, str], message: str) -> str:

@@ -72,6 +72,7 @@ def _suite(name: str, run: GatedRun, cases: Sequence[Case]) -> list[str]:
         "outcome": OUTCOMES[run.outcome],
         "verdict": run.status.value if run.status is not None else None,
         "headline": run.headline or None,
+        "first_broken_link": run.first_broken_link,
         "framework": run.framework,
         "steps": str(run.steps),
         "model_tokens": str(run.model_tokens),

@@ -151,7 +151,7 @@ def _outcome(report: GateReport) -> Text:
 
 
 def _labelled(console: Console, label: str, texts: Iterable[str], *, indent: int = INDENT) -> None:
-    for index, text in enumerate(texts):
+    for index, text in enumerate(filter(None, texts)):
         head = (label if index == 0 else "").ljust(LABEL)
         _line(console, Text(text), indent=indent + INDENT, head=head)
 

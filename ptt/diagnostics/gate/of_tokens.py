@@ -1,0 +1,124 @@
+"""Take a tail or an effective sample size over a window from the recorded tokens, with what redrawing them gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.gate.measures import Measured, Unmeasured, window_of, window_words
+from ptt.diagnostics.gate.policy import Bound
+from ptt.diagnostics.gate.seen import TABLES_LEFT_OUT, Seen
+from ptt.diagnostics.gate.subjects import Ess, Tail
+from ptt.diagnostics.judging import contaminated
+from ptt.diagnostics.model import Broken
+from ptt.diagnostics.parsers.switches import how_to_record
+from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.summaries import Z975
+from ptt.diagnostics.statistics.versus import curve
+from ptt.diagnostics.statistics.windows import Span, parts
+
+FloatArray = npt.NDArray[np.float64]
+
+LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
+LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
+
+
+def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured | Unmeasured:
+    """Take a bound's statistic from the tokens of a slice."""
+    profile = seen.opened.profile
+    if profile is None:
+        if seen.opened.kind == "findings":
+            return Unmeasured(reason="findings.json holds no tokens", enable=TABLES_LEFT_OUT)
+        line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
+        reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
+        return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
+    distrust = contaminated([Broken(findings=seen.opened.diagnosis.findings)], profile.pair)
+    if distrust is not None:  # copied or filled logprobs have the smallest tails of all
+        return Unmeasured(
+            reason=f"the logprobs cannot be trusted: {distrust}",
+            enable="mend how they are recorded first",
+            no_number=True,
+        )
+    if subject.slice not in profile.slices.values():
+        held = " and ".join(profile.slices.values())
+        return Unmeasured(reason=f"the run has no slice {subject.slice}, but {held}", enable=f"hold {held} to a bound")
+    steps = profile.cells["step"].unique().sort().to_numpy()
+    cut = steps[window_of(len(steps), bound.window)]
+    data = f"{profile.pair}, {window_words(bound.window)}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
+    if len(cut) < LEAST_RECORDED * (3 if bound.statistic == "ratio" else 1):
+        return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
+    thirds = parts(cut.tolist(), 3)
+    spans = (thirds[0], thirds[-1]) if bound.statistic == "ratio" else (Span(int(cut[0]), int(cut[-1])),)
+    levels = _tails(profile, subject, spans) if isinstance(subject, Tail) else _ess(profile, subject, spans)
+    data += f", {levels.tokens} tokens of {subject.slice}"
+    if not all(math.isfinite(value) for value in (*levels.values, *levels.errors)):
+        return Unmeasured(
+            reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
+        )
+    return _together(levels, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Levels:
+    """Natural logarithms of a figure, one a span, their standard errors, and how many tokens they are of."""
+
+    values: tuple[float, ...]
+    errors: tuple[float, ...]
+    tokens: int
+    most: float = math.inf  # what the figure is never above
+
+
+def _together(levels: _Levels, data: str) -> Measured:
+    """Give the level of one span, or the last over the first."""
+    if len(levels.values) == 1:
+        log, error, most = levels.values[0], levels.errors[0], levels.most
+    else:
+        log, error, most = levels.values[-1] - levels.values[0], math.hypot(*levels.errors), math.inf
+    return Measured(
+        value=math.exp(log),
+        low=math.exp(log - Z975 * error),
+        high=min(most, math.exp(log + Z975 * error)),
+        data=data,
+    )
+
+
+def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
+    found = curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
+    return _Levels(
+        values=tuple(float(value) for value in found.log_value),
+        errors=tuple(math.sqrt(own) if own >= 0 else math.nan for own in found.own.tolist()),
+        tokens=int(found.tokens.sum()),
+    )
+
+
+def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
+    """Give ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
+    number = {name: key for key, name in profile.slices.items()}[subject.slice]
+    rows = profile.sequences.filter(pl.col("slice") == number)
+    values, errors, tokens = [], [], 0
+    for span in spans:
+        here = rows.filter(pl.col("step").is_between(span.first, span.last))
+        sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
+        tokens += int(sums["n"].sum())
+        value, error = ess_share(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
+        values.append(math.log(value) if value > 0 else math.nan)
+        errors.append(error)
+    return _Levels(values=tuple(values), errors=tuple(errors), tokens=tokens, most=1.0)
+
+
+def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:
+    """Give (sum w)^2 / (n sum w^2) over units, and the jackknife standard error of its logarithm."""
+    units = len(n)
+    if units < LEAST_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return math.nan, math.nan
+    value = first.sum() ** 2 / (n.sum() * second.sum())
+    without = (first.sum() - first) ** 2 / ((n.sum() - n) * (second.sum() - second))
+    if not (np.isfinite(without) & (without > 0)).all():
+        return float(value), math.nan
+    logs = np.log(without)
+    return float(value), math.sqrt((units - 1) / units * float(np.square(logs - logs.mean()).sum()))

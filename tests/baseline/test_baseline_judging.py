@@ -1,0 +1,253 @@
+"""A run held against its baseline: what fails, what passes, and what cannot be said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from measured_runs import Array, baseline_with, curves_at, facts, made, measured, noisy, with_tails
+
+from ptt.diagnostics.baseline.directions import DIRECTIONS
+from ptt.diagnostics.baseline.judging import against
+from ptt.diagnostics.baseline.measuring import Measured, placed
+from ptt.diagnostics.baseline.values import Against, Baseline, Worse
+from ptt.diagnostics.statistics.versus import SHOWN
+
+QUIET = 0.05
+
+
+def values(seed: int, level: float = 1.0, **changes: Any) -> Array:
+    return level * noisy(np.random.default_rng(seed), **({"noise": QUIET} | changes))
+
+
+def base(name: str = "grad_norm", *, level: float = 1.0, seeds: int = 1, **changes: Any) -> Baseline:
+    return made(*[measured({name: values(100 + seed, level, **changes)}, name=f"seed {seed}") for seed in range(seeds)])
+
+
+def judged(run: Measured, baseline: Baseline, metric: str = "grad_norm", **asked: Any) -> Against:
+    return next(one for one in against(run, baseline, **asked) if one.id == metric)
+
+
+def test_another_seed_passes_and_a_run_far_worse_fails() -> None:
+    assert judged(measured({"grad_norm": values(1)}), base()).outcome == "passed"
+    worse = judged(measured({"grad_norm": values(1, 1.6)}), base())
+    assert worse.outcome == "failed"
+    assert worse.ratio == pytest.approx(1.6, rel=0.05)
+    assert worse.low is not None
+    assert worse.high is not None
+    assert worse.difference is not None
+    assert worse.low < worse.difference < worse.high
+    assert "larger gradients" in worse.words
+
+
+def test_a_difference_within_the_limit_passes_however_sure() -> None:
+    found = judged(measured({"grad_norm": values(1, 1.15)}), base())
+    assert found.outcome == "passed"
+    assert found.p_value is not None
+    assert found.p_value < 0.001
+    assert judged(measured({"grad_norm": values(1, 1.15)}), base(), limit=1.05).outcome == "failed"
+
+
+def test_better_is_never_worse() -> None:
+    assert judged(measured({"grad_norm": values(1, 0.3)}), base()).outcome == "passed"
+    more = measured({"reward/mean": values(1, 3.0)})
+    assert judged(more, base("reward/mean"), "reward/mean").outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "factor"),
+    [
+        ("reward/mean", 1.0, 0.6), ("entropy", 1.0, 1.7), ("entropy", 1.0, 0.5), ("kl/ref", 0.4, 1.7),
+        ("len/response_mean", 300.0, 1.7), ("len/response_mean", 300.0, 0.5), ("tools/failure_frequency", 0.2, 1.7),
+    ],
+)  # fmt: skip
+def test_each_metric_fails_in_its_own_direction(name: str, level: float, factor: float) -> None:
+    held = base(name, level=level)
+    assert judged(measured({name: values(1, level)}), held, name).outcome == "passed"
+    assert judged(measured({name: values(1, level * factor)}), held, name).outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("kl/ref", 0.01), ("clip/frac", 0.002), ("tools/failure_frequency", 0.004)]
+)
+def test_twice_next_to_nothing_is_next_to_nothing(name: str, level: float) -> None:
+    assert judged(measured({name: values(1, 2 * level)}), base(name, level=level), name).outcome == "passed"
+
+
+def test_a_reward_about_zero_is_measured_by_its_own_scatter() -> None:
+    held = made(measured({"reward/mean": 0.01 + values(100, noise=0.2) - 1}, name="seed"))
+    assert judged(measured({"reward/mean": values(1, noise=0.2) - 1}), held, "reward/mean").outcome == "passed"
+    assert judged(measured({"reward/mean": values(1, noise=0.2) - 1.6}), held, "reward/mean").outcome == "failed"
+
+
+def test_a_metric_without_a_worse_direction_is_shown() -> None:
+    held = base("loss/total")
+    found = judged(measured({"loss/total": values(1, 9.0)}), held, "loss/total")
+    assert found.outcome == "shown"
+    assert found.observed == pytest.approx(9.0, rel=0.1)
+    named = judged(measured({"loss/total": values(1, 9.0)}), held, "loss/total", metrics={"loss/total": "higher"})
+    assert named.outcome == "failed"
+    unsaid = judged(measured({"loss/total": values(1)}), held, "loss/total", metrics={"loss/total": None})
+    assert unsaid.outcome == "blind"
+    assert "higher" in unsaid.next[0]
+
+
+def test_only_what_the_policy_names_is_judged() -> None:
+    held = made(measured({"grad_norm": values(100), "entropy": values(101)}, name="seed"))
+    run = measured({"grad_norm": values(1, 3.0), "entropy": values(2)})
+    assert judged(run, held, metrics={"entropy": None}).outcome == "shown"
+    assert judged(run, held, "entropy", metrics={"entropy": None}).outcome == "passed"
+
+
+def test_noise_that_hides_a_difference_is_cannot_say() -> None:
+    loud = {"noise": 0.6, "likeness": 0.8, "count": 40}
+    found = judged(measured({"grad_norm": values(1, **loud)}), base(**loud))
+    assert found.outcome == "blind"
+    assert "too wide to tell" in found.words
+
+
+def test_spread_of_seeds_is_counted() -> None:
+    apart = made(
+        *[measured({"grad_norm": values(seed, level)}, name=f"{seed}") for seed, level in enumerate((0.8, 1.0, 1.2))]
+    )
+    run = measured({"grad_norm": values(9, 1.45)})
+    assert judged(run, base(seeds=3)).outcome == "failed"
+    assert judged(run, apart).outcome != "failed"  # the seeds themselves lie as far apart
+    spread = judged(run, apart).extra["between_runs"]
+    assert isinstance(spread, float)
+    assert spread > 0.2
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (measured({"entropy": values(1)}), "logs no grad_norm"),
+        (measured({"grad_norm": values(1, count=70)}), "ends before step 81"),
+            (measured({"grad_norm": values(1, count=95)}), "reaches step 95"),
+        (measured({"grad_norm": values(1)}, first=500), "logs no grad_norm"),
+        (measured({"grad_norm": values(1)}, framework="verl"), "means of different things"),
+        (measured({"grad_norm": values(1)}, bad={"grad_norm": range(90, 120)}), "are no numbers"),
+        (measured({"grad_norm": values(1, count=12)}, every=10), "only 4 values"),
+    ],
+    ids=["not logged", "too short", "unfinished", "other steps", "other framework", "NaN", "few values"],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_blind_with_its_reason(run: Measured, reason: str) -> None:
+    found = judged(run, base())
+    assert found.outcome == "blind"
+    assert reason in found.words
+    assert found.next
+
+
+def test_a_metric_that_the_baseline_lacks_is_blind_when_named() -> None:
+    found = judged(measured({"entropy": values(1)}), base(), "entropy", metrics={"entropy": "both"})
+    assert found.outcome == "blind"
+    assert "baseline holds no entropy" in found.words
+
+
+def test_the_very_same_run_passes_and_is_told() -> None:
+    run = measured({"grad_norm": values(1, noise=0.6, likeness=0.8)}, name="same")
+    source, *rest = against(run, made(run))
+    assert (source.id, source.outcome) == ("source", "shown")
+    assert "gated against itself" in source.words
+    assert [one.outcome for one in rest] == ["passed"]
+
+
+def test_one_of_several_seeds_is_held_against_the_others() -> None:
+    runs = [measured({"grad_norm": values(seed, level)}, name=f"{seed}") for seed, level in enumerate((1.0, 1.01, 2.5))]
+    source, found = against(runs[2], made(*runs))
+    assert "others alone" in source.words
+    assert found.outcome == "failed"
+    assert "2 baseline runs" in found.data
+
+
+@repeatable
+@given(
+    level=st.floats(0.3, 3.0),
+    noise=st.floats(0.0, 0.5),
+    limits=st.tuples(st.floats(1.01, 4.0), st.floats(1.01, 4.0)).map(sorted),
+    seed=st.integers(0, 50),
+)
+def test_loosening_the_limit_never_fails_a_run(level: float, noise: float, limits: list[float], seed: int) -> None:
+    run, held = measured({"grad_norm": values(seed, level, noise=noise)}), base(noise=noise)
+    tight, loose = (judged(run, held, limit=limit).outcome for limit in limits)
+    assert (tight, loose) not in {("passed", "failed"), ("blind", "failed")}
+
+
+@repeatable
+@given(seed=st.integers(0, 200), noise=st.floats(0.0, 1.0), level=st.floats(0.2, 5.0))
+def test_a_pass_always_excludes_what_must_be_shown(seed: int, noise: float, level: float) -> None:
+    found = judged(measured({"grad_norm": values(seed, level, noise=noise)}), base(noise=noise))
+    if found.outcome == "passed":
+        assert found.high is not None
+        assert found.expected is not None
+        assert found.high < (SHOWN - 1) * abs(found.expected) * (1 + 1e-9)
+
+
+def test_judging_needs_no_more_than_the_small_figures() -> None:
+    run, held = measured({"grad_norm": values(1, 1.6)}), base()
+    assert against(placed(run, held), held) == against(run, held)
+
+
+def test_every_known_direction_has_a_reason() -> None:
+    for name, one in DIRECTIONS.items():
+        assert one.why, name
+        assert one.worse in Worse
+
+
+LEVELS = np.linspace(1.0, 2.0, 12)
+LOUD = np.random.default_rng(3).normal(size=12)
+
+
+def tails(run_levels: Any, *others: Any, **changes: Any) -> dict[str, Against]:
+    held = baseline_with(*[with_tails(f"seed {n}", curves_at(one)) for n, one in enumerate((LEVELS, *others))])
+    found = against(with_tails("run", curves_at(run_levels), **changes), held)
+    return {one.id: one for one in found}
+
+
+def test_tails_alike_pass_and_larger_ones_fail() -> None:
+    alike = tails(LEVELS * np.exp(0.02 * LOUD))
+    assert {one.outcome for one in alike.values()} == {"passed"}
+    larger = tails(1.6 * LEVELS * np.exp(0.02 * LOUD))
+    assert larger["tails.post_tool.all"].outcome == "failed"
+    assert larger["tails.post_tool.all"].ratio == pytest.approx(1.6, rel=0.05)
+    late = tails(LEVELS * np.where(np.arange(12) < 8, 1.0, 1.7) * np.exp(0.02 * LOUD))
+    assert late["tails.post_tool.late"].outcome == "failed"
+
+
+def test_tails_too_noisy_to_tell_are_blind() -> None:
+    found = tails(LEVELS * np.exp(0.9 * LOUD))
+    assert "blind" in {one.outcome for one in found.values()}
+    assert "failed" not in {one.outcome for one in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"pair": "policy/rollout"}, "different questions"),
+        ({"pair": None, "slices": (), "tails": (), "why_no_tails": "no ref_logp"}, "no ref_logp"),
+        ({"slices": ("observed",), "tails": curves_at(LEVELS, slice_="observed")}, "no slice post_tool"),
+        ({"tails": curves_at(LEVELS * np.nan, tokens=0)}, "no improvement"),
+        ({"tails": curves_at([*LEVELS[:4], *[np.nan] * 8])}, "too few to tell"),
+    ],
+    ids=["other pair", "no tokens", "other slice", "tools vanished", "too short"],
+)  # fmt: skip
+def test_tails_that_cannot_be_compared_are_blind(changes: dict[str, Any], reason: str) -> None:
+    held = baseline_with(with_tails("seed", curves_at(LEVELS)))
+    found = against(replace(with_tails("run", curves_at(LEVELS)), **changes), held)
+    assert {one.outcome for one in found} == {"blind"}
+    assert any(reason in one.words for one in found)
+
+
+def test_a_baseline_without_tails_says_so_of_a_run_that_has_them() -> None:
+    found = against(with_tails("run", curves_at(LEVELS)), baseline_with(facts("seed", why_no_tails="no tokens")))
+    assert [one.outcome for one in found] == ["blind"]
+    assert "no tokens" in found[0].words
+
+
+def test_nothing_is_asked_where_nobody_recorded_tokens() -> None:
+    assert against(facts("run"), baseline_with(facts("seed"))) == ()
