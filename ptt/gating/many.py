@@ -10,7 +10,7 @@ from typing import Final
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.values import GatedRun
 from ptt.gating.one import Refused, Task, gate_kept, gate_one, lost
-from ptt.gating.workers import Died, in_workers
+from ptt.gating.workers import EACH, Died, in_workers
 
 MOST_JOBS: Final = 4  # by default: each process may need the memory of a whole run
 
@@ -58,7 +58,7 @@ def _answers(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun 
             waiting.append(number)
         else:
             yield number, held
-    if len(waiting) < 2 or jobs == 1:
+    if len(waiting) < 2 or (jobs == 1 and len(waiting) <= EACH):
         for number in waiting:
             yield number, gate_one(tasks[number])
         return

@@ -22,6 +22,9 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 THREADS: Final = "POLARS_MAX_THREADS"  # each process takes all cores otherwise, and they wait for one another
+EACH: Final = 25
+"""Tasks of one process. Allocators keep some 3 MB of each small run; a new process costs a second or two and starts
+from nothing, so that a thousand runs need no more memory than a few do."""
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
 PATIENCE: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
@@ -61,12 +64,13 @@ def in_workers(
                     if isinstance(answer, Died):
                         del crew[worker.line]
                         hire()
-                    elif waiting:
+                    elif waiting and worker.given < EACH:
                         following = waiting.popleft()
                         worker.give(following, tasks[following])
                     else:
                         del crew[worker.line]
                         worker.end()
+                        hire()
                     yield number, answer
         finally:
             for worker in crew.values():
@@ -82,14 +86,14 @@ class _Worker:
         context = get_context("spawn")  # a fork of a process with threads may hang
         self.line, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
-        self.number = -1
+        self.number, self.given = -1, 0
         with _set(environment):
             self.process.start()
         theirs.close()
 
     def give(self, number: int, task: object) -> None:
         """Hand over a task; that the process has died already shows when its answer is read."""
-        self.number = number
+        self.number, self.given = number, self.given + 1
         with suppress(BrokenPipeError, ConnectionResetError):
             self.line.send(task)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ptt.gating.workers import Died, in_workers
+from ptt.gating.workers import EACH, Died, in_workers
 
 Task = tuple[str, int]
 
@@ -28,6 +28,8 @@ def work(task: Task) -> str:
             os._exit(7)
         case "sleep":
             time.sleep(600)
+        case "who":
+            return str(os.getpid())
         case "environment":
             return os.environ["POLARS_MAX_THREADS"]
     return f"{how} {number}"
@@ -47,6 +49,12 @@ def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, say
     assert isinstance(dead, Died)
     assert says in dead.how
     assert answers[4] == "done 4"
+
+
+def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
+    tasks = [("who", number) for number in range(2 * EACH + 1)]
+    answers = [answer for _, answer in sorted(in_workers(work, tasks, jobs=1))]
+    assert [answers.count(who) for who in dict.fromkeys(answers)] == [EACH, EACH, 1]
 
 
 def test_memory_is_named_where_a_process_was_killed() -> None:
