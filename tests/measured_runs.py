@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.baseline.measuring import Logged, Measured, baseline_of
+from ptt.diagnostics.baseline.making import baseline_of
+from ptt.diagnostics.baseline.measuring import Logged, Measured
 from ptt.diagnostics.baseline.values import Baseline, Figures
 from ptt.diagnostics.statistics.curves import Curve
 from ptt.diagnostics.statistics.windows import Span
 
 Array = npt.NDArray[np.float64]
 
-SHAPES = {
+SHAPES: dict[str, Callable[[Array], Array]] = {
     "flat": np.ones_like,
     "rising": lambda u: 0.4 + 0.6 * (1 - np.exp(-5 * u)),
     "falling": lambda u: 1 + 2 * np.exp(-6 * u),

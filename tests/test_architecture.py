@@ -41,7 +41,7 @@ ALLOWED = {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "baseline", "catalogue", "custom", "gate", "model", "parsers", "statistics"},
+    "reports": {"ptt", "answerable", "baseline", "catalogue", "custom", "gate", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

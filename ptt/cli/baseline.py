@@ -10,7 +10,8 @@ from rich.console import Console
 from ptt import __version__, api
 from ptt.cli.exits import Exit
 from ptt.cli.places import progress_bar, run_folders
-from ptt.diagnostics.baseline.measuring import NOTHING_SAID, Measured, baseline_of, measure, without_refusals
+from ptt.diagnostics.baseline.making import baseline_of, without_refusals
+from ptt.diagnostics.baseline.measuring import NOTHING_SAID, Measured, measure
 from ptt.diagnostics.baseline.moves import changes, drift, drifted
 from ptt.diagnostics.baseline.reading import read_baseline
 from ptt.diagnostics.baseline.values import Baseline

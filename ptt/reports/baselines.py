@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ptt.diagnostics.baseline.spread import Spread, spreads
 from ptt.diagnostics.baseline.values import Baseline, Figures, Moved
-from ptt.diagnostics.statistics.curves import Curve, window_of
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import joined, slice_name
 from ptt.reports.numbers import bounds, count, counted, number, percent
@@ -50,8 +49,8 @@ def print_refused(runs: Sequence[Figures], console: Console) -> None:
 def print_baseline(baseline: Baseline, console: Console) -> None:
     """Print the runs of a baseline, then their late figures with their spread."""
     _line(console, f"Baseline {safe(baseline.name)}: {_steps(baseline)}.", style="bold")
-    console.print(_runs(baseline))
-    console.print(_figures(baseline))
+    _print(console, _runs(baseline))
+    _print(console, _figures(baseline))
     if len(baseline.runs) == 1:
         _line(console, ONE_RUN, style="dim")
     for run in baseline.runs:
@@ -81,42 +80,33 @@ def _runs(baseline: Baseline) -> Table:
 def _figures(baseline: Baseline) -> Table:
     """Give each late figure: its mean over runs, the standard deviation between them, and each run's own noise."""
     table = _table("late figure", "mean", "between runs (SD)", "within a run (SE)", "runs", "values")
-    for name in sorted({one.name for run in baseline.runs for one in run.metrics}):
-        late = [one.late for run in baseline.runs for one in run.metrics if one.name == name]
-        errors = [one.error for one in late if math.isfinite(one.error)]
-        cells = (
-            safe(name),
-            number(_mean([one.mean for one in late])),
-            _spread([one.mean for one in late]),
-            number(math.sqrt(_mean([error**2 for error in errors]))) if errors else "too few values",
-            count(len(late)),
-            joined(sorted({count(one.n) for one in late}), last=", "),
-        )
-        table.add_row(*map(Text, cells))
-    for slice_, quantile in sorted({(curve.slice, curve.quantile) for run in baseline.runs for curve in run.tails}):
-        curves = [c for run in baseline.runs for c in run.tails if (c.slice, c.quantile) == (slice_, quantile)]
-        levels = [level for level in map(_late_level, curves) if math.isfinite(level)]
-        noise = [float(np.sqrt(np.nanmean(c.own))) for c in curves if np.isfinite(c.own).any()]
-        cells = (
-            f"{slice_name(slice_)} {quantile} of |r|, nats",
-            number(_mean(levels)),
-            _spread(levels),
-            f"{percent(_mean(noise))} a span" if noise else "too few tokens",
-            count(len(curves)),
-            f"{count(sum(int(c.tokens.sum()) for c in curves))} tokens",
-        )
-        table.add_row(*map(Text, cells))
-    for name in sorted({name for run in baseline.runs for name in run.ess}):
-        shares = [run.ess[name] for run in baseline.runs if name in run.ess]
-        cells = (f"{slice_name(name)} ESS, share", number(_mean(shares)), _spread(shares), "", count(len(shares)), "")
+    for one in spreads(baseline):
+        between = number(one.between) if one.between is not None else "one run"
+        cells = (_figure(one), number(one.mean), between, _noise(one), count(one.runs), _counts(one))
         table.add_row(*map(Text, cells))
     return table
 
 
-def _late_level(curve: Curve) -> float:
-    values = curve.log_value[window_of(len(curve.spans)) == 2]
-    values = values[np.isfinite(values)]
-    return math.exp(float(values.mean())) if len(values) else math.nan
+def _figure(one: Spread) -> str:
+    if one.slice is None:
+        return safe(one.statistic)
+    if one.statistic == "ess":
+        return f"{slice_name(one.slice)} ESS, share"
+    return f"{slice_name(one.slice)} {safe(one.statistic)} of |r|, nats"
+
+
+def _noise(one: Spread) -> str:
+    if one.statistic == "ess":
+        return ""
+    if one.noise is None:
+        return "too few"
+    return number(one.noise) if one.slice is None else f"{percent(one.noise)} a span"
+
+
+def _counts(one: Spread) -> str:
+    if one.slice is not None:
+        return f"{count(sum(one.counts))} tokens" if one.counts else ""
+    return joined(list(map(count, sorted(set(one.counts)))), last=", ")
 
 
 def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None:
@@ -134,7 +124,7 @@ def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None
         change = bounds(one.low, one.high) if math.isfinite(one.low) and math.isfinite(one.high) else ""
         cells = (name, before, after if math.isfinite(one.after) else "", change, safe(one.words))
         table.add_row(*(Text(cell, style=STYLES[one.beyond_noise]) for cell in cells))
-    console.print(table)
+    _print(console, table)
     beyond = sum(one.beyond_noise is True for one in found)
     told = sum(one.beyond_noise is not None for one in found)
     _line(console, f"{count(beyond)} of {counted(told, 'figure')} moved beyond noise.")
@@ -145,6 +135,14 @@ def _table(*columns: str) -> Table:
     for place, column in enumerate(columns):
         table.add_column(column, overflow="fold", justify="left" if place == 0 else "right")
     return table
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print a table without the blanks that fill its last column."""
+    with console.capture() as held:
+        console.print(table)
+    for line in held.get().splitlines():
+        console.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
@@ -161,13 +159,3 @@ def _name(run: Figures) -> str:
 
 def _accepted(run: Figures) -> str:
     return joined([safe(one) for one in run.accepted])
-
-
-def _spread(values: Sequence[float]) -> str:
-    """Give the standard deviation between runs; one run has none."""
-    finite = [value for value in values if math.isfinite(value)]
-    return number(float(np.std(finite, ddof=1))) if len(finite) > 1 else "one run"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

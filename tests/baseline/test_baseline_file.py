@@ -162,7 +162,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None
         read_baseline(tmp_path)
 
 
-@settings(repeatable, max_examples=80)
+@settings(repeatable, max_examples=40)
 @given(
     place=st.integers(0, len(GOOD) - 1),
     length=st.integers(0, 30),
@@ -179,6 +179,14 @@ def test_a_damaged_file_is_refused_or_judges_without_a_crash(
     run = replace(facts("run"), pair="policy/ref", slices=("post_tool",), tails=curves_at(np.linspace(0.2, 2, 12)))
     for one in against(run, found):
         assert one.outcome in {"passed", "failed", "blind", "shown"}
+
+
+def test_runs_whose_spans_stand_for_other_steps_are_refused(tmp_path: Path) -> None:
+    head, one, two, three = GOOD.split("[[run]]")
+    later = two.replace("first = [1, 11,", "first = [1, 2,").replace("last = [10, 20,", "last = [1, 20,")
+    assert later != two
+    with pytest.raises(SettingsError, match="the same steps in each run"):
+        read_baseline(written(tmp_path, f"{head}[[run]]{one}[[run]]{later}[[run]]{three}"))
 
 
 def test_caps_leave_room_for_fifty_seeds() -> None:

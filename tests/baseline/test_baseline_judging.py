@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,13 @@ def test_a_reward_about_zero_is_measured_by_its_own_scatter() -> None:
     assert judged(measured({"reward/mean": values(1, noise=0.2) - 1.6}), held, "reward/mean").outcome == "failed"
 
 
+def test_a_reward_of_nothing_all_along_is_the_same() -> None:
+    held = made(measured({"reward/mean": np.zeros(120)}, name="seed"))
+    assert judged(measured({"reward/mean": np.zeros(120)}), held, "reward/mean").outcome == "passed"
+    assert judged(measured({"reward/mean": values(1)}), held, "reward/mean").outcome == "passed"
+    assert judged(measured({"reward/mean": -values(1)}), held, "reward/mean").outcome == "failed"
+
+
 def test_a_metric_without_a_worse_direction_is_shown() -> None:
     held = base("loss/total")
     found = judged(measured({"loss/total": values(1, 9.0)}), held, "loss/total")
@@ -105,7 +113,7 @@ def test_only_what_the_policy_names_is_judged() -> None:
 
 
 def test_noise_that_hides_a_difference_is_cannot_say() -> None:
-    loud = {"noise": 0.6, "likeness": 0.8, "count": 40}
+    loud: dict[str, Any] = {"noise": 0.6, "likeness": 0.8, "count": 40}
     found = judged(measured({"grad_norm": values(1, **loud)}), base(**loud))
     assert found.outcome == "blind"
     assert "too wide to tell" in found.words
@@ -193,10 +201,12 @@ def test_judging_needs_no_more_than_the_small_figures() -> None:
     assert against(placed(run, held), held) == against(run, held)
 
 
-def test_every_known_direction_has_a_reason() -> None:
+def test_the_page_lists_every_known_direction_with_its_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text(encoding="utf-8")
     for name, one in DIRECTIONS.items():
-        assert one.why, name
+        floor = f"{one.floor:g}" if one.floor else "its scatter" if one.signed else ""
         assert one.worse in Worse
+        assert f"| `{name}` | {one.worse.value} | {one.why} | {floor} |" in page
 
 
 LEVELS = np.linspace(1.0, 2.0, 12)

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures
-from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, hull
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.curves import Curve, curves
-from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.matched import recorded
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.window_means import WindowMean, window_means
 from ptt.diagnostics.statistics.windows import Span
@@ -27,7 +26,6 @@ IntArray = npt.NDArray[np.int64]
 LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
 LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
-LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
 NOTHING_SAID: Final = "nothing could be judged"
 DISTRUSTED: Final = "the logprobs cannot be trusted"
 
@@ -97,56 +95,9 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
-    """Give the runs that could be a baseline."""
-    return [run for run in runs if not run.facts.accepted]
-
-
-def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baseline:
-    """Make a baseline of runs of one setting: figures of each over the steps that all of them share."""
-    if not runs:
-        raise SettingsError("a baseline needs a run; `ptt baseline update FILE RUN...` takes one or more.")
-    first, last = max(run.first for run in runs), min(run.last for run in runs)
-    longest = max(run.last - run.first + 1 for run in runs)
-    if last - first + 1 < LEAST_SHARED * longest or longest < 1:
-        raise SettingsError(_share_too_little(runs))
-    shared = Span(first, last)
-    frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
-    if len(frameworks) > 1:
-        raise SettingsError(
-            f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
-            " things; give each framework a baseline of its own."
-        )
-    held = [run.profile for run in runs if run.profile is not None]
-    pairs = sorted({profile.pair for profile in held})
-    if len(pairs) > 1:
-        raise SettingsError(
-            f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
-            " give each pair a baseline of its own."
-        )
-    matched = matched_by_steps(held) if len(held) == len(runs) else None
-    spans = matched.spans if isinstance(matched, Matched) else [()] * len(runs)
-    why = "" if matched is None or isinstance(matched, Matched) else matched.reason
-    figures = [figures_of(run, shared, each) for run, each in zip(runs, spans, strict=True)]
-    if why:
-        figures = [replace(one, why_no_tails=why) for one in figures]
-    elif matched is None:
-        missing = next(run.facts.why_no_tails for run in runs if run.profile is None)
-        figures = [replace(one, why_no_tails=one.why_no_tails or f"another run has none: {missing}") for one in figures]
-    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named([_to_keep(one) for one in figures]))
-
-
 def placed(run: Measured, baseline: Baseline) -> Figures:
     """Give a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
-    return figures_of(run, baseline.steps, hull(baseline))
-
-
-def hull(baseline: Baseline) -> tuple[Span, ...]:
-    """Give the spans of steps that the baseline's tails are of, wide enough for each of its runs' recorded steps."""
-    held = [run.tails[0].spans for run in baseline.runs if run.tails]
-    if not held:
-        return ()
-    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*held, strict=True))
+    return figures_of(run, baseline.steps, hull(baseline.runs))
 
 
 def windows_of(steps: Span) -> tuple[Span, Span, Span]:
@@ -250,34 +201,4 @@ def _rounded(curve: Curve) -> Curve:
         curve,
         log_value=np.log([significant(math.exp(value), 5) for value in curve.log_value]),
         own=np.square([significant(math.sqrt(value), 4) for value in curve.own]),
-    )
-
-
-def _to_keep(figures: Figures) -> Figures:
-    """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
-    kept = [one for one in figures.metrics if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)]
-    return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
-
-
-def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
-    """Number equal names."""
-    seen: dict[str, int] = {}
-    found = []
-    for one in figures:
-        seen[one.name] = seen.get(one.name, 0) + 1
-        found.append(replace(one, name=f"{one.name}-{seen[one.name]}") if seen[one.name] > 1 else one)
-    return tuple(found)
-
-
-def _share_too_little(runs: Sequence[Measured]) -> str:
-    empty = [run.facts.name for run in runs if run.last < run.first]
-    if empty:
-        return (
-            f"{empty[0]}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens"
-            " with two logprobs; `ptt sources` says what the run holds."
-        )
-    spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
-    return (
-        f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"
-        " that reached about the same step."
     )

@@ -190,7 +190,7 @@ def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Ju
     if adjusted < FALSE_ALARMS and not limit[0] <= known.difference <= limit[1]:
         return "failed"
     low, high = known.interval()
-    return "passed" if shown[0] < low and high < shown[1] else "blind"
+    return "passed" if shown[0] <= low and high <= shown[1] else "blind"
 
 
 def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.baseline.values import SCHEMA_VERSION, Baseline, Figures, MetricFigures
+from ptt.diagnostics.baseline.values import SCHEMA_VERSION, Baseline, Figures, MetricFigures, hull
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.statistics.curves import Curve
 from ptt.diagnostics.statistics.window_means import WindowMean
@@ -20,7 +21,7 @@ MOST_BYTES: Final = 1 << 20  # a run takes some ten kilobytes
 MOST_RUNS: Final = 50
 MOST_METRICS: Final = 500
 MOST_SLICES: Final = 8
-MOST_SPANS: Final = 100
+MOST_SPANS: Final = 24  # `ptt baseline update` writes 12
 MOST_LETTERS: Final = 300
 MOST_COUNT: Final = 1 << 53
 LARGEST_NATS: Final = 1e6  # of |r|: logprobs go down to some hundreds
@@ -150,6 +151,9 @@ def _alike(table: _Table, runs: tuple[Figures, ...]) -> None:
     having = [run for run in runs if run.tails]
     if len({run.pair for run in having}) > 1 or len({len(run.tails[0].spans) for run in having}) > 1:
         raise table.wrong("run", "must have tails of one pair, over as many spans in each run")
+    spans = hull(runs)
+    if any(before.last >= after.first for before, after in pairwise(spans)):
+        raise table.wrong("run", "must have tails over spans that stand for the same steps in each run")
 
 
 RUN_KEYS: Final = (
@@ -226,7 +230,7 @@ def _tails(name: str, table: _Table) -> list[Curve]:
     lasts = table.wholes("last", len(firsts), least=-MOST_COUNT)
     edges = [edge for pair in zip(firsts, lasts, strict=True) for edge in pair]
     rising = all(a <= b for a, b in zip(firsts, lasts, strict=True))
-    apart = all(a < b for a, b in zip(lasts, firsts[1:], strict=False))
+    apart = all(a < b for a, b in zip(lasts[:-1], firsts[1:], strict=True))
     if not edges or not rising or not apart:
         raise table.wrong("first and last", "must be spans of steps, one after the other")
     tokens, units = table.wholes("tokens", len(firsts)), table.wholes("units", len(firsts))

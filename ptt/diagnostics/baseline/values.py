@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
@@ -73,6 +73,14 @@ class Baseline:
     steps: Span  # what all runs share: windows are its thirds
     runs: tuple[Figures, ...]
     schema_version: int = SCHEMA_VERSION
+
+
+def hull(runs: Sequence[Figures]) -> tuple[Span, ...]:
+    """Give the spans of steps that runs' tails are of, wide enough for the recorded steps of each."""
+    held = [run.tails[0].spans for run in runs if run.tails]
+    if not held:
+        return ()
+    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*held, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
