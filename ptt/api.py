@@ -191,6 +191,27 @@ def open_run(
     return _opened(_judge(found, place, chosen, True, progress), kind)
 
 
+def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> Opened | None:
+    """Give what `open_run` would where that is a matter of reading what is kept below `out`, and None where it is not.
+
+    Neither an archive nor a file of the run is opened for it.
+    """
+    found, store, chosen = Path(path), Path(out) / STORE, settings or Settings()
+    if not found.exists():
+        return None
+    if _store_at(found) is not None or (found.is_file() and found.name.endswith(FINDINGS)):
+        return open_run(found, out=out, settings=chosen)
+    archive = archives.is_archive(found)
+    place = pipeline.Place(
+        run=found,
+        store=store,
+        name=archives.run_name(found) if archive else found.resolve().name,
+        identity=marks.identity(found) if archive else "",
+    )
+    held = pipeline.kept(place, chosen)
+    return None if held is None else _opened(held, "archive" if archive else "run")
+
+
 def _store_at(path: Path) -> Path | None:
     """Give the store that a folder is, or holds as `ptt diagnose` leaves it."""
     places = (path, path / STORE) if path.is_dir() else ()

@@ -48,6 +48,14 @@ class FailOn(StrEnum):
     INFO = "info"
 
 
+class GateReports(StrEnum):
+    """What `ptt gate --reports` can be."""
+
+    FAILED = "failed"
+    ALL = "all"
+    NONE = "none"
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"ptt {__version__}")
@@ -155,6 +163,80 @@ def compare(
             jobs=jobs,
             as_json=json,
         )
+    raise typer.Exit(code)
+
+
+@app.command()
+def gate(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN...", help="Folders, archives, stores or findings.json, or globs of them in quotes."
+        ),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings file with the policy; by default ./ptt.toml where there is one."),
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Baseline to hold the runs against, instead of the policy's.")
+    ] = None,
+    listed: Annotated[
+        Path | None, typer.Option("--list", help="File with more runs, one path a line; - reads standard input.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=256, help="Runs judged at a time; by default one a core, at most 4."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the output goes; by default ./ptt-report/gate.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every check, its data, and what would have failed it.")
+    ] = False,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="DATE", help="The day that allowances are held against.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print gate.json to standard output, and nothing else.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file.")] = None,
+    sarif: Annotated[Path | None, typer.Option("--sarif", help="Also write a SARIF 2.1.0 file.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Also write Markdown, for a comment on a change.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Also print GitHub annotations, and add to the job's summary.")
+    ] = False,
+    reports: Annotated[
+        GateReports, typer.Option("--reports", help="Draw report.html of the runs that did not pass, of all, or none.")
+    ] = GateReports.FAILED,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show how far the work is.")] = False,
+) -> None:
+    """Judge runs against a policy and end with the code of the worst; write the evidence first.
+
+    What was judged is kept: a second call over unchanged runs only reads it. Ctrl-C ends with code 130, and the same
+    command goes on from there.
+    """
+    with plain_errors():
+        from ptt.cli import gate as command
+
+        asked = command.Asked(
+            runs=tuple(runs or ()),
+            listed=listed,
+            settings=settings,
+            baseline=baseline,
+            jobs=jobs,
+            out=out,
+            explain=explain,
+            as_of=as_of,
+            as_json=json,
+            extra={
+                name: place for name, place in (("junit", junit), ("sarif", sarif), ("markdown", markdown)) if place
+            },
+            github=github,
+            reports=reports.value,
+            quiet=quiet,
+        )
+        code = command.run(asked)
     raise typer.Exit(code)
 
 

@@ -9,20 +9,12 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.drawing import Artist
-from ptt.cli.exits import Exit
+from ptt.cli.outcomes import CODES
 from ptt.cli.places import check_figures, output_folder, progress_bar
-from ptt.diagnostics.gate import Outcome, decide
+from ptt.diagnostics.gate import decide
 from ptt.diagnostics.model import Severity
 from ptt.reports.files import write_text
 from ptt.reports.terminal import print_diagnosis
-
-CODES = {
-    Outcome.PASSED: Exit.JUDGED,
-    Outcome.FAILED: Exit.FAILED,
-    Outcome.BLIND: Exit.BLIND,
-    Outcome.UNREADABLE: Exit.UNREADABLE,
-    Outcome.CRASHED: Exit.CRASHED,
-}
 
 
 def run(

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     FAILED = 3
     BLIND = 4
     UNREADABLE = 5
+    STOPPED = 130  # Ctrl-C, as shells have it
 
 
 @contextmanager

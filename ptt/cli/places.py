@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
 
 DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
+LONGEST: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
 
 
 def output_folder(run: Path, out: Path | None) -> Path:
@@ -30,19 +33,24 @@ def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
     homes = [run.resolve() for run in runs]
     names = [run_name(home) for home in homes]
     for depth in range(1, DEEPEST):
-        doubled = {name for name in names if names.count(name) > 1}
+        doubled = {name for name, times in Counter(names).items() if times > 1}
         if not doubled:
             break
         names = [
             f"{home.parents[depth - 1].name}-{name}" if name in doubled and len(home.parents) >= depth else name
             for home, name in zip(homes, names, strict=True)
         ]
-    seen: dict[str, int] = {}
-    unique = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        unique.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return [base / name for name in unique]
+    taken: set[str] = set()
+    return [base / _free(name, taken) for name in names]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Give a name that is not taken, also where upper and lower case are one, and take it."""
+    name = os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
+    numbered = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
+    free = next(one for one in numbered if one.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def check_figures(run: Path, figures: Path) -> None:

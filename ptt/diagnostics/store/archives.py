@@ -123,13 +123,17 @@ class _Taken:
 
     def _copy(self, content: IO[bytes], out: IO[bytes]) -> None:
         while piece := content.read(PIECE):
+            self.expect(len(piece))
             self.written += len(piece)
-            if self.written > self.limit:
-                raise InputError(
-                    f"{self.source}: unpacks to more than {self.limit >> 20} MB, which no log of its size does or the "
-                    "disk has no room for; unpack it yourself and give the folder."
-                )
             out.write(piece)
+
+    def expect(self, size: int) -> None:
+        """Refuse what would be too much with `size` bytes more: what a member says of itself is believed in this."""
+        if self.written + size > self.limit:
+            raise InputError(
+                f"{self.source}: unpacks to more than {self.limit >> 20} MB, which no log of its size does or the "
+                "disk has no room for; unpack it yourself and give the folder."
+            )
 
     def notes(self) -> tuple[str, ...]:
         """Say what was passed over, and where the archive is torn."""
@@ -164,6 +168,7 @@ def _unzip(path: Path, taken: _Taken) -> None:
             if kind and not stat.S_ISREG(kind):
                 taken.skip("link(s) or special file(s)", member.filename)
                 continue
+            taken.expect(member.file_size)
             try:
                 with archive.open(member) as content:
                     taken.write(member.filename, content, mtime=_zip_time(member))
@@ -213,6 +218,7 @@ def _untar(path: Path, taken: _Taken) -> None:
                     continue
                 content = archive.extractfile(member)
                 if content is not None:
+                    taken.expect(member.size)
                     taken.write(member.name, content, mtime=member.mtime)
     except (tarfile.TarError, EOFError, UnicodeError, OverflowError, ValueError) as error:
         if not taken.files and not taken.torn:

@@ -1,0 +1,201 @@
+"""`ptt gate`: judge runs against a policy, write the evidence, print, and end with the code of the worst."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from ptt import api
+from ptt.cli.exits import Exit
+from ptt.cli.outcomes import CODES
+from ptt.cli.places import progress_bar, run_folders
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.values import GatedRun, GateReport, worst
+from ptt.gating import evidence
+from ptt.gating.many import Stopped, Told, default_jobs, gate_all
+from ptt.gating.one import Reports, Task
+from ptt.gating.targets import Targets, named, targets
+from ptt.reports.foreign import safe
+from ptt.reports.gating import FORMATS, github_annotations, job_summary
+from ptt.reports.gating.terminal import print_gate
+from ptt.reports.numbers import counted
+
+SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line said."""
+
+    runs: tuple[str, ...]
+    listed: Path | None
+    settings: Path | None
+    baseline: Path | None
+    jobs: int | None
+    out: Path | None
+    explain: bool
+    as_of: str | None
+    as_json: bool
+    extra: Mapping[str, Path]  # format -> file
+    github: bool
+    reports: str
+    quiet: bool
+
+
+def run(asked: Asked) -> int:
+    """Gate the runs and give the exit code."""
+    if asked.as_json and asked.github:
+        raise SettingsError("--json and --github both print to standard output; use --out for gate.json and --github.")
+    today = _day(asked.as_of)
+    settings = api.read_settings(asked.settings)
+    policy = api.gate_policy(asked.settings, baseline=asked.baseline)
+    out = _out(asked)
+    found = targets(asked.runs, listed=asked.listed, out=out)
+    tasks = [
+        Task(
+            run=path,
+            shown=_shown(path),
+            name=folder.name,
+            folder=folder,
+            settings=settings,
+            policy=policy,
+            today=today,
+            reports=Reports(asked.reports),
+        )
+        for path, folder in zip(found.runs, _folders(found, out), strict=True)
+    ]
+    _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
+    evidence.prepare(out, asked.extra)
+    try:
+        with _ended_alike(), _progress(asked.quiet) as told:
+            runs = gate_all(tasks, jobs=asked.jobs or default_jobs(len(tasks)), told=told)
+    except Stopped as stopped:
+        typer.echo(
+            f"ptt: stopped after {stopped.done} of {counted(len(tasks), 'run')}; what was judged is kept in {out}, and "
+            "the same command goes on from there.",
+            err=True,
+        )
+        return Exit.STOPPED
+    report = GateReport(
+        outcome=worst([run.outcome for run in runs]),
+        runs=runs,
+        policy=policy.flat(),
+        baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
+        notes=found.notes,
+    )
+    index = evidence.write(report, out, asked.extra)
+    _print(report, asked, index)
+    return CODES[report.outcome]
+
+
+def _print(report: GateReport, asked: Asked, index: Path) -> None:
+    if asked.as_json:
+        typer.echo(FORMATS[evidence.JSON].render(report), nl=False)
+    else:
+        print_gate(report, Console(), str(index), explain=asked.explain)
+    if asked.github:
+        typer.echo(github_annotations(report), nl=False)
+        _summarise(report)
+
+
+def _summarise(report: GateReport) -> None:
+    """Add to the job's summary; that it cannot be written must not change what the gate says."""
+    place = os.environ.get(SUMMARY)
+    if not place:
+        return
+    try:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(job_summary(report))
+    except OSError as error:
+        typer.echo(f"ptt: {SUMMARY}: cannot be written: {error.strerror or error}.", err=True)
+
+
+def _day(text: str | None) -> date:
+    if text is None:
+        return date.today()
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"--as-of {text}: is no date; write it as 2026-01-31.") from error
+
+
+def _out(asked: Asked) -> Path:
+    """Give --out, or the default: below the current folder, or beside a run where that lies inside it."""
+    if asked.out is not None:
+        return asked.out
+    here = Path.cwd().resolve()
+    for word in asked.runs:
+        home = Path(word).resolve() if word in {".", "./"} or ".." in Path(word).parts else None
+        if home is not None and home.is_dir() and (here == home or home in here.parents):
+            return home.parent / "ptt-report" / "gate"
+    return Path("ptt-report") / "gate"
+
+
+def _shown(path: Path) -> str | None:
+    """Give a path as outputs may show it: below the current folder, or not at all."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
+    except ValueError:
+        return None
+
+
+def _folders(found: Targets, out: Path) -> list[Path]:
+    """Give each run a folder of its own; what is gated may lie in a folder that this command wrote."""
+    homes = {place.resolve() for run in found.runs for place in (run, named(run))}
+    folders = run_folders([named(run) for run in found.runs], out)
+    if homes.isdisjoint(folder.resolve() for folder in folders):
+        return folders
+    return run_folders([named(run) for run in found.runs], out / "again")
+
+
+def _outside(found: Targets, places: Mapping[str, Path]) -> None:
+    """Refuse to write into a run."""
+    for run in found.runs:
+        home = run.resolve()
+        for option, place in places.items():
+            if home.is_dir() and home in (place.resolve(), *place.resolve().parents):
+                raise SettingsError(f"{place}: lies inside {run}, which is never written to; give another {option}.")
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Told | None]:
+    """Show a bar on a terminal, and a line a run elsewhere."""
+    console = Console(stderr=True)
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        with progress_bar(console) as tell:
+            yield lambda _, done, of: tell("gating runs", done, of)
+    else:
+        yield _line
+
+
+@contextmanager
+def _ended_alike() -> Iterator[None]:
+    """Take a CI system's end of a job (SIGTERM) for Ctrl-C: processes end, and no temporary file is left behind."""
+    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _line(gated: GatedRun, done: int, of: int) -> None:
+    typer.echo(f"[{done}/{of}] {gated.outcome.value}: {safe(gated.name)}", err=True)

@@ -1,0 +1,166 @@
+"""Runs one function over many tasks in processes of their own, each of which may die without taking the others along.
+
+The pool of the standard library cannot tell whose process was killed, and ends them all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar, cast
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+THREADS: Final = "POLARS_MAX_THREADS"  # each process takes all cores otherwise, and they wait for one another
+EACH: Final = 25
+"""Tasks of one process. Allocators keep some 3 MB of each small run; a new process costs a second or two and starts
+from nothing, so that a thousand runs need no more memory than a few do."""
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
+PATIENCE: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Died:
+    """A process that ended in the middle of its task, and how."""
+
+    how: str
+
+
+def in_workers(
+    function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int
+) -> Generator[tuple[int, Result | Died]]:
+    """Give each task's number and result as they are done; closing the generator ends all processes."""
+    waiting = deque(range(len(tasks)))
+    with TemporaryDirectory(prefix="ptt-gate-") as scratch:  # what a killed process leaves lying goes with it
+        threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
+        crew: dict[Connection, _Worker] = {}
+
+        def hire() -> None:
+            if waiting:
+                with _uninterrupted():
+                    worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
+                    crew[worker.line] = worker
+                number = waiting.popleft()
+                worker.give(number, tasks[number])
+
+        try:
+            for _ in range(jobs):
+                hire()
+            while crew:
+                for line in connection.wait(list(crew)):
+                    worker = crew[cast("Connection", line)]
+                    number, answer = worker.number, cast("Result | Died", worker.answer())
+                    if isinstance(answer, Died):
+                        del crew[worker.line]
+                        hire()
+                    elif waiting and worker.given < EACH:
+                        following = waiting.popleft()
+                        worker.give(following, tasks[following])
+                    else:
+                        del crew[worker.line]
+                        worker.end()
+                        hire()
+                    yield number, answer
+        finally:
+            for worker in crew.values():
+                worker.process.terminate()
+            for worker in crew.values():
+                worker.end()
+
+
+class _Worker:
+    """One process and the line to it."""
+
+    def __init__(self, function: Callable[..., object], environment: Mapping[str, str]) -> None:
+        context = get_context("spawn")  # a fork of a process with threads may hang
+        self.line, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        self.number, self.given = -1, 0
+        with _set(environment):
+            self.process.start()
+        theirs.close()
+
+    def give(self, number: int, task: object) -> None:
+        """Hand over a task; that the process has died already shows when its answer is read."""
+        self.number, self.given = number, self.given + 1
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.line.send(task)
+
+    def answer(self) -> object:
+        """Give what the task gave, or how the process died."""
+        try:
+            return self.line.recv()
+        except (EOFError, OSError):
+            self.end()
+            return Died(how=_how(self.process.exitcode))
+
+    def end(self) -> None:
+        """Wait for the process, and kill it where it does not end by itself."""
+        self.line.close()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _serve(line: Connection, function: Callable[..., object]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs what cleans up
+    if MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # it was started with them blocked
+    with suppress(EOFError, OSError):  # the parent has hung up
+        while True:
+            line.send(function(line.recv()))
+
+
+def _how(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    why = ", which is how the system ends one when memory runs out" if name == "SIGKILL" else ""
+    return f"its process was killed ({name}{why})"
+
+
+@contextmanager
+def _set(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for what is started in the block: a new interpreter reads them before anything else."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let signals that end a process wait until the block is done, so that no process is started and forgotten.
+
+    What is started in the block inherits that: it hears none before it can clean up.
+    """
+    if not MASKS:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,316 @@
+"""`ptt gate` as CI runs it: what it ends with, what it leaves, and that one bad run costs no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ptt.cli.app import app
+from ptt.diagnostics.gate import judge
+from ptt.gating import one
+
+ROOT = Path(__file__).parents[2]
+REAL = ROOT / "tests" / "fixtures" / "runs"
+HEALTHY, BROKEN, DPO = "trl_sft_healthy.tar.zst", "trl_sft_overfit.tar.zst", "trl_dpo_healthy.tar.zst"
+OUT = Path("ptt-report/gate")
+LINUX = Path("/proc/self/task").is_dir()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with archives of a healthy run, a broken one, and a torn one, and a run without a file; gated once."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "runs" / "empty").mkdir(parents=True)
+    for name in (HEALTHY, BROKEN):
+        shutil.copy2(REAL / name, place / "runs" / name)
+    (place / "runs" / "torn.tar.zst").write_bytes((REAL / DPO).read_bytes()[:100] + bytes(100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert gate("runs/*", "--jobs", "1", "--reports", "none").exit_code == 3
+    return place
+
+
+@pytest.fixture(autouse=True)
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder, where what was judged is kept; a test of the first pass takes another --out."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def gate(*words: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["gate", *words], input=text, catch_exceptions=False)
+
+
+def told() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((OUT / "gate.json").read_text(encoding="utf-8"))
+    return found
+
+
+def outcomes() -> dict[str, str]:
+    return {run["name"]: run["outcome"] for run in told()["runs"]}
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+@pytest.mark.parametrize(
+    ("runs", "code", "outcome"),
+    [
+        ([HEALTHY], 0, "passed"),
+        ([HEALTHY, BROKEN], 3, "failed"),
+        ([HEALTHY, "empty"], 4, "blind"),
+        (["torn.tar.zst", "empty", HEALTHY], 5, "unreadable"),
+        (["nowhere", HEALTHY], 5, "unreadable"),
+        ([BROKEN, "torn.tar.zst"], 3, "failed"),
+    ],
+)
+def test_it_ends_with_the_code_of_the_worst_and_leaves_the_evidence(runs: list[str], code: int, outcome: str) -> None:
+    done = gate(*(f"runs/{name}" for name in runs), "--junit", "ci/junit.xml", "--sarif", "ci/gate.sarif", "--quiet")
+    assert done.exit_code == code, done.stderr
+    assert (told()["outcome"], told()["exit_code"]) == (outcome, code)
+    assert files(Path("ci")) == {"junit.xml", "gate.sarif"}
+    assert files(OUT) >= {"gate.json", "index.html"}
+
+
+def test_a_bad_archive_is_told_and_the_others_are_judged() -> None:
+    done = gate("runs/*", "--jobs", "1")
+    assert done.exit_code == 3
+    assert outcomes() == {
+        "empty": "blind",
+        "torn": "unreadable",
+        "trl_sft_healthy": "passed",
+        "trl_sft_overfit": "failed",
+    }
+    torn = told()["runs"][1]
+    assert torn["error"].startswith("torn.tar.zst: ")
+    assert torn["path"] == "runs/torn.tar.zst"
+    assert "[4/4] failed: trl_sft_overfit" in done.stderr
+    assert files(OUT / "trl_sft_overfit") == {"findings.json", "report.html", "store"}
+    assert files(OUT / "trl_sft_healthy") == {"findings.json", "store"}
+    page = (OUT / "index.html").read_text(encoding="utf-8")
+    assert 'href="trl_sft_overfit/report.html"' in page
+    assert page.index("trl_sft_overfit") < page.index("torn") < page.index(">empty<") < page.index("trl_sft_healthy")
+
+
+@pytest.mark.parametrize(("which", "drawn"), [("all", 2), ("failed", 1), ("none", 0)])
+def test_reports_are_drawn_of_those_that_were_asked_for(which: str, drawn: int) -> None:
+    gate(f"runs/{HEALTHY}", f"runs/{BROKEN}", "--reports", which)
+    assert len(list(OUT.glob("*/report.html"))) == drawn
+    assert sum(run["report"] is not None for run in told()["runs"]) == drawn
+
+
+def test_a_report_that_is_no_longer_true_is_taken_away() -> None:
+    gate(f"runs/{HEALTHY}", "--reports", "all")
+    report = OUT / "trl_sft_healthy" / "report.html"
+    drawn = report.stat().st_mtime_ns
+    gate(f"runs/{HEALTHY}", "--reports", "all")
+    assert report.stat().st_mtime_ns == drawn  # unchanged: not drawn again
+    shutil.copy2(REAL / BROKEN, f"runs/{HEALTHY}")
+    gate(f"runs/{HEALTHY}", "--reports", "none")
+    assert not report.exists()
+    Path("runs", HEALTHY).write_bytes(b"torn")
+    assert gate(f"runs/{HEALTHY}").exit_code == 5
+    assert files(OUT / "trl_sft_healthy") == {"store"}  # no findings.json of what can no longer be read
+
+
+def test_a_second_pass_reads_what_is_kept_and_opens_no_archive() -> None:
+    assert gate("runs/trl*").exit_code == 3
+    before = {name: (OUT / name).read_bytes() for name in ("gate.json", "index.html")}
+    kept = OUT / "trl_sft_healthy" / "store" / "kept" / "diagnosis.json"
+    written = kept.stat().st_mtime_ns
+    for path in Path("runs").glob("trl*"):  # other bytes, of the same length and time: no one looks at them
+        held = path.stat()
+        path.write_bytes(b"x" * held.st_size)
+        os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
+    assert gate("runs/trl*", "--jobs", "2").exit_code == 3
+    assert before == {name: (OUT / name).read_bytes() for name in before}
+    assert kept.stat().st_mtime_ns == written
+    os.utime(f"runs/{HEALTHY}")
+    assert gate(f"runs/{HEALTHY}").exit_code == 5  # a new time: opened again
+
+
+def test_what_the_gate_wrote_can_be_gated_without_the_runs() -> None:
+    gate("runs/trl*")
+    first = outcomes()
+    shutil.rmtree("runs")
+    assert gate("ptt-report/gate/trl*", "--out", "second").exit_code == 3
+    assert {run["name"]: run["outcome"] for run in json.loads(Path("second/gate.json").read_text())["runs"]} == first
+    held = (OUT / "trl_sft_overfit" / "findings.json").read_bytes()
+    assert gate("ptt-report/gate/trl_sft_overfit").exit_code == 3  # lies where its own output would go
+    assert (OUT / "trl_sft_overfit" / "findings.json").read_bytes() == held
+
+
+def test_one_process_and_several_say_the_same_bytes() -> None:
+    words = ("runs/*", "--reports", "none", "--as-of", "2026-01-31")
+    for jobs in ("1", "3"):
+        gate(*words, "--jobs", jobs, "--out", f"out{jobs}")
+    for name in ("gate.json", "index.html", "trl_sft_overfit/findings.json"):
+        assert Path("out1", name).read_bytes() == Path("out3", name).read_bytes()
+
+
+def test_a_list_of_runs_is_read_from_a_file_and_from_standard_input() -> None:
+    Path("runs/list.txt").write_text(f"# nightly\n{HEALTHY}\n\n./{HEALTHY}\n", encoding="utf-8")
+    assert gate("--list", "runs/list.txt").exit_code == 0
+    assert told()["notes"] == [f"{HEALTHY} was given more than once and is counted once."]
+    assert gate("--list", "-", text=f"runs/{BROKEN}\n").exit_code == 3
+
+
+def test_json_goes_to_standard_output_alone() -> None:
+    done = gate(f"runs/{HEALTHY}", "--json")
+    assert done.stdout == (OUT / "gate.json").read_text(encoding="utf-8")
+
+
+def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("summary.md").write_text("before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    done = gate(f"runs/{BROKEN}", "--github")
+    assert "::error" in done.stdout
+    assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
+    assert "trl" in Path("summary.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "runs")
+    done = gate(f"runs/{BROKEN}", "--github")
+    assert done.exit_code == 3  # the gate's answer stands
+    assert "GITHUB_STEP_SUMMARY: cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "says"),
+    [
+        ((), "", "no run was given"),
+        (("nope*",), "", "nothing here matches"),
+        (("runs/empty", "--json", "--github"), "", "standard output"),
+        (("runs/empty", "--as-of", "tomorrow"), "", "is no date"),
+        (("runs/empty", "--settings", "none.toml"), "", "no such settings file"),
+        (("runs/empty",), "[gate]\nsevrity = 'high'\n", "sevrity"),
+        (("runs/empty", "--out", "runs/empty/out"), "", "never written to"),
+        (("runs/empty", "--junit", "runs/empty/junit.xml"), "", "--junit"),
+        (("runs/empty", "--junit", "runs"), "", "is a folder"),
+    ],
+)
+def test_wrong_usage_ends_with_two_before_any_run_is_opened(words: tuple[str, ...], settings: str, says: str) -> None:
+    if settings:
+        Path("ptt.toml").write_text(settings, encoding="utf-8")
+    done = gate(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert files(Path("runs/empty")) == set()
+
+
+def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate(f"runs/{HEALTHY}", "--junit", "junit.xml")
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "judge", stop)
+    done = gate(f"runs/{HEALTHY}", "--junit", "junit.xml")
+    assert done.exit_code == 130
+    assert "stopped after 0 of 1 run" in done.stderr
+    assert not (OUT / "gate.json").exists()
+    assert not Path("junit.xml").exists()
+
+
+@pytest.mark.parametrize("fault", [ValueError("odd"), MemoryError(), BaseException("a panic")])
+def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*given: Any, **named: Any) -> Any:
+        if named["name"] == "trl_sft_healthy":
+            raise fault
+        return judge(*given, **named)
+
+    monkeypatch.setattr(one, "judge", faulty)
+    done = gate("runs/trl*", "--jobs", "1")
+    assert done.exit_code == 1
+    assert outcomes() == {"trl_sft_healthy": "crashed", "trl_sft_overfit": "failed"}
+    assert type(fault).__name__ in told()["runs"][0]["error"]
+    assert str(Path.cwd()) not in (OUT / "gate.json").read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_drawn_leaves_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(_: object) -> str:
+        raise ValueError("no ink")
+
+    monkeypatch.setattr("ptt.reports.render.render_html", faulty)
+    assert gate(f"runs/{BROKEN}").exit_code == 1
+    run = told()["runs"][0]
+    assert "no ink" in run["error"]
+    assert run["checks"]
+    assert files(OUT / "trl_sft_overfit") >= {"findings.json"}
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    """Start the command as a user does, with temporary files in a folder of its own."""
+    Path("tmp").mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-m", "ptt", "gate", *words],
+        env={**os.environ, "TMPDIR": str(Path("tmp").absolute())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def workers(parent: int) -> list[int]:
+    """Give the processes that judge runs, on Linux."""
+    found = []
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if b"spawn_main" in command:
+            found.append(int(child))
+    return found
+
+
+def until_there_are_workers(process: subprocess.Popen[str], seconds: float = 60.0) -> list[int]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        if len(found := workers(process.pid)) == 2:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("no two processes were started")
+
+
+@pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
+def test_a_killed_process_costs_its_run_and_no_other() -> None:
+    shutil.rmtree(OUT)
+    process = started("runs/*", "--jobs", "2", "--reports", "none")
+    os.kill(until_there_are_workers(process)[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert sorted(outcomes().values()) in (
+        ["crashed", "failed", "passed", "unreadable"],  # it held the run without a file
+        ["blind", "crashed", "failed", "passed"],
+    )
+    (killed,) = (run for run in told()["runs"] if run["outcome"] == "crashed")
+    assert "SIGKILL" in killed["error"]
+    assert list(Path("tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: signal.Signals) -> None:
+    shutil.rmtree(OUT)
+    process = started("runs/*", "--jobs", "2")
+    judging = until_there_are_workers(process)
+    os.killpg(process.pid, how)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert not any(Path(f"/proc/{pid}").exists() for pid in judging)
+    assert list(Path("tmp").iterdir()) == []
+    assert not (OUT / "gate.json").exists()

@@ -1,0 +1,81 @@
+"""Processes that die one by one: whose task it was is known, and the others go on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ptt.gating.workers import EACH, Died, in_workers
+
+Task = tuple[str, int]
+
+
+def work(task: Task) -> str:
+    """What a task asks for: to die in some way, to wait, or to answer."""
+    how, number = task
+    match how:
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            os._exit(7)
+        case "sleep":
+            time.sleep(600)
+        case "who":
+            return str(os.getpid())
+        case "environment":
+            return os.environ["POLARS_MAX_THREADS"]
+    return f"{how} {number}"
+
+
+def test_answers_come_with_the_number_of_their_task() -> None:
+    tasks = [("done", number) for number in range(7)]
+    assert sorted(in_workers(work, tasks, jobs=2)) == [(number, f"done {number}") for number in range(7)]
+
+
+@pytest.mark.parametrize(("how", "says"), [("killed", "SIGKILL"), ("segfault", "SIGSEGV"), ("exit", "code 7")])
+def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, says: str) -> None:
+    tasks = [("done", 0), (how, 1), ("done", 2), (how, 3), ("done", 4)]
+    answers = dict(in_workers(work, tasks, jobs=2))
+    assert {number for number, answer in answers.items() if isinstance(answer, Died)} == {1, 3}
+    dead = answers[1]
+    assert isinstance(dead, Died)
+    assert says in dead.how
+    assert answers[4] == "done 4"
+
+
+def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
+    tasks = [("who", number) for number in range(2 * EACH + 1)]
+    answers = [answer for _, answer in sorted(in_workers(work, tasks, jobs=1))]
+    assert [answers.count(who) for who in dict.fromkeys(answers)] == [EACH, EACH, 1]
+
+
+def test_memory_is_named_where_a_process_was_killed() -> None:
+    ((_, dead),) = in_workers(work, [("killed", 0)], jobs=1)
+    assert isinstance(dead, Died)
+    assert "memory runs out" in dead.how
+
+
+def test_closing_ends_all_processes_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with closing(in_workers(work, [("done", 0), ("sleep", 1), ("sleep", 2)], jobs=2)) as answers:
+        assert next(answers) == (0, "done 0")
+    assert multiprocessing.active_children() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_share_the_cores_and_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
+    ((_, shared),) = in_workers(work, [("environment", 0)], jobs=1)
+    assert shared == str(os.cpu_count() or 1)
+    assert "POLARS_MAX_THREADS" not in os.environ
+    monkeypatch.setenv("POLARS_MAX_THREADS", "3")
+    assert list(in_workers(work, [("environment", 0)], jobs=1)) == [(0, "3")]
