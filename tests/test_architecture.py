@@ -8,11 +8,11 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "custom", "gate", "kept", "pipeline", "config", "errors", "model", "rules",
-        "reports", "store",
+        "ptt", "answerable", "catalogue", "comparing", "custom", "gate", "kept", "pipeline", "config", "errors", "model",
+        "rules", "reports", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
-    "cli": {"ptt", "api", "baseline", "errors", "gate", "gating", "model", "store", "reports"},
+    "cli": {"ptt", "api", "baseline", "comparing", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "schema": set(),
@@ -30,7 +30,7 @@ ALLOWED = {
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"model", "parsers", "statistics", "store"},
-    "comparing": {"model", "statistics"},
+    "comparing": {"errors", "evidence", "kept", "model", "statistics", "store"},
     "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
         "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "judging", "kept", "model", "parsers",
@@ -41,7 +41,7 @@ ALLOWED = {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "baseline", "catalogue", "custom", "gate", "model", "parsers"},
+    "reports": {"ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 
