@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "comparing", "custom", "gate", "kept", "pipeline", "config", "errors", "model",
-        "rules", "reports", "store",
+        "ptt", "answerable", "catalogue", "comparing", "config", "custom", "errors", "gate", "kept", "model", "pipeline",
+        "reports", "rules", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
     "cli": {"ptt", "api", "baseline", "comparing", "errors", "gate", "gating", "model", "store", "reports"},
