@@ -81,8 +81,8 @@ A third of the settings again, with seeds that lie apart: every run's tails are 
 {size:g} of its own, either slice's by another: what one setting's runs may differ by. Truth is that of the setting.
 With one run a side such differences cannot be known and are taken for the setting's: runs alike then fail far more
 often than they may. With three in the baseline the spread is seen and counted, and more is left unsaid. So a gate wants
-a baseline of several seeds; with one, what it tells is that these two runs differ. No required figure rests on this
-table."""
+a baseline of several seeds; with one, what it tells is that these two runs differ. No required figure
+rests on this table."""
 
 
 @dataclass(frozen=True, kw_only=True)
