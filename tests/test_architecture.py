@@ -28,7 +28,7 @@ ALLOWED = {
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
-    "kept": {"model", "statistics"},
+    "kept": {"errors", "model", "statistics"},
     "comparing": {"model", "statistics"},
     "baseline": set(),
     "gate": {"model"},
