@@ -62,7 +62,7 @@ def render_html(diagnosis: Diagnosis) -> str:
     page = environment.get_template(TEMPLATE).render(
         report=view(diagnosis),
         figures=drawn,
-        undrawn=_undrawn(figures),
+        undrawn=() if diagnosis.from_findings else _undrawn(figures),
         behind=behind,
         growth_parts=answer(diagnosis),
         details=details(diagnosis),

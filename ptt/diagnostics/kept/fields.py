@@ -14,7 +14,7 @@ Member = TypeVar("Member", bound=StrEnum)
 LARGEST: Final = 2**53  # beyond it JSON numbers are not exact, and no run has so many of anything
 
 
-class WrongField(ValueError):
+class FieldError(ValueError):
     """Say which field is not what it should be."""
 
 
@@ -29,7 +29,7 @@ class Field:
         """Give a member that must be there."""
         found = self.get(name)
         if found is None:
-            raise WrongField(f"{self.where or 'the document'} has no `{name}`")
+            raise FieldError(f"{self.where or 'the document'} has no `{name}`")
         return found
 
     def get(self, name: str) -> Field | None:
@@ -88,12 +88,12 @@ class Field:
             return kind(self.text())
         except ValueError:
             known = ", ".join(member.value for member in kind)
-            raise WrongField(f"{self.where} is none of {known}") from None
+            raise FieldError(f"{self.where} is none of {known}") from None
 
     def word(self, *known: str) -> str:
         """Give one of a few words."""
         if self.value not in known or not isinstance(self.value, str):
-            raise WrongField(f"{self.where} is none of {', '.join(known)}")
+            raise FieldError(f"{self.where} is none of {', '.join(known)}")
         return self.value
 
     def maybe(self, read: Callable[[Field], Value]) -> Value | None:
@@ -116,9 +116,9 @@ class Field:
         low, high = self.items(at_most=2)
         return read(low), read(high)
 
-    def _wrong(self, expected: str) -> WrongField:
-        return WrongField(f"{self.where or 'the document'} is not {expected}")
+    def _wrong(self, expected: str) -> FieldError:
+        return FieldError(f"{self.where or 'the document'} is not {expected}")
 
     def _few(self, length: int, at_most: int) -> None:
         if length > at_most:
-            raise WrongField(f"{self.where} has {length} entries, more than the {at_most} that are read")
+            raise FieldError(f"{self.where} has {length} entries, more than the {at_most} that are read")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.kept.fields import Field, WrongField
+from ptt.diagnostics.kept.fields import Field, FieldError
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,
@@ -42,7 +42,7 @@ def read_findings(path: Path) -> Diagnosis:
         _right_version(document)
         diagnosis = _diagnosis(document)
         _not_too_deep(diagnosis.findings)
-    except WrongField as error:
+    except FieldError as error:
         raise InputError(
             f"{path}: is not a findings.json that can be read: {error}. Give the findings.json, or better the store, "
             "that `ptt diagnose` wrote."
@@ -75,7 +75,7 @@ def _refused(constant: str) -> NoReturn:
 def _right_version(document: Field) -> None:
     found = document["schema_version"].whole()
     if found != SCHEMA_VERSION:
-        raise WrongField(f"schema_version is {found}, and this version of ptt reads {SCHEMA_VERSION}")
+        raise FieldError(f"schema_version is {found}, and this version of ptt reads {SCHEMA_VERSION}")
 
 
 def _diagnosis(document: Field) -> Diagnosis:
@@ -217,4 +217,4 @@ def _not_too_deep(findings: tuple[Finding, ...]) -> None:
     known = {finding.id for finding in findings}
     between = [finding for finding in findings if finding.id in causes and finding.consequence_of in known]
     if len(between) > DEEPEST:
-        raise WrongField(f"findings: more than {DEEPEST} of them both follow from another and are followed by one")
+        raise FieldError(f"findings: more than {DEEPEST} of them both follow from another and are followed by one")
