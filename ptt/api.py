@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ptt import __version__
 from ptt.diagnostics import model, pipeline
@@ -16,9 +17,13 @@ from ptt.diagnostics.catalogue import Page, page_of, pages
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.kept import marks
+from ptt.diagnostics.kept.findings import read_findings
 from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.kept.profile import read_profile
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
+from ptt.diagnostics.store.manifest import is_store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "InputError", "Settings", "SettingsError", "diagnose", "ingest", "read_settings", "sources"]
 
 STORE = "store"
+FINDINGS = "findings.json"
+NO_TOKENS = "findings.json holds no tokens; give the store or the run"
+OPENED = "give a run dir, an archive of one, a store, or a findings.json"
+Kind = Literal["run", "archive", "store", "findings"]
 Progress = Callable[[str, int, int], None]
 Places = str | Path | Sequence[str | Path]
 
@@ -84,16 +93,33 @@ def diagnose(
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
+    chosen = _chosen(settings, keep_text, rules)
+    with TemporaryDirectory(prefix="ptt-") as scratch:
+        return _whole(_judge(Path(run), Path(scratch if out is None else out), chosen, out is not None, progress))
+
+
+def _chosen(settings: Settings | None, keep_text: bool | None, rules: Places) -> Settings:
     chosen = settings or Settings()
     if keep_text is not None:
         chosen = replace(chosen, keep_text=keep_text)
-    chosen = replace(chosen, rules=(*chosen.rules, *_paths(rules)))
-    with (
-        TemporaryDirectory(prefix="ptt-") as scratch,
-        _placed(Path(run), Path(scratch if out is None else out)) as place,
-    ):
-        found = pipeline.diagnose(replace(place, kept=out is not None), chosen, progress=progress)
-    return Diagnosis(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return replace(chosen, rules=(*chosen.rules, *_paths(rules)))
+
+
+def _judge(run: Path, out: Path, settings: Settings, kept: bool, progress: Progress | None) -> pipeline.Judged:
+    """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
+    _check_place(run, out)
+    identity = ""
+    if kept and archives.is_archive(run):
+        identity = marks.identity(run)
+        place = pipeline.Place(run=run, store=out / STORE, name=archives.run_name(run), identity=identity)
+        if (held := pipeline.kept(place, settings)) is not None:
+            return held
+    with _placed(run, out) as place:
+        return pipeline.diagnose(replace(place, kept=kept, identity=identity), settings, progress=progress)
+
+
+def _whole(judged: pipeline.Judged) -> Diagnosis:
+    return Diagnosis(**{field.name: getattr(judged.diagnosis, field.name) for field in fields(judged.diagnosis)})
 
 
 def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progress: Progress | None = None) -> Path:
@@ -119,7 +145,36 @@ def open_run(
     A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
     unchanged input only reads it. Raises InputError where nothing can be read there.
     """
-    raise NotImplementedError
+    found, place = Path(path), Path(out)
+    chosen = _chosen(settings, None, rules)
+    if not found.exists():
+        raise InputError(f"{found}: there is no such file or folder; {OPENED}.")
+    if (store := _store_at(found)) is not None:
+        name = (store.parent if store.name == STORE else store).resolve().name
+        return _opened(pipeline.diagnose_store(pipeline.Place(run=store, store=store, name=name), chosen), "store")
+    if found.is_file() and found.name.endswith(FINDINGS):
+        held = read_findings(found)
+        return Opened(diagnosis=held, profile=None, why_no_profile=NO_TOKENS, source=_hash(found), kind="findings")
+    kind: Kind = "archive" if archives.is_archive(found) else "run"
+    return _opened(_judge(found, place, chosen, True, progress), kind)
+
+
+def _store_at(path: Path) -> Path | None:
+    """Give the store that a folder is, or holds as `ptt diagnose` leaves it."""
+    places = (path, path / STORE) if path.is_dir() else ()
+    return next((place for place in places if is_store(place)), None)
+
+
+def _opened(judged: pipeline.Judged, kind: Kind) -> Opened:
+    profile = read_profile(judged.store)
+    why = "" if profile is not None else _why_no_profile(judged.diagnosis)
+    return Opened(diagnosis=_whole(judged), profile=profile, why_no_profile=why, source=judged.source, kind=kind)
+
+
+def _why_no_profile(diagnosis: model.Diagnosis) -> str:
+    if diagnosis.signature.pair is None:
+        return diagnosis.signature.reason or "the run records no pair of logprobs"
+    return "its store holds no token tables; judge the run again"
 
 
 def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
@@ -143,20 +198,28 @@ def check_rules(paths: Places) -> Report:
     return report_on(_paths(paths))
 
 
+def _hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
 def _paths(places: Places) -> tuple[Path, ...]:
     """Give one place, or several, as paths."""
     return (Path(places),) if isinstance(places, str | Path) else tuple(map(Path, places))
 
 
-@contextmanager
-def _placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
+def _check_place(run: Path, out: Path) -> None:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
     home = run.resolve()
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
+
+
+@contextmanager
+def _placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
+    _check_place(run, out)
     if archives.is_archive(run):
         with archives.unpacked(run) as held:
             yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes)
     else:
-        yield pipeline.Place(run=run, store=out / STORE, name=home.name)
+        yield pipeline.Place(run=run, store=out / STORE, name=run.resolve().name)

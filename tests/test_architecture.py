@@ -28,14 +28,14 @@ ALLOWED = {
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
-    "kept": {"errors", "model", "statistics"},
+    "kept": {"errors", "model", "parsers", "statistics", "store"},
     "comparing": {"model", "statistics"},
     "baseline": set(),
     "gate": {"model"},
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
-        "judging", "model", "parsers", "rules", "store",
+        "judging", "kept", "model", "parsers", "rules", "store",
     },
     "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars

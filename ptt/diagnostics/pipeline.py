@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,28 +14,34 @@ import polars as pl
 from ptt import __version__
 from ptt.diagnostics.answerable import Answerable, answerable
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.custom.files import load_rules
+from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.judge import judge as judge_custom
 from ptt.diagnostics.custom.lookup import Lookup
+from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.gathering import gather
+from ptt.diagnostics.gathering import Gathered, gather
 from ptt.diagnostics.gathering.losses import sources
 from ptt.diagnostics.gathering.series import read_evaluations
+from ptt.diagnostics.gathering.tails import profile_of
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.judging.causes import explains
+from ptt.diagnostics.kept.document import read_kept, write_kept
+from ptt.diagnostics.kept.marks import identity, mark_of, source_hash
+from ptt.diagnostics.kept.profile import write_profile
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.parsers.interface import RunFile
 from ptt.diagnostics.parsers.switches import how_to_record
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.store import ingest as store_ingest
-from ptt.diagnostics.store.ingest import UNRECOGNISED
-from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.ingest import RECORDED, UNRECOGNISED, recorded_copy
+from ptt.diagnostics.store.manifest import Manifest, read_manifest
 from ptt.diagnostics.store.scan import read_table, scan_sequences
 
 Progress = Callable[[str, int, int], None]
@@ -51,11 +57,27 @@ class Place:
     name: str  # what the run is called: its folder's, file's or archive's name
     notes: tuple[str, ...] = ()  # what was passed over before the run was read
     kept: bool = True  # whether the store outlives the call, so that a cache in it is of use
+    identity: str = ""  # of the archive that the run was unpacked from
 
     @property
     def root(self) -> Path:
         """The folder that file names are given from."""
         return self.run if self.run.is_dir() else self.run.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A diagnosis, the hash of what it was made from, and the store that holds its tokens."""
+
+    diagnosis: Diagnosis
+    source: str
+    store: Path
+
+
+def kept(place: Place, settings: Settings) -> Judged | None:
+    """Give what the store keeps of this very run and these settings, without opening the run; None where it is not."""
+    held = read_kept(place.store, _mark(place, settings))
+    return None if held is None else Judged(diagnosis=held[0], source=held[1], store=place.store)
 
 
 def ingest(place: Place, *, copy: bool, keep_text: bool = False, progress: Progress | None = None) -> Manifest:
@@ -76,7 +98,7 @@ def ingest(place: Place, *, copy: bool, keep_text: bool = False, progress: Progr
     if copy and manifest.in_place:
         scan = scan_sequences(place.store, manifest, place.root)
         if scan is not None:
-            store_ingest.copy_sequences(scan.frame, place.store)
+            store_ingest.copy_sequences(scan.frame.drop("seq"), place.store)  # a row number is of its file
     return manifest
 
 
@@ -86,12 +108,48 @@ def look(place: Place, *, progress: Progress | None = None) -> Answerable:
     return answerable(place.name, place.store, manifest, place.root)
 
 
-def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Diagnosis:
-    """Judge a run."""
+def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Judged:
+    """Judge a run, or give what its store keeps of an earlier look at the same files with the same settings."""
     own_rules = load_rules(settings.rules)  # first: a mistake in one must not cost the time it takes to read the run
+    mark = _mark(place, settings) if place.kept else ""
+    if place.kept and (held := read_kept(place.store, mark)) is not None:
+        return Judged(diagnosis=held[0], source=held[1], store=place.store)
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
-    table = read_table(place.store, "sources")
-    _something_read(place, table)
+    _something_read(place, read_table(place.store, "sources"))
+    files = run_files(place.run)[0]
+    return _judged(place, manifest, files, settings, own_rules, mark=mark, source=source_hash(files), progress=progress)
+
+
+def diagnose_store(place: Place, settings: Settings) -> Judged:
+    """Judge a store that stands without its run, or give what is kept in it; `place.run` is the store."""
+    held = read_kept(place.store)
+    if held is not None:
+        return Judged(diagnosis=held[0], source=held[1], store=place.store)
+    manifest = read_manifest(place.store)
+    if manifest is None:
+        raise InputError(f"{place.store}: is no store of this version; make it anew with ptt diagnose or ptt ingest.")
+    copied = place.store / RECORDED
+    if copied.is_file():
+        manifest = replace(manifest, in_place=(recorded_copy(copied),), parts=())
+    elif manifest.in_place:
+        raise InputError(
+            f"{place.store}: holds no tokens of its own, since the run's files were read where they lay; give the run, "
+            "or make a store that stands alone with ptt ingest."
+        )
+    return _judged(place, manifest, [], settings, load_rules(settings.rules), mark="", source=manifest.fingerprint)
+
+
+def _judged(
+    place: Place,
+    manifest: Manifest,
+    files: list[RunFile],
+    settings: Settings,
+    own_rules: Sequence[CustomRule],
+    *,
+    mark: str,
+    source: str,
+    progress: Progress | None = None,
+) -> Judged:
     with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
         tokens = local.tokens(
             place.store,
@@ -105,6 +163,27 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
     if tokens is not None and tokens.kept is not None:
         tokens.kept.result()
+    judged = _verdict(gathered, own_rules, read_table(place.store, "sources"), manifest, tokens)
+    held = Held(
+        files=files,
+        evaluated=read_evaluations(gathered.tables["metrics"]),
+        evals=read_table(place.store, "evals"),
+    )
+    diagnosis = with_deliverables(judged, gathered.evidence, held)
+    if place.kept:
+        write_kept(place.store, mark, source, diagnosis)
+        if tokens is not None and (profile := profile_of(tokens, post_name=gathered.post_name)) is not None:
+            write_profile(place.store, profile)
+    return Judged(diagnosis=diagnosis, source=source, store=place.store)
+
+
+def _verdict(
+    gathered: Gathered,
+    own_rules: Sequence[CustomRule],
+    table: pl.DataFrame,
+    manifest: Manifest,
+    tokens: local.Tokens | None,
+) -> Diagnosis:
     verdicts, crashes = _judge((rule.id, partial(rule.run, gathered.evidence)) for rule in RULES)
     judgement = _signature(gathered.evidence, verdicts)
     if isinstance(judgement, RuleCrash):
@@ -114,7 +193,7 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
     mine = ((rule.name, partial(judge_custom, rule, gathered.evidence, lookup.series)) for rule in own_rules)
     own, faults = _judge(mine)  # after the signature, which they have no part in
     every = (judgement.verdict, *verdicts, *own)
-    judged = verdict_of(
+    return verdict_of(
         run=gathered.evidence.run,
         signature=judgement.signature,
         verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
@@ -123,12 +202,21 @@ def diagnose(place: Place, settings: Settings, *, progress: Progress | None = No
         tables=gathered.tables,
         explains=explains(),
     )
-    held = Held(
-        files=run_files(place.run)[0],
-        evaluated=read_evaluations(gathered.tables["metrics"]),
-        evals=read_table(place.store, "evals"),
+
+
+def _mark(place: Place, settings: Settings) -> str:
+    chosen = (
+        settings.min_observation,
+        settings.keep_text,
+        sorted((k, sorted(v.items())) for k, v in settings.limits.items()),
     )
-    return with_deliverables(judged, gathered.evidence, held)
+    return mark_of(
+        place.identity or identity(place.run),
+        name=place.name,
+        version=__version__,
+        settings=repr(chosen),
+        files=rule_files(settings.rules),
+    )
 
 
 def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:

@@ -51,7 +51,7 @@ def write_run(folder: Path, *, benchmark: tuple[float, float]) -> Path:
 
 def diagnosed(run: Path, tmp_path: Path) -> Diagnosis:
     place = Place(run=run, store=tmp_path / "store", name=run.name)
-    return diagnose(place, Settings())
+    return diagnose(place, Settings()).diagnosis
 
 
 def test_reward_up_benchmark_flat_outputs_longer(tmp_path: Path) -> None:

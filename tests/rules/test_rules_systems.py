@@ -311,7 +311,7 @@ def judged(tmp_path: Path, write: Mapping[str, str]) -> Diagnosis:
     for name, text in write.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    return diagnose(Place(run=folder, store=tmp_path / "store", name="run"), Settings())
+    return diagnose(Place(run=folder, store=tmp_path / "store", name="run"), Settings()).diagnosis
 
 
 def lines(rows: list[dict[str, Any]]) -> str:

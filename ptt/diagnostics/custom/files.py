@@ -52,6 +52,11 @@ def check_rules(paths: Iterable[Path]) -> Checked:
     return Checked(files=tuple(files), rules=kept, problems=(*problems, *twice))
 
 
+def rule_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Give the files that rules are read from."""
+    return tuple(dict.fromkeys(file for path in paths for file in _files(path)))
+
+
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
         yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in READERS and file.is_file())

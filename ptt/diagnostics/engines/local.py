@@ -96,8 +96,9 @@ def tokens(
             return None
         scan, pairs = sound, _pairs(sound)
         tables = _pass(scan, pairs, settings, progress)
-    if damaged:
-        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged)
+    if damaged:  # kept for comparisons alone: under a key that the next look does not ask for, so that it tells again
+        kept = background.submit(write_tokens, folder, {**key, "damaged": sorted(damaged)}, tables) if keep else None
+        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged, kept=kept)
     kept = background.submit(write_tokens, folder, key, tables) if keep else None
     return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
 

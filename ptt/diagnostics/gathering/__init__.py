@@ -46,6 +46,7 @@ class Gathered:
     evidence: Evidence
     tables: dict[str, pl.DataFrame]
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
+    post_name: str = "post_observation"  # what the slice after an observation is called
 
 
 NO_SEQUENCES = "no file that is read here holds per-token logprobs"
@@ -73,7 +74,7 @@ def gather(
         "tools": tool_table(trajectories, calls),
         "files": files_by_step(tokens, trajectories),
     }
-    found = None
+    found, post_name = None, Gathered.post_name
     if tokens is not None:
         post_name = _post_name(folder, series, tokens)
         with ThreadPoolExecutor(1) as aside:
@@ -113,7 +114,7 @@ def gather(
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables, wide=wide)
+    return Gathered(evidence=evidence, tables=tables, wide=wide, post_name=post_name)
 
 
 def _metrics(folder: Path) -> pl.DataFrame:

@@ -17,6 +17,7 @@ from ptt.diagnostics.statistics.growth import (
     interval,
     slice_tails,
 )
+from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tails import inverse_moments, moments, percentiles
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, label, parts, sliding
@@ -84,6 +85,21 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
+
+
+def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
+    """Give what sets the main pair of this run against another run's; None without a single token."""
+    cells = tokens.tables.cells_of(0)
+    if cells.is_empty():
+        return None
+    sequences, unit = _with_units(tokens)
+    return Profile(
+        pair=tokens.pairs[0].name,
+        slices={TEXT_ONLY: "text_only", POST_TOOL: post_name},
+        cells=cells.drop("pair"),
+        sequences=sequences,
+        unit=unit,
+    )
 
 
 def _fewest_tokens(cells: pl.DataFrame) -> int:

@@ -25,6 +25,7 @@ from ptt.diagnostics.store.manifest import (
 from ptt.diagnostics.store.wide import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
+RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
 Progress = Callable[[int, int], None]
 Facts = dict[str, str | int | float | bool | None]
@@ -208,10 +209,18 @@ class _Writer:
 
 def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
     """Copy all sequences into one file of the store, so that they can be read without the run dir."""
-    target = folder / "recorded.parquet"
+    target = folder / RECORDED
     part = target.with_name(target.name + ".part")
     frame.sink_parquet(part)
     part.rename(target)
+
+
+def recorded_copy(path: Path) -> InPlaceFile:
+    """Describe the copy of all sequences as a file that is read where it lies."""
+    held = pl.scan_parquet([path], glob=False)
+    rows = int(held.select(pl.len()).collect().item())
+    columns = tuple(name for name in held.collect_schema().names() if name in TABLES["sequences"])
+    return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
 
 
 def _weight(parser: Parser | None, facts: Facts) -> tuple[int, float]:

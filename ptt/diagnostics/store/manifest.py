@@ -86,6 +86,15 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / NAME).write_text(text + "\n", encoding="ascii")
 
 
+def is_store(folder: Path) -> bool:
+    """Tell whether a folder is a store, of this version or another."""
+    try:
+        document = json.loads((folder / NAME).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and {"schema_version", "ptt_version", "fingerprint", "in_place"} <= set(document)
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """Give the manifest of a store, or None where there is none this version can use."""
     try:
@@ -102,4 +111,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = Manifest(in_place=in_place, parts=parts, wide=wide, notes=notes, **document)
     except (OSError, ValueError, KeyError, TypeError):  # absent, or written by another version: made anew
         return None
+    names = [*(part.name for part in parts), *(part.file for part in wide)]
+    if any("/" in name or "\\" in name or name.startswith(".") for name in names):
+        return None  # no store of ours names files outside of it
     return manifest if manifest.schema_version == VERSION else None

@@ -1,0 +1,50 @@
+"""Keep what ties tokens to prompt groups, and read a run's profile back from its store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.kept.document import FOLDER
+from ptt.diagnostics.statistics.profile import Profile
+
+UNITS: Final = "units.parquet"
+FACTS: Final = "profile.json"
+
+
+def write_profile(store: Path, profile: Profile) -> None:
+    """Keep what the store's token tables do not hold: units, and what the slices are called."""
+    place = store / FOLDER
+    units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
+    units.write_parquet(place / UNITS, compression="lz4", statistics=False)
+    facts = {"pair": profile.pair, "slices": list(profile.slices.values()), "unit": profile.unit, "tokens": _key(store)}
+    (place / FACTS).write_text(json.dumps(facts), encoding="ascii")
+
+
+def read_profile(store: Path) -> Profile | None:
+    """Give the profile of a store, or None where its tokens were not kept."""
+    try:
+        facts = json.loads((store / FOLDER / FACTS).read_text(encoding="ascii"))
+        if facts["tokens"] != _key(store):  # another look at the run left other tokens here
+            return None
+        cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
+        sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
+        units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")
+        place = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())
+        return Profile(
+            pair=str(facts["pair"]),
+            slices=dict(enumerate(str(name) for name in facts["slices"])),
+            cells=cells.filter(pl.col("pair") == 0).drop("pair"),
+            sequences=sequences.with_columns(units["unit"].gather(place)),
+            unit=str(facts["unit"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):  # absent, or torn
+        return None
+
+
+def _key(store: Path) -> str:
+    return (store / "tokens" / "key.json").read_text(encoding="ascii")
