@@ -48,8 +48,8 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Aggregates: {"status": K, "metrics": Treat.NAMED, "alarms": Treat.NAMED, "alarm_intervals": Treat.NAMED},
     model.Finding: {
         "id": Treat.RULE, "severity": K, "link": K, "claim": S, "observed": K, "limit": K, "unit": K,
-        "slice": Treat.SLICE, "onset_step": K, "onset_interval": K, "evidence": Treat.EVIDENCE, "causes": S, "confirm": S, "next": S,
-        "consequence_of": Treat.RULE,
+        "slice": Treat.SLICE, "onset_step": K, "onset_interval": K, "evidence": Treat.EVIDENCE, "causes": S,
+        "confirm": S, "next": S, "consequence_of": Treat.RULE,
     },
     model.NotJudged: {"id": Treat.RULE, "link": K, "reason": S, "missing": K, "enable": S, "applies": K},
     model.Healthy: {"id": Treat.RULE, "link": K, "reason": S, "notes": Treat.EACH},

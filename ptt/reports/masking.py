@@ -26,7 +26,8 @@ PREFIXES: Final = {
 }
 ENDINGS: Final = frozenset(
     {
-        ".parquet", ".jsonl", ".json", ".csv", ".log", ".txt", ".db", ".gz", ".zst", ".pt", ".pkl", ".yaml", ".yml", ".toml", ".wandb", ".eval", ".xz", ".out",
+        ".parquet", ".jsonl", ".json", ".csv", ".log", ".txt", ".out", ".yaml", ".yml", ".toml", ".db", ".pt", ".pkl",
+        ".gz", ".zst", ".xz", ".wandb", ".eval",
     }
 )  # fmt: skip
 REMARKS: Final = re.compile(r"\(run dir\)|\d+ more files")  # what stands for no single file
@@ -99,7 +100,7 @@ class Masker:
         return " ".join(map(self._token, text.split()))
 
     def _quoted(self, found: re.Match[str]) -> str:
-        """Keep what we quote of ourselves, such as a line of configuration, and single words: they are looked at next."""
+        """Keep what we quote of ourselves, such as a line of configuration, and single words, looked at next."""
         inner = found[2] if found[2] is not None else found[5]
         alone = len(inner.split()) <= 1
         return found[0] if alone or inner in self._own.text else LEFT_OUT
