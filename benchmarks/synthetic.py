@@ -41,6 +41,11 @@ def make(kind: str, seed: int) -> Made:
     return Made(design=design, frame=frame, metrics=metrics, kl_crosses=crosses)
 
 
+def another(design: Design, seed: int) -> pl.DataFrame:
+    """Make the sequences of another seed of the same setting."""
+    return _sequences(design, np.random.default_rng([seed, CLASSES.index(design.kind), 1]))
+
+
 def _noise(generator: np.random.Generator, count: int, rho: float) -> FloatArray:
     """AR(1) of variance 1, from its long-run state."""
     pushes = generator.normal(size=count + 50) * math.sqrt(1 - rho**2)

@@ -28,6 +28,10 @@ def texts(diagnosis: Diagnosis) -> tuple[str, str]:
     return diagnosis.to_json(), diagnosis.to_html()
 
 
+def ids(found: Opened) -> set[str]:
+    return {finding.id for finding in found.diagnosis.findings}
+
+
 def archive(run: Path, place: Path) -> Path:
     with tarfile.open(place, "w:gz") as made:
         made.add(run, arcname=run.name)
@@ -83,7 +87,6 @@ def test_a_folder_and_its_archive_are_the_same_source(tmp_path: Path) -> None:
 def test_other_settings_and_other_rules_are_judged_anew(tmp_path: Path) -> None:
     rules = tmp_path / "mine.toml"
     text = '[[rule]]\nid = "mine"\nmetric = "reward/mean"\nis = "> {limit}"\nseverity = "high"\nclaim = "so it is"\n'
-    ids = lambda found: {finding.id for finding in found.diagnosis.findings}  # noqa: E731
     plain_run = opened(SAMPLES / "kl_penalised", tmp_path / "o")
     strict = Settings(limits={"kl-over-target": {"limit": 0.01}})
     assert "kl-over-target" in ids(opened(SAMPLES / "kl_penalised", tmp_path / "o", settings=strict)) - ids(plain_run)

@@ -166,31 +166,33 @@ def slice_tails(
     blocks: tuple[Span, ...],
     windows: tuple[Span, ...],
     sixths: tuple[Span, ...],
+    seed: int = SEED,
 ) -> SliceTails:
     """Work out the tails of one slice from its cells and its sequences (with `unit`).
 
     `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
+    Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
     """
-    redrawn = resample_blocks(label(sequences, blocks, name="block"), blocks=len(blocks), seed=SEED)
-    by_block = _by_span(cells, blocks)
-    by_window = _by_span(cells, windows)
-    by_sixth = _by_span(cells, sixths)
+    redrawn = resample_blocks(label(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
+    by_block = by_span(cells, blocks)
+    by_window = by_span(cells, windows)
+    by_sixth = by_span(cells, sixths)
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
     found = {}
     for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
-        drawn = _rescaled(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
+        drawn = rescaled(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
         pooled = []
         for window, value in enumerate(by_window[column].to_numpy()):
             mine = np.flatnonzero((member == window) & (redrawn.units > 0))
             if not len(mine):
                 pooled.append(np.full(drawn.shape[1], np.nan))
                 continue
-            histograms = pool(redrawn, mine, seed=SEED + 1 + window)
+            histograms = pool(redrawn, mine, seed=seed + 1 + window)
             centre = coarse_percentile(redrawn.recorded[mine].sum(axis=0), q)
-            pooled.append(_rescaled(coarse_percentile(histograms, q), centre, np.asarray(value)))
+            pooled.append(rescaled(coarse_percentile(histograms, q), centre, np.asarray(value)))
         found[column] = Percentile(
             blocks=fine,
             drawn=drawn,
@@ -208,7 +210,7 @@ def slice_tails(
     )
 
 
-def _by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
+def by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
     """Give n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
     found = percentiles(label(cells, spans, name="span"), by=["span"])
     every = pl.DataFrame({"span": np.arange(len(spans), dtype=np.int32)})
@@ -217,7 +219,7 @@ def _by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
     )
 
 
-def _rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
+def rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
     """Carry the spread of coarse percentiles over to the exact value they stand for."""
     usable = (centre > 0) & np.isfinite(centre)
     factor = np.divide(exact, centre, out=np.ones_like(np.asarray(centre, dtype=float)), where=usable)

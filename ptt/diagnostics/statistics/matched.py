@@ -1,0 +1,153 @@
+"""Cut several runs into spans that stand for the same stretch of training, whatever steps each of them recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.curves import SPANS
+from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """Spans of the same stretches of an axis: for each run, as many, in its own steps."""
+
+    axis: str  # steps or tokens
+    spans: tuple[tuple[Span, ...], ...]  # one entry a run
+    first: float  # what all runs share of the axis
+    last: float
+    edges: tuple[float, ...]  # one more than there are spans, on the axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotMatched:
+    """Why runs share too little of an axis."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A running total of tokens trained on, as a trainer logs it."""
+
+    steps: IntArray
+    totals: FloatArray
+
+
+def matched_by_steps(profiles: Sequence[Profile], count: int = SPANS) -> Matched | NotMatched:
+    """Give spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest."""
+    steps = [recorded(profile) for profile in profiles]
+    return _matched("steps", steps, [held.astype(np.float64) for held in steps], count, equal=False)
+
+
+def matched_by_tokens(
+    profiles: Sequence[Profile], count: int = SPANS, totals: Sequence[Logged | None] | None = None
+) -> Matched | NotMatched:
+    """Give spans of as many model tokens trained on each.
+
+    A running total that was logged is taken where every run has one: units would differ else. Without it, tokens of
+    steps that were not recorded are taken to lie on a line between the recorded ones.
+    """
+    steps = [recorded(profile) for profile in profiles]
+    logged = [one for one in totals or () if one is not None]
+    if len(logged) == len(profiles):
+        places = [_logged_at(held, one) for held, one in zip(steps, logged, strict=True)]
+        if all(_rising(one) for one in places):
+            return _matched("tokens", steps, places, count, equal=True)
+    places = [_trained_on(profile, held) for profile, held in zip(profiles, steps, strict=True)]
+    return _matched("tokens", steps, places, count, equal=True)
+
+
+def recorded(profile: Profile) -> IntArray:
+    """Give the steps of which tokens are recorded, ascending."""
+    steps: IntArray = profile.cells["step"].unique().sort().to_numpy().astype(np.int64)
+    return steps
+
+
+def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
+    """Give the tokens trained on up to the middle of each recorded step; of others, what lies on a line between."""
+    by_step = profile.cells.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()).sort("step")
+    tokens = by_step["n"].to_numpy().astype(np.float64)
+    if not len(steps):
+        return tokens
+    apart = np.diff(steps)
+    # of the steps after one recorded step up to the next, the last included
+    added = apart * (tokens[:-1] + tokens[1:]) / 2 + (tokens[1:] - tokens[:-1]) / 2
+    before = tokens[0] * max(0, int(steps[0]) - 1)  # steps count from 1 (or 0); the first recorded stands for those
+    at: FloatArray = before + tokens[0] + np.append(0.0, np.cumsum(added)) - tokens / 2
+    return at
+
+
+def _logged_at(steps: IntArray, logged: Logged) -> FloatArray:
+    usable = np.isfinite(logged.totals)
+    order = np.argsort(logged.steps[usable], kind="stable")
+    if not usable.any():
+        return np.full(len(steps), np.nan)
+    return np.interp(steps, logged.steps[usable][order], logged.totals[usable][order], left=np.nan, right=np.nan)
+
+
+def _rising(totals: FloatArray) -> bool:
+    held = totals[np.isfinite(totals)]
+    return len(held) >= LEAST_SPANS and bool((np.diff(held) >= 0).all())
+
+
+def _matched(
+    axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, *, equal: bool
+) -> Matched | NotMatched:
+    """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
+    usable = [held[np.isfinite(at)] for held, at in zip(steps, places, strict=True)]
+    places = [at[np.isfinite(at)] for at in places]
+    if not all(len(at) for at in places):
+        return NotMatched(reason="a run has no recorded step")
+    first, last = max(float(at[0]) for at in places), min(float(at[-1]) for at in places)
+    inside = [at[(at >= first) & (at <= last)] for at in places]
+    fewest = min(inside, key=len)
+    for parts in range(min(count, len(fewest)), LEAST_SPANS - 1, -1):
+        edges = np.linspace(first, last, parts + 1) if equal else _between(fewest, parts, first, last)
+        spans = [_spans(held, at, edges) for held, at in zip(usable, places, strict=True)]
+        if all(len(one) == parts for one in spans):
+            return Matched(
+                axis=axis,
+                spans=tuple(tuple(one) for one in spans),
+                first=first,
+                last=last,
+                edges=tuple(float(edge) for edge in edges),
+            )
+    if last < first:
+        return NotMatched(reason=f"the runs share no {axis}: one ends at {last:,.0f}, another begins at {first:,.0f}")
+    return NotMatched(
+        reason=f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f}) a run recorded only"
+        f" {len(fewest)} steps, or left gaps; at least {LEAST_SPANS} are needed, spread over them"
+    )
+
+
+def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
+    """Give edges halfway between parts of as equal a number of places as can be."""
+    pieces = np.array_split(places, parts)
+    cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
+    return np.array([first, *cuts, last])
+
+
+def _spans(steps: IntArray, places: FloatArray, edges: FloatArray) -> list[Span]:
+    """Give the recorded steps in each part, without its upper edge but for the last; parts without any are left out."""
+    part = np.searchsorted(edges, places, side="right") - 1
+    part[places == edges[-1]] = len(edges) - 2
+    found = []
+    for number in range(len(edges) - 1):
+        mine = steps[part == number]
+        if len(mine):
+            found.append(Span(int(mine[0]), int(mine[-1])))
+    return found
