@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -14,16 +15,19 @@ from rich.console import Console
 from ptt import __version__, api
 from ptt.cli.drawing import Artist
 from ptt.cli.exits import Exit
-from ptt.cli.places import check_figures, output_folder, progress_bar
+from ptt.cli.places import output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.files import write_text
 from ptt.reports.findings_json import findings_json
-from ptt.reports.postmortem import postmortem
-from ptt.reports.redacting import default_salt, redacted
 from ptt.reports.terminal import print_diagnosis
 
+if TYPE_CHECKING:
+    from ptt.diagnostics.kept.opened import Opened
+
 BASE: Final = Path("ptt-report")
+FINDINGS: Final = "findings.json"
+STORE: Final = "store"
 FIGURES: Final = "figures"
 
 
@@ -49,15 +53,11 @@ def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
     for place in filter(None, (wishes.out, wishes.figures)):
         _keep_clear(source, place)
     with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
+        # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if wishes.out is None else Path(scratch)
         opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell)
-        diagnosis = opened.diagnosis
-        if wishes.redact:
-            salt = wishes.salt or default_salt(opened.source, findings_json(diagnosis, __version__))
-            diagnosis = redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
-        folder = (
-            wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else output_folder(source, None).name}-report"
-        )
+        diagnosis = _shown(opened, wishes)
+        folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
         _keep_clear(source, folder)
         written = _write(diagnosis, folder, wishes, drawing)
     if wishes.as_json:
@@ -68,27 +68,54 @@ def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
 
 
 def _check(wishes: Wishes) -> None:
-    """Refuse options that would do nothing."""
+    """Refuse options that would do nothing, or less than they seem to."""
     if not wishes.redact and (wishes.salt is not None or wishes.keep_tool_names):
+        raise SettingsError("--salt and --keep-tool-names say how to redact; give --redact as well, or leave them out.")
+    if wishes.salt is not None and not wishes.salt.strip():
         raise SettingsError(
-            "--salt and --keep-tool-names say how --redact works; give --redact too, or leave them out."
+            "--salt is empty: anyone who guesses a name could find its hash; give a secret of your own."
         )
-    if wishes.salt == "":
-        raise SettingsError("--salt is empty, which would let anyone who guesses a name find its hash; give a secret.")
+
+
+def _shown(opened: Opened, wishes: Wishes) -> Diagnosis:
+    if not wishes.redact:
+        return opened.diagnosis
+    from ptt.reports.redacting import default_salt, redacted
+
+    salt = wishes.salt or default_salt(opened.source, findings_json(opened.diagnosis, __version__))
+    return redacted(opened.diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
+
+
+def _origin(source: Path) -> Path:
+    """Give the folder that a store or findings.json lies in, as `ptt diagnose` wrote it, or the source itself."""
+    home = source.resolve()
+    return home.parent if home.name == FINDINGS or (home.name == STORE and (home / "manifest.json").is_file()) else home
+
+
+def _name(source: Path) -> str:
+    return output_folder(_origin(source), None).name
 
 
 def _keep_clear(source: Path, place: Path) -> None:
-    """Refuse to write among the files that the report is made from."""
-    check_figures(source, place)
-    home = source.resolve()
-    beside = home.parent if home.is_file() or (home / "manifest.json").is_file() else home
-    if place.resolve() == beside and (beside / "findings.json").exists():
-        raise SettingsError(f"{place}: holds what the report is made from; give another place with --out or --figures.")
+    """Refuse to write over, or among, what the report is made from."""
+    origin, target = _origin(source), place.resolve()
+    if origin.is_dir() and (target == origin or (origin in target.parents and not _holds_findings(origin))):
+        raise SettingsError(f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures.")
+    if origin.is_dir() and origin / STORE in (target, *target.parents):
+        raise SettingsError(
+            f"{place}: lies inside the store, which is never written to; give another --out or --figures."
+        )
+    if place.exists() and not place.is_dir():
+        raise SettingsError(f"{place}: is a file; --out and --figures take a folder.")
+
+
+def _holds_findings(folder: Path) -> bool:
+    return (folder / FINDINGS).is_file()
 
 
 def _write(diagnosis: Diagnosis, folder: Path, wishes: Wishes, drawing: Artist) -> Path:
     """Write every file, and give the one to open."""
-    write_text(folder / "findings.json", findings_json(diagnosis, __version__))
+    write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
     report = write_text(folder / "report.html", drawing.html(diagnosis))
     figures = wishes.figures or (folder / FIGURES if wishes.postmortem else None)
     drawn: list[Path] = []
@@ -98,14 +125,8 @@ def _write(diagnosis: Diagnosis, folder: Path, wishes: Wishes, drawing: Artist) 
         drawn = write_figures(diagnosis, figures)
     if not wishes.postmortem:
         return report
-    return write_text(folder / "postmortem.md", postmortem(diagnosis, _links(drawn, folder)))
+    from ptt.reports.postmortem import postmortem
 
-
-def _links(drawn: Sequence[Path], folder: Path) -> dict[str, str]:
-    """Give the way from the postmortem to each figure by its name; none where it would leave the folder above it."""
-    home = folder.resolve()
-    found = {path.stem: path.resolve() for path in drawn if path.suffix == ".png"}
-    return {
-        name: path.relative_to(home).as_posix() if path.is_relative_to(home) else path.name
-        for name, path in found.items()
-    }
+    ways = {path.stem: Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix() for path in drawn}
+    pictures = {name: str(Path(way).with_suffix(".png").as_posix()) for name, way in ways.items()}
+    return write_text(folder / "postmortem.md", postmortem(diagnosis, pictures))

@@ -9,7 +9,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ptt import __version__
-from ptt.diagnostics.model import Answer, Diagnosis, Finding, Status
+from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status
 from ptt.reports.answers import NOTHING_TO_DO, replies
 from ptt.reports.chains import chains, roots
 from ptt.reports.consequences import followed, onset_words, span_words
@@ -152,6 +152,8 @@ def _view(diagnosis: Diagnosis, figures: Mapping[str, str]) -> Postmortem:
 def _summary(diagnosis: Diagnosis, happened: Sequence[str]) -> tuple[str, ...]:
     """Give the verdict, what it means in plain words, how sure it is, and what the usual curves showed."""
     signature = diagnosis.signature
+    if diagnosis.verdict.status is Status.CANNOT_SAY:
+        return (sentence(diagnosis.verdict.headline),)
     if signature.status is not Answer.FOUND:
         return (sentence(diagnosis.verdict.headline), *happened)
     likely = chance(signature)
@@ -178,7 +180,7 @@ def _events(diagnosis: Diagnosis) -> tuple[tuple[Event, ...], str]:
     for finding in shown:
         row = _of_finding(finding, first, {item.id for item in findings})
         if finding.onset_step is None:
-            undated.append(row)
+            undated += [row] if finding.severity.at_least(Severity.LOW) else []  # a note without a date is no event
         else:
             dated.append((finding.onset_step, 1, row))
     aggregates = diagnosis.signature.aggregates

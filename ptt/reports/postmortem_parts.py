@@ -67,7 +67,7 @@ def recordings(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Give the lines that record what was missing, those that answer most questions first."""
     answers: dict[str, int] = {}
     for item in diagnosis.not_judged:
-        if item.applies and item.enable:
+        if item.applies and item.enable and item.enable not in diagnosis.verdict.next:
             answers[item.enable] = answers.get(item.enable, 0) + 1
     ordered = sorted(answers, key=lambda line: (-answers[line], line))[:MOST]
     return tuple(f"Record more: {sentence(line)}" for line in ordered)
