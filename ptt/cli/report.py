@@ -100,7 +100,9 @@ def _keep_clear(source: Path, place: Path) -> None:
     """Refuse to write over, or among, what the report is made from."""
     origin, target = _origin(source), place.resolve()
     if origin.is_dir() and (target == origin or (origin in target.parents and not _holds_findings(origin))):
-        raise SettingsError(f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures.")
+        raise SettingsError(
+            f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures."
+        )
     if origin.is_dir() and origin / STORE in (target, *target.parents):
         raise SettingsError(
             f"{place}: lies inside the store, which is never written to; give another --out or --figures."

@@ -11,7 +11,7 @@ from ptt.reports.foreign import encodable, safe
 SPECIAL: Final = re.compile(r"[\\`*\[\]<#|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)")
 LONGEST: Final = 4000  # letters: how a figure is read takes some 900
 JOINER: Final = "\u2060"  # no width: a mention or a reference with one in it is none
-_PINGS: Final = re.compile(r"(@|(?<!\w)\\#|\bGH-)(?=\w)")
+_PINGS: Final = re.compile(r"(@|\\#|\bGH-)(?=\w)")
 _LINKS: Final = re.compile(r"://|\bwww\.", re.IGNORECASE)
 _HEAD: Final = re.compile(r"^(?:(?P<mark>[-+=>])|(?P<number>\d+)(?P<point>[.)])(?=\s|$))")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from ptt.diagnostics.parsers import PARSERS
-from ptt.reports.names import SIDES
+from ptt.reports.names import BY, GUARDS, METRICS, SIDES, SLICES
 
 ROOMS: Final = (
     "answerable.py",
@@ -28,6 +28,7 @@ ROOMS: Final = (
     "engines",
 )
 """Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
+SHORTEST: Final = 4  # letters of a plural: below, too much is one
 EDGES: Final = "()[]{}<>.,;:!?'\"`“”‘’«»…*|"
 _NUMBER: Final = re.compile(
     r"[<>≤≥~≈±+−-]*[×x]?\d{1,15}(?:[,\u202f\u2009]\d{3})*(?:\.\d{1,12})?(?:e[+−-]?\d{1,3})?"
@@ -49,14 +50,19 @@ class Vocabulary:
         """Tell whether this is a word of ours, whatever its first letter's case, in capitals, or the plural of one."""
         small = _SPLIT.sub("", word[:1].lower() + word[1:])
         return not self.words.isdisjoint(
-            (word, small, small.removesuffix("s"), word.lower() if word.isupper() else word)
+            (
+                word,
+                small,
+                small.removesuffix("s") if len(small) > SHORTEST else small,
+                word.lower() if word.isupper() else word,
+            )
         )
 
     def harmless(self, word: str) -> bool:
         """Tell whether this is a number, a sign, a word of ours, or a number joined to one."""
         if is_number(word) or _SIGNS.fullmatch(word) or self.knows(word):
             return True
-        parts = re.split(r"[-@=–→]", word)
+        parts = re.split(r"[-@–→]", word)
         rest = [part for part in parts if part and not is_number(part)]
         return len(rest) == 1 and len(parts) > 1 and self.knows(rest[0])
 
@@ -71,6 +77,7 @@ def vocabulary() -> Vocabulary:
     """Collect the words from the program's own literals; where its sources are not at hand, no word is known."""
     home = files("ptt.diagnostics")
     texts = [parser.name for parser in PARSERS]
+    texts += [*GUARDS, *BY, *SLICES, *METRICS]
     texts += [f"{above}/{below}" for above in SIDES for below in SIDES]
     for room in ROOMS:
         for source in _sources(home.joinpath(room)):
