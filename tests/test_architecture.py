@@ -37,7 +37,7 @@ ALLOWED = {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "catalogue", "custom", "model", "parsers"},
+    "reports": {"ptt", "answerable", "catalogue", "custom", "gate", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

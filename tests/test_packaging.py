@@ -27,7 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tracked() -> set[str]:
-    kinds = {".py", ".j2", ".css", ".toml", ".typed"}
+    kinds = {".py", ".j2", ".css", ".json", ".toml", ".typed"}
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "ptt").rglob("*")

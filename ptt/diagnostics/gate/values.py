@@ -74,6 +74,7 @@ class CheckResult:
     step: int | None = None  # where it began
     file: str | None = None  # below the run, where the evidence lies
     waiver: Waiver | None = None  # the allowance that let it pass, or that expired
+    excused: bool = False  # blind for want of data, and the policy lets that pass
     next: tuple[str, ...] = ()
 
 
@@ -86,12 +87,14 @@ class GatedRun:
     checks: tuple[CheckResult, ...] = ()
     status: Status | None = None  # of the diagnosis
     headline: str = ""
+    first_broken_link: Link | None = None
     error: str = ""
     framework: str | None = None
     steps: int = 0
     model_tokens: int = 0
     report: str | None = None  # where its report.html lies, from the gate's own output folder
     notes: tuple[str, ...] = ()
+    path: str | None = None  # as given, relative and with slashes; None where it lies outside the current folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,91 @@
+"""The gate for machines: gate.json, schema version 1; gate.schema.json beside this file says what it holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from ptt import __version__
+from ptt.diagnostics.gate.values import CheckResult, GatedRun, GateReport
+from ptt.reports.foreign import encodable
+from ptt.reports.gating.standing import standing_of
+from ptt.reports.gating.words import EXIT_CODES, headline
+
+SCHEMA_VERSION = 1
+SIGNIFICANT_DIGITS = 6  # more would differ between machines: sums of floats depend on their order
+
+
+def render(report: GateReport, *, version: str = __version__) -> str:
+    """Give the text of gate.json; the same report gives the same bytes."""
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "ptt_version": version,
+        "outcome": report.outcome.value,
+        "exit_code": EXIT_CODES[report.outcome],
+        "headline": headline(report),
+        "policy": dict(sorted(report.policy.items())),
+        "baseline": report.baseline,
+        "runs": [_run(run) for run in report.runs],
+        "notes": report.notes,
+    }
+    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _run(run: GatedRun) -> dict[str, object]:
+    return {
+        "name": run.name,
+        "path": run.path,
+        "outcome": run.outcome.value,
+        "status": run.status,
+        "headline": run.headline,
+        "first_broken_link": run.first_broken_link,
+        "error": run.error,
+        "framework": run.framework,
+        "steps": run.steps,
+        "model_tokens": run.model_tokens,
+        "report": run.report,
+        "checks": [_check(check, run) for check in run.checks],
+        "notes": run.notes,
+    }
+
+
+def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
+    return {
+        "id": check.id,
+        "kind": check.kind.value,
+        "outcome": check.outcome.value,
+        "standing": standing_of(check, run).value,
+        "title": check.title,
+        "claim": check.claim,
+        "data": check.data,
+        "fails_if": check.fails_if,
+        "observed": check.observed,
+        "limit": check.limit,
+        "unit": check.unit,
+        "interval": None if check.low is None and check.high is None else [check.low, check.high],
+        "severity": check.severity,
+        "link": check.link,
+        "rule": check.rule,
+        "step": check.step,
+        "file": check.file,
+        "excused": check.excused,
+        "waiver": None if check.waiver is None else asdict(check.waiver),
+        "next": check.next,
+    }
+
+
+def _finite(value: object) -> object:
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else None
+        case str():
+            return encodable(str(value))
+        case Mapping():
+            return {encodable(str(key)): _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+    raise TypeError(f"gate.json cannot hold a {type(value).__name__}")
