@@ -139,7 +139,12 @@ def _silenced(held: Mapping[str, Any]) -> dict[str, Any]:
 def _names(diagnosis: Diagnosis) -> Iterator[tuple[Treat, Any]]:
     """Give every name of the run's own that is known as one."""
     yield from ((Treat.FILE, source.path) for source in diagnosis.sources)
-    yield from ((Treat.RULE, item.id) for item in (*diagnosis.findings, *diagnosis.healthy, *diagnosis.not_judged))
+    records: tuple[Finding | Healthy | NotJudged, ...] = (
+        *_findings(diagnosis),
+        *diagnosis.healthy,
+        *diagnosis.not_judged,
+    )
+    yield from ((Treat.RULE, record.id) for record in records)
     for finding in _findings(diagnosis):
         yield from ((_kind_of(key, Treat.KEEP), value) for key, value in finding.evidence.items())
         if finding.slice is not None and finding.slice.startswith("tool:"):
@@ -163,7 +168,8 @@ def _custom_texts(diagnosis: Diagnosis) -> Iterable[str]:
     for finding in _findings(diagnosis):
         if finding.id.startswith(CUSTOM):
             told += [finding.claim, *finding.causes, *finding.confirm, *finding.next]
-    for item in (*diagnosis.healthy, *diagnosis.not_judged):
+    told += [check.reason for check in diagnosis.healthy if check.id.startswith(CUSTOM)]
+    for item in diagnosis.not_judged:
         if item.id.startswith(CUSTOM):
-            told += [item.reason, item.enable if isinstance(item, NotJudged) else ""]
+            told += [item.reason, item.enable]
     return (text for text in told if len(text.split()) > 1)

@@ -1,14 +1,13 @@
-"""Every sample and every cut run, judged once."""
+"""Every sample and every cut run, judged once for all tests that ask for them."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from ptt import api
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 RUNS = {
     path.name.removesuffix(".tar.zst"): path
     for path in (*sorted((ROOT / "sample_logs").iterdir()), *sorted((ROOT / "tests/fixtures/runs").glob("*.tar.zst")))
@@ -16,18 +15,16 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="session")
-def judged() -> dict[str, api.Diagnosis]:
+@cache
+def judged_runs() -> dict[str, api.Diagnosis]:
     """Judge all of them, by name."""
     return {name: api.diagnose(path) for name, path in RUNS.items()}
 
 
-@pytest.fixture(scope="session")
-def findings(judged: dict[str, api.Diagnosis], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write findings.json of each, and give the files by name."""
-    folder = tmp_path_factory.mktemp("findings")
+def written_findings(folder: Path) -> dict[str, Path]:
+    """Write findings.json of each below a folder, and give the files by name."""
     places = {}
-    for name, diagnosis in judged.items():
+    for name, diagnosis in judged_runs().items():
         places[name] = folder / name / "findings.json"
         places[name].parent.mkdir()
         places[name].write_text(diagnosis.to_json(), encoding="utf-8")
