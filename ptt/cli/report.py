@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -21,9 +21,6 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.reports.files import write_text
 from ptt.reports.findings_json import findings_json
 from ptt.reports.terminal import print_diagnosis
-
-if TYPE_CHECKING:
-    from ptt.diagnostics.kept.opened import Opened
 
 BASE: Final = Path("ptt-report")
 FINDINGS: Final = "findings.json"
@@ -56,7 +53,7 @@ def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if wishes.out is None else Path(scratch)
         opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell)
-        diagnosis = _shown(opened, wishes)
+        diagnosis = _shown(opened.diagnosis, opened.source, wishes)
         folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
         _keep_clear(source, folder)
         written = _write(diagnosis, folder, wishes, drawing)
@@ -77,13 +74,13 @@ def _check(wishes: Wishes) -> None:
         )
 
 
-def _shown(opened: Opened, wishes: Wishes) -> Diagnosis:
+def _shown(diagnosis: Diagnosis, source: str, wishes: Wishes) -> Diagnosis:
     if not wishes.redact:
-        return opened.diagnosis
+        return diagnosis
     from ptt.reports.redacting import default_salt, redacted
 
-    salt = wishes.salt or default_salt(opened.source, findings_json(opened.diagnosis, __version__))
-    return redacted(opened.diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
+    salt = wishes.salt or default_salt(source, findings_json(diagnosis, __version__))
+    return redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
 
 
 def _origin(source: Path) -> Path:
