@@ -50,6 +50,7 @@ __all__ = [
 
 STORE = "store"
 FINDINGS = "findings.json"
+REPORT = "report.html"
 NO_TOKENS = "findings.json holds no tokens; give the store or the run"
 OPENED = "give a run dir, an archive of one, a store, or a findings.json"
 Kind = Literal["run", "archive", "store", "findings"]
@@ -184,6 +185,8 @@ def open_run(
     if (store := _store_at(found)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
         return _opened(pipeline.diagnose_store(pipeline.Place(run=store, store=store, name=name), chosen), "store")
+    if (found / REPORT).is_file() and (found / FINDINGS).is_file():  # what is left where the store was deleted
+        found = found / FINDINGS
     if found.is_file() and found.name.endswith(FINDINGS):
         held = read_findings(found)
         return Opened(diagnosis=held, profile=None, why_no_profile=NO_TOKENS, source=_hash(found), kind="findings")

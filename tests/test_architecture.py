@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[1] / "ptt"
 ALLOWED = {
     "ptt": {"api"},
     "api": {
-        "ptt", "answerable", "catalogue", "comparing", "config", "custom", "errors", "gate", "kept", "model", "pipeline",
-        "reports", "rules", "store",
+        "ptt", "answerable", "catalogue", "comparing", "config", "custom", "errors", "gate", "kept", "model",
+        "pipeline", "reports", "rules", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
     "cli": {"ptt", "api", "baseline", "comparing", "errors", "gate", "gating", "model", "store", "reports"},
@@ -29,7 +29,7 @@ ALLOWED = {
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
-    "kept": {"model", "parsers", "statistics", "store"},
+    "kept": {"errors", "model", "parsers", "statistics", "store"},
     "comparing": {"errors", "evidence", "kept", "model", "statistics", "store"},
     "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {

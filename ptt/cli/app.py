@@ -241,6 +241,69 @@ def gate(
 
 
 @app.command()
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Folder that `ptt diagnose` wrote, a store, a findings.json; a run dir or an archive of one as well.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the report goes, and nothing else; by default ./ptt-report/<name>-report."),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Leave out texts and replace names and ids by hashes, to share the report.")
+    ] = False,
+    salt: Annotated[
+        str | None,
+        typer.Option("--salt", help="Secret that keys the hashes, so that several reports name things alike."),
+    ] = None,
+    keep_tool_names: Annotated[
+        bool, typer.Option("--keep-tool-names", help="With --redact: leave the names of tools as they are.")
+    ] = False,
+    postmortem: Annotated[
+        bool, typer.Option("--postmortem", help="Also begin a postmortem: postmortem.md, with its figures beside it.")
+    ] = False,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Write each figure as SVG and PNG into this folder.")
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
+    ] = None,
+    rules: RulesOption = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
+    ] = False,
+) -> None:
+    """Write the report again without the run, in full or redacted, and begin a postmortem.
+
+    Exit codes: 0 written, whatever the verdict; 2 wrong usage; 5 nothing can be read there.
+    """
+    with plain_errors():
+        from ptt.cli.drawing import artist
+
+        with artist() as drawing:
+            from ptt.cli import report as command
+
+            wishes = command.Wishes(
+                out=out,
+                figures=figures,
+                redact=redact,
+                salt=salt,
+                keep_tool_names=keep_tool_names,
+                postmortem=postmortem,
+                settings=settings,
+                rules=rules or (),
+                as_json=json,
+            )
+            code = command.run(source, wishes, drawing)
+    raise typer.Exit(code)
+
+
+@app.command()
 def ingest(run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():

@@ -221,3 +221,5 @@ class Diagnosis:
     crashes: tuple[RuleCrash, ...]
     sources: tuple[Source, ...]
     tables: Mapping[str, pl.DataFrame]
+    from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
+    redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared

@@ -14,12 +14,14 @@ from ptt.reports.panels import table
 MANY = 0.5  # of the tail in 1 % of the sequences: then these sequences are the story
 SHOWN_CAUSES = 3
 SHOWN_QUESTIONS = 3
+NOT_HELD = "What rules out other explanations is not in findings.json; the store has it."
 
 
 def alternatives(diagnosis: Diagnosis) -> list[str]:
     """Give the explanations that remain, or that were looked at and ruled out; at least one sentence."""
     if diagnosis.signature.status is Answer.FOUND:
-        return [*_logprobs(diagnosis), *_everywhere(diagnosis), *_handful(diagnosis), *_stale(diagnosis)]
+        told = [*_logprobs(diagnosis), *_everywhere(diagnosis), *_handful(diagnosis), *_stale(diagnosis)]
+        return told or [NOT_HELD]
     first = followed(diagnosis)
     if first is not None:
         causes = joined(list(first.causes[:SHOWN_CAUSES]), last=" or ")
@@ -42,6 +44,8 @@ def _logprobs(diagnosis: Diagnosis) -> list[str]:
     ]
     if faults:
         return [f"Faulty logprobs: {joined(faults)} raised a finding of its own, so look there first{open_}."]
+    if diagnosis.from_findings:  # which checks passed is not known
+        return []
     return [f"Faulty logprobs: {counted(passed, 'check')} of them found nothing amiss{open_}."]
 
 
@@ -65,6 +69,8 @@ def _handful(diagnosis: Diagnosis) -> list[str]:
 
 def _stale(diagnosis: Diagnosis) -> list[str]:
     frame = table(diagnosis, "staleness")
+    if diagnosis.from_findings:
+        return []
     if frame is None:
         return [f"Stale rollouts: cannot be ruled out, {_reason(diagnosis, 'staleness')}."]
     known = frame.filter(pl.col("lag") != "unknown")

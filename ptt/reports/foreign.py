@@ -11,9 +11,9 @@ LONGEST = 600  # letters: paths and sentences are shorter, a line of a log that 
 _SPACES = frozenset("\t\n\r")
 
 
-def safe(text: str) -> str:
+def safe(text: str, *, longest: int = LONGEST) -> str:
     """Show control, direction and unencodable characters by their number; cut what fills a page by itself."""
-    text = shortened(text, LONGEST)
+    text = shortened(text, longest)
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_shown, text))

@@ -40,7 +40,10 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         (blind, "not judged"),
         (absent, "does not apply" if absent == 1 else "do not apply"),
     )
-    if broken:
+    silence = "no rule asks about it yet"
+    if diagnosis.from_findings and not findings:
+        state, word, silence = "silent", "No finding", "whether a check looked is not in findings.json"
+    elif broken:
         state, word = "broken", "Broken"
     elif findings:
         state, word = "noted", "Noted"
@@ -58,6 +61,6 @@ def _lane(diagnosis: Diagnosis, link: Link) -> Lane:
         link=LINKS[link],
         state=state,
         word=word,
-        detail=", ".join(f"{number} {what}" for number, what in counts if number) or "no rule asks about it yet",
+        detail=", ".join(f"{number} {what}" for number, what in counts if number) or silence,
         first=link is diagnosis.verdict.first_broken_link,
     )

@@ -33,6 +33,7 @@ class FindingView:
     causes: tuple[str, ...]
     confirm: tuple[str, ...]
     next: tuple[str, ...]
+    next_title: str
     where: tuple[str, ...]  # to look in this run
     consequences: tuple[FindingView, ...]
     below: int  # how many stand below it, by whatever number of links
@@ -104,6 +105,7 @@ def _finding(finding: Finding, anchor: str, consequences: tuple[FindingView, ...
         causes=tuple(sentence(cause) for cause in finding.causes),
         confirm=tuple(sentence(step) for step in finding.confirm),
         next=tuple(sentence(step) for step in finding.next),
+        next_title="What to look at, and do" if diagnosis.from_findings else "What to do then",
         where=tuple(safe(place) for place in places(finding, diagnosis)),
         consequences=consequences,
         below=sum(1 + view.below for view in consequences),

@@ -58,7 +58,7 @@ def render_html(diagnosis: Diagnosis) -> str:
         .render(
             report=view(diagnosis),
             figures=drawn,
-            undrawn=_undrawn(figures),
+            undrawn=() if diagnosis.from_findings else _undrawn(figures),
             behind=behind,
             growth_parts=answer(diagnosis),
             details=details(diagnosis),

@@ -16,6 +16,7 @@ from ptt.reports.listings import (
 )
 from ptt.reports.names import ANSWERS, CONDITIONS, LINKS, STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, number
+from ptt.reports.origin import notices
 from ptt.reports.why import samples
 
 NO_LINK = {
@@ -68,6 +69,8 @@ class ReportView:
     """Everything one report says."""
 
     run_name: str
+    notices: tuple[str, ...]  # what the report was made from, where that limits it
+    whole: bool  # False: only what findings.json holds is known
     status: str  # the value, for styles
     status_word: str
     headline: str
@@ -94,6 +97,8 @@ def view(diagnosis: Diagnosis) -> ReportView:
     answered = replies(diagnosis)
     return ReportView(
         run_name=safe(diagnosis.run.name),
+        notices=notices(diagnosis),
+        whole=not diagnosis.from_findings,
         status=verdict.status.value,
         status_word=STATUSES[verdict.status],
         headline=sentence(verdict.headline),
@@ -102,7 +107,7 @@ def view(diagnosis: Diagnosis) -> ReportView:
         replies=answered,
         facts=_facts(diagnosis),
         signature=ANSWERS[signature.status] if samples(diagnosis) else "does not apply",
-        conditions=_conditions(diagnosis) if samples(diagnosis) else (),
+        conditions=_conditions(diagnosis) if samples(diagnosis) and not diagnosis.from_findings else (),
         findings=finding_views(diagnosis),
         lanes=lanes(diagnosis),
         not_judged=tuple(_blind(item) for item in diagnosis.not_judged if item.applies),

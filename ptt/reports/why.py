@@ -76,6 +76,8 @@ def aggregates_sentence(signature: Signature) -> str:
         more = f" ({others} more followed)" if others else ""
         when = f"{metric_name(first)} at step {count(aggregates.alarms[first])}"
         return f"The first usual curve to alarm was {when}{more}{lead}."
+    if aggregates.status == "alarming":
+        return f"The usual curves raised an alarm{lead}; findings.json does not tell which of them, and at which step."
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
 
 
@@ -176,11 +178,13 @@ def told_instead(diagnosis: Diagnosis) -> str:
 
 def coverage(diagnosis: Diagnosis) -> str:
     """Say how many checks looked, and how many could not."""
+    blind = sum(item.applies for item in diagnosis.not_judged)
+    if diagnosis.from_findings:
+        return f"{counted(blind, 'question')} could not be judged." if blind else ""
     judged = len(diagnosis.healthy)
-    if not judged and not any(item.applies for item in diagnosis.not_judged):
+    if not judged and not blind:
         return ""
     healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
-    blind = sum(item.applies for item in diagnosis.not_judged)
     return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
 
 

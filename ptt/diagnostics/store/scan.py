@@ -17,6 +17,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.wide import WideMetrics, distinct
 
 SAMPLED_FILES = 16
+ROW = "__row of the run"  # a name that no recorder's column has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
     schema = _schema(files[0].path)
     scan = pl.scan_parquet(
         [file.path for file in files],
-        row_index_name="seq",
+        row_index_name=ROW,
         row_index_offset=files[0].start,
         missing_columns="insert",
         extra_columns="ignore",
@@ -135,7 +136,7 @@ def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
         glob=False,
     )
     columns = [_canonical(name, schema[name]) for name in SEQUENCES if name in files[0].columns]
-    chosen = scan.select(pl.col("seq").cast(pl.UInt32), *columns)
+    chosen = scan.select(pl.col(ROW).cast(pl.UInt32).alias("seq"), *columns)
     skipped = sorted(files[0].skipped)
     return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
 

@@ -1,0 +1,131 @@
+"""`ptt report`: show again what was judged, without the run, and in a form that can be shared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from ptt import __version__, api
+from ptt.cli.drawing import Artist
+from ptt.cli.exits import Exit
+from ptt.cli.places import output_folder, progress_bar
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.files import write_text
+from ptt.reports.findings_json import findings_json
+from ptt.reports.terminal import print_diagnosis
+
+BASE: Final = Path("ptt-report")
+FINDINGS: Final = "findings.json"
+STORE: Final = "store"
+FIGURES: Final = "figures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the options ask for."""
+
+    out: Path | None
+    figures: Path | None
+    redact: bool
+    salt: str | None
+    keep_tool_names: bool
+    postmortem: bool
+    settings: Path | None
+    rules: Sequence[Path]
+    as_json: bool
+
+
+def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
+    """Write the report of what `source` is, and give the exit code."""
+    _check(wishes)
+    chosen = api.read_settings(wishes.settings)
+    for place in filter(None, (wishes.out, wishes.figures)):
+        _keep_clear(source, place)
+    with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
+        # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
+        store = output_folder(source, None) if wishes.out is None else Path(scratch)
+        opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell)
+        diagnosis = _shown(opened.diagnosis, opened.source, wishes)
+        folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
+        _keep_clear(source, folder)
+        written = _write(diagnosis, folder, wishes, drawing)
+    if wishes.as_json:
+        typer.echo(findings_json(diagnosis, __version__), nl=False)
+    else:
+        print_diagnosis(diagnosis, Console(), str(written))
+    return Exit.JUDGED
+
+
+def _check(wishes: Wishes) -> None:
+    """Refuse options that would do nothing, or less than they seem to."""
+    if not wishes.redact and (wishes.salt is not None or wishes.keep_tool_names):
+        raise SettingsError("--salt and --keep-tool-names say how to redact; give --redact as well, or leave them out.")
+    if wishes.salt is not None and not wishes.salt.strip():
+        raise SettingsError(
+            "--salt is empty: anyone who guesses a name could find its hash; give a secret of your own."
+        )
+
+
+def _shown(diagnosis: Diagnosis, source: str, wishes: Wishes) -> Diagnosis:
+    if not wishes.redact:
+        return diagnosis
+    from ptt.reports.redacting import default_salt, redacted
+
+    salt = wishes.salt or default_salt(source, findings_json(diagnosis, __version__))
+    return redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
+
+
+def _origin(source: Path) -> Path:
+    """Give the folder that a store or findings.json lies in, as `ptt diagnose` wrote it, or the source itself."""
+    home = source.resolve()
+    return home.parent if home.name == FINDINGS or (home.name == STORE and (home / "manifest.json").is_file()) else home
+
+
+def _name(source: Path) -> str:
+    return output_folder(_origin(source), None).name
+
+
+def _keep_clear(source: Path, place: Path) -> None:
+    """Refuse to write over, or among, what the report is made from."""
+    origin, target = _origin(source), place.resolve()
+    if origin.is_dir() and (target == origin or (origin in target.parents and not _holds_findings(origin))):
+        raise SettingsError(
+            f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures."
+        )
+    if origin.is_dir() and origin / STORE in (target, *target.parents):
+        raise SettingsError(
+            f"{place}: lies inside the store, which is never written to; give another --out or --figures."
+        )
+    if place.exists() and not place.is_dir():
+        raise SettingsError(f"{place}: is a file; --out and --figures take a folder.")
+
+
+def _holds_findings(folder: Path) -> bool:
+    return (folder / FINDINGS).is_file()
+
+
+def _write(diagnosis: Diagnosis, folder: Path, wishes: Wishes, drawing: Artist) -> Path:
+    """Write every file, and give the one to open."""
+    write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
+    report = write_text(folder / "report.html", drawing.html(diagnosis))
+    figures = wishes.figures or (folder / FIGURES if wishes.postmortem else None)
+    drawn: list[Path] = []
+    if figures is not None:
+        from ptt.reports.drawing import write_figures
+
+        drawn = write_figures(diagnosis, figures)
+    if not wishes.postmortem:
+        return report
+    from ptt.reports.postmortem import postmortem
+
+    ways = {path.stem: Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix() for path in drawn}
+    pictures = {name: str(Path(way).with_suffix(".png").as_posix()) for name, way in ways.items()}
+    return write_text(folder / "postmortem.md", postmortem(diagnosis, pictures))

@@ -1,0 +1,91 @@
+"""A report made from findings.json alone: whole in what it holds, plain about what it lacks, and never a guess."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from judged_runs import judged_runs, written_findings
+
+from ptt import api
+from ptt.diagnostics.kept.findings import read_findings
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.origin import PARTIAL
+from ptt.reports.render import render_html
+from ptt.reports.why import why
+
+UNTRUE = (
+    "The run records no configuration", "No check could call anything healthy", "Not drawn", "0 checks",
+    "the run gave no numbers", "no rule asks about it yet", "cannot be ruled out", "No file was read",
+    "raised no alarm", "too few of them were logged", "not recorded", "None", "Healthy checks", "Logged settings",
+    "What to keep", "Behind the tail", "What would confirm it",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judged() -> dict[str, api.Diagnosis]:
+    return judged_runs()
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return written_findings(tmp_path_factory.mktemp("findings"))
+
+
+def words(diagnosis: Diagnosis) -> str:
+    page = render_html(diagnosis)
+    body = re.sub(r"<style.*?</style>|<svg.*?</svg>", " ", page[page.index("<body") :], flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def test_what_is_lacking_is_said_once_and_nothing_is_made_up(
+    judged: dict[str, api.Diagnosis], findings: dict[str, Path]
+) -> None:
+    for name, place in findings.items():
+        held, whole = read_findings(place), judged[name]
+        text, before = words(held), words(whole)
+        assert text.count(PARTIAL) == 1, name
+        assert PARTIAL not in before, name
+        for phrase in UNTRUE:  # unless it is a rule's own word on this run
+            told = sum(phrase in f"{item.reason} {item.enable}" for item in held.not_judged)
+            told += sum(phrase in " ".join(f.causes + f.next + (f.claim,)) for f in held.findings)
+            alarm = phrase == "raised no alarm" and whole.signature.aggregates.status == "quiet"
+            logged = phrase == "too few of them were logged" and whole.signature.aggregates.status == "cannot_say"
+            if not (told or alarm or logged):
+                assert phrase not in text, (name, phrase)
+
+
+def test_what_it_holds_is_said_as_in_the_whole_report(
+    judged: dict[str, api.Diagnosis], findings: dict[str, Path]
+) -> None:
+    for name, place in findings.items():
+        held, whole = read_findings(place), judged[name]
+        text = words(held)
+        before = words(whole)
+        for finding in whole.findings:
+            claim = finding.claim[1:60]
+            assert (claim in text) == (claim in before), (name, claim)
+        absent = sum(not item.applies for item in whole.not_judged)
+        assert sum(not item.applies for item in held.not_judged) == absent
+        assert "The training loop, link by link" in text
+        assert "Sources" in text
+        assert all(sentence for sentence in why(held))
+
+
+def test_the_timeline_is_drawn_and_no_other_figure(findings: dict[str, Path]) -> None:
+    page = render_html(read_findings(findings["tool_tail_growth"]))
+    assert re.findall(r'<figure id="([^"]+)"', page) == ["timeline"]
+    assert 'href="#figures"' in page
+    quiet = render_html(read_findings(findings["verl_ppo_healthy"]))
+    assert "<figure" not in quiet
+    assert 'href="#figures"' not in quiet
+    assert "<h2" in quiet
+    for link in re.findall(r'href="#([^"]+)"', quiet):
+        assert f'id="{link}"' in quiet, link
+
+
+def test_an_alarm_is_told_though_its_name_is_not_there(findings: dict[str, Path]) -> None:
+    text = words(read_findings(findings["tool_tail_growth"]))
+    assert "The usual curves raised an alarm, 294 steps after the tail (237 to 328); findings.json does not" in text
