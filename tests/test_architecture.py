@@ -12,7 +12,7 @@ ALLOWED = {
         "pipeline", "reports", "rules", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
-    "cli": {"ptt", "api", "baseline", "comparing", "errors", "gate", "gating", "model", "store", "reports"},
+    "cli": {"ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "schema": set(),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
 from ptt.diagnostics.gate import judge
-from ptt.gating import one
+from ptt.gating import evidence, one
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -176,7 +176,10 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     Path("summary.md").write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     done = gate(f"runs/{BROKEN}", "--github")
-    assert "::error" in done.stdout
+    before, _, after = done.stdout.partition(f"\n::{done.stdout.split('::')[2].splitlines()[0]}::\n")
+    assert before.startswith("::stop-commands::ptt-")
+    assert "■ failed" in before  # foreign text stands where the runner takes no commands
+    assert after.startswith("::error")
     assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
     assert "trl" in Path("summary.md").read_text(encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "runs")
@@ -206,6 +209,44 @@ def test_wrong_usage_ends_with_two_before_any_run_is_opened(words: tuple[str, ..
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
     assert files(Path("runs/empty")) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--junit", f"runs/../runs/{HEALTHY}"), "is one of the runs; give another file for --junit"),
+        (("--sarif", "hard.tar.zst"), "is one of the runs; give another file for --sarif"),
+        (("--markdown", "ptt.toml"), "is the settings file"),
+        (("--settings", "my.toml", "--markdown", "my.toml"), "is the settings file"),
+        (("--list", "list.txt", "--junit", "list.txt"), "is the list of runs"),
+        (("--junit", "a.xml", "--sarif", "./a.xml"), "would be written twice"),
+        (("--junit", "ptt-report/gate/gate.json"), "would be written twice"),
+        (("--junit", "link.xml"), "is a link or a device"),
+        (("--junit", "/dev/null"), "is a link or a device"),
+    ],
+)
+def test_nothing_that_is_read_or_linked_to_is_written_over(words: tuple[str, ...], says: str, here: Path) -> None:
+    os.link(f"runs/{HEALTHY}", "hard.tar.zst")
+    Path("link.xml").symlink_to("elsewhere.xml")
+    Path("elsewhere.xml").write_text("mine")
+    Path("list.txt").write_text("runs/empty\n")
+    for name in ("ptt.toml", "my.toml"):
+        Path(name).write_text("[gate]\n")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    done = gate(f"runs/{HEALTHY}", *words, "--out", "ptt-report/gate")
+    assert done.exit_code == 2, done.stdout
+    assert says in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are of POSIX")
+def test_a_second_gate_does_not_write_into_the_folder_of_one_that_runs(here: Path) -> None:
+    with evidence.alone(OUT):
+        done = gate("runs/empty")
+        assert done.exit_code == 2
+        assert "another ptt gate is writing there" in done.stderr
+        assert gate("runs/empty", "--out", "elsewhere").exit_code == 4
+    assert gate("runs/empty").exit_code == 4
 
 
 def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
     """Hold a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
     allowances and nothing else.
     """
-    beside, told = check_baseline(opened, policy)
+    beside, told, figures = check_baseline(opened, policy)
     checks = sorted([*_checks(opened, policy, today), *beside], key=_rank)
     diagnosis = opened.diagnosis
     return GatedRun(
@@ -31,7 +31,8 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
         model_tokens=diagnosis.run.model_tokens,
-        notes=(*_excused(checks), *told, *idle_allowances(opened, policy, today=today)),
+        notes=(*_excused(checks, policy), *told, *idle_allowances(opened, policy, today=today)),
+        figures=figures,
     )
 
 
@@ -68,9 +69,9 @@ def _crashed(rule: str, error: str) -> CheckResult:
     )
 
 
-def _excused(checks: Sequence[CheckResult]) -> tuple[str, ...]:
+def _excused(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:
     count = sum(check.excused for check in checks)
-    if not count:
+    if not count or not policy.cannot_say_passes:
         return ()
     noun = "check had" if count == 1 else "checks had"
     return (f"{count} {noun} no data, and the policy lets that pass (cannot_say = 'pass')",)
