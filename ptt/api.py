@@ -104,7 +104,8 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     custom = load_rules((*settings.rules, *_paths(rules)))
     place, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
-    return with_baseline(read_policy(document, place, known=known, baseline=baseline))
+    policy = with_baseline(read_policy(document, place, known=known, baseline=baseline))
+    return replace(policy, judged_by=settings.judged_by(rules=bool(custom)))
 
 
 def diagnose(

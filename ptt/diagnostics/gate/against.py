@@ -12,6 +12,7 @@ from ptt.diagnostics.baseline.reading import read_baseline
 from ptt.diagnostics.baseline.values import Against, Figures, MetricFigures
 from ptt.diagnostics.custom.subjects import link_of
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.of_tokens import distrusted
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
 from ptt.diagnostics.kept.opened import Opened
@@ -53,8 +54,11 @@ def check_baseline(opened: Opened, policy: Policy) -> tuple[list[CheckResult], l
     mine = placed(measure(opened), wanted.held)
     found = against(mine, wanted.held, limit=wanted.limit, metrics=wanted.metrics)
     notes = [f"{one.words} ({one.data})" for one in found if one.statistic == SOURCE]
-    excuse = _Excuse(mine=mine, wanted=wanted, lets_pass=policy.cannot_say_passes)
-    results = [_result(one, wanted, excuse) for one in found if not _only_shown(one)]
+    distrust = distrusted(opened.diagnosis, mine.pair) if mine.pair is not None else None
+    sound = distrust is None and not mine.why_no_tails.startswith(DISTRUSTED)
+    excuse = _Excuse(mine=mine, sound=sound, wanted=wanted, lets_pass=policy.cannot_say_passes)
+    asked = [_unless(one, distrust) for one in found if not _only_shown(one)]
+    results = [_result(one, wanted, excuse) for one in asked]
     noisy = sum(one.excused for one in results)
     if noisy and not policy.cannot_say_passes:
         what = "figure is" if noisy == 1 else "figures are"
@@ -72,11 +76,20 @@ def _only_shown(one: Against) -> bool:
     return one.outcome == "shown" and bool(one.words)
 
 
+def _unless(one: Against, distrust: str | None) -> Against:
+    """Take back that tails are no worse where their logprobs cannot be trusted; that they are worse stands."""
+    if one.statistic != TAILS or distrust is None or one.outcome != "passed":
+        return one
+    why = f"the logprobs cannot be trusted: {distrust}"
+    return replace(one, outcome="blind", words=why, next=("mend how they are recorded first",))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Excuse:
     """Why a figure that cannot be said may stand; never one that is no number, or of logprobs that are no good."""
 
     mine: Figures
+    sound: bool  # whether its logprobs can be trusted
     wanted: AgainstBaseline
     lets_pass: bool  # cannot_say = "pass"
 
@@ -88,7 +101,7 @@ class _Excuse:
         shows that it can be had.
         """
         if one.statistic == TAILS:
-            return self.lets_pass and not self.mine.why_no_tails.startswith(DISTRUSTED)
+            return self.lets_pass and self.sound
         own = _metric(self.mine, one.statistic)
         if own is not None and own.not_numbers > LOST_SHARE * (own.late.n + own.not_numbers):
             return False

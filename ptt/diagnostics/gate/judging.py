@@ -9,6 +9,7 @@ from ptt.diagnostics.gate.against import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.extent import check_extent
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
+from ptt.diagnostics.gate.origin import check_origin, origin_note
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.required import check_required
 from ptt.diagnostics.gate.values import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
@@ -31,7 +32,7 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
         model_tokens=diagnosis.run.model_tokens,
-        notes=(*_excused(checks, policy), *told, *idle_allowances(opened, policy, today=today)),
+        notes=(*origin_note(opened), *_excused(checks, policy), *told, *idle_allowances(opened, policy, today=today)),
         figures=figures,
     )
 
@@ -45,6 +46,7 @@ def _checks(opened: Opened, policy: Policy, today: date) -> Iterator[CheckResult
     for crash in opened.diagnosis.crashes:
         yield _crashed(crash.id, crash.error)
     yield from check_findings(opened, policy, today=today)
+    yield from check_origin(opened, policy)
     yield from check_extent(opened, policy)
     yield from check_required(opened, policy)
     yield from check_bounds(opened, policy)

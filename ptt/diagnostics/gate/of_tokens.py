@@ -15,8 +15,9 @@ from ptt.diagnostics.gate.policy import Bound, Window
 from ptt.diagnostics.gate.seen import TABLES_LEFT_OUT, Seen
 from ptt.diagnostics.gate.subjects import Ess, Tail
 from ptt.diagnostics.judging import contaminated
-from ptt.diagnostics.model import Broken, Run
+from ptt.diagnostics.model import Broken, Diagnosis, Run, Severity
 from ptt.diagnostics.parsers.switches import how_to_record
+from ptt.diagnostics.rules.data_validity import missing_logprobs
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.summaries import Z975
 from ptt.diagnostics.statistics.versus import curve
@@ -38,8 +39,8 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
         reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
         return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
-    distrust = contaminated([Broken(findings=seen.opened.diagnosis.findings)], profile.pair)
-    if distrust is not None:  # copied or filled logprobs have the smallest tails of all
+    distrust = distrusted(seen.opened.diagnosis, profile.pair)
+    if distrust is not None:
         return Unmeasured(
             reason=f"the logprobs cannot be trusted: {distrust}",
             enable="mend how they are recorded first",
@@ -74,6 +75,15 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
             reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
         )
     return _together(levels, data)
+
+
+def distrusted(diagnosis: Diagnosis, pair: str) -> str | None:
+    """Say why tails of a pair pass nothing, or None: copied or filled logprobs have the smallest of all.
+
+    Of tokens without a number nobody knows how far they lie out; where they are many, they may be the tail.
+    """
+    many = [one for one in diagnosis.findings if one.id == missing_logprobs.ID and one.severity.at_least(Severity.HIGH)]
+    return contaminated([Broken(findings=diagnosis.findings)], pair) or next((one.claim for one in many), None)
 
 
 def _gone(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: IntArray, run: Run) -> str:
