@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.baseline.drafts import FALSE_ALARMS, Draft, unasked
+from ptt.diagnostics.baseline.drafts import Draft, unasked
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures
 from ptt.diagnostics.statistics.curves import Curve, tail, window_of
-from ptt.diagnostics.statistics.versus import MATERIAL, SHOWN, TESTED, Versus, versus
+from ptt.diagnostics.statistics.versus import MATERIAL, TESTED, Versus, decided, versus
 
 QUANTILES: Final = ("p95", "p99")
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
@@ -94,10 +94,11 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
 def _settle(found: Against, adjusted: float, seen: Versus, limit: float) -> Against:
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
-    if adjusted < FALSE_ALARMS and seen.ratio > limit:
+    decision = decided(seen, limit=limit, p_value=adjusted)
+    if decision == "worse":
         words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times"
         return replace(found, outcome="failed", words=words)
-    if seen.high < max(SHOWN, limit):
+    if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         return replace(found, outcome="passed", words=f"{level} {between}: {inside}")
     words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
