@@ -152,6 +152,59 @@ def test_what_the_gate_wrote_can_be_gated_without_the_runs() -> None:
     assert (OUT / "trl_sft_overfit" / "findings.json").read_bytes() == held
 
 
+@pytest.mark.parametrize("name", ["trl_sft_healthy", "trl_sft_overfit"])
+def test_a_store_is_gated_as_its_run_is(name: str, here: Path) -> None:
+    bound = '[[gate.bound]]\nname = "loss"\nmetric = "loss"\nmax = 9\n'
+    Path("ptt.toml").write_text(f'[gate]\nrequire = ["metrics-lost"]\n{bound}')
+    code = gate(f"runs/{name}.tar.zst").exit_code
+    of_run = told()["runs"][0]["checks"]
+    assert {"required:metrics-lost", "bound:loss"} <= {check["id"] for check in of_run}
+    for place in (OUT / name / "store", OUT / name):
+        assert gate(str(place), "--out", "again").exit_code == code
+        (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+        assert run["name"] == name
+        assert run["checks"] == of_run
+        assert run["notes"] == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("trl_sft_healthy", 0), ("trl_sft_overfit", 3)])
+def test_a_findings_json_is_gated_by_what_it_found_and_that_is_told(name: str, code: int) -> None:
+    done = gate(f"ptt-report/gate/{name}/findings.json", "--out", "again")
+    assert done.exit_code == code, done.stdout
+    (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+    assert (run["name"], run["status"] == "healthy") == (name, code == 0)
+    assert run["notes"] == [
+        "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
+    ]
+    assert "counts as it was written" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "code"),
+    [
+        ('[gate]\nrequire = ["metrics-lost"]\n', "required:metrics-lost", 4),  # what is healthy does not stand in it
+        ('[[gate.bound]]\nname = "loss"\nmetric = "loss"\nmax = 9\n', "bound:loss", 4),
+        ("[limits.reward-jump]\njump = 9\n", "settings", 4),
+        ("[slices]\nmin_observation = 8\n", "settings", 4),
+    ],
+)
+def test_what_a_findings_json_cannot_answer_is_blind(settings: str, check: str, code: int) -> None:
+    Path("ptt.toml").write_text(settings)
+    assert gate("ptt-report/gate/trl_sft_healthy/findings.json", "--out", "again").exit_code == code
+    (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+    (blind,) = [one for one in run["checks"] if one["outcome"] == "blind"]
+    assert blind["id"] == check
+    assert "give the run" in blind["next"][0]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 2}', '{"schema_version": 1}', "\x00\xff"])
+def test_a_findings_json_that_is_none_cannot_be_read(content: str) -> None:
+    Path("findings.json").write_text(content, encoding="utf-8")
+    done = gate("findings.json")
+    assert done.exit_code == 5, done.stdout
+    assert outcomes() == {"findings": "unreadable"} or list(outcomes().values()) == ["unreadable"]
+
+
 def test_one_process_and_several_say_the_same_bytes() -> None:
     words = ("runs/*", "--reports", "none", "--as-of", "2026-01-31")
     for jobs in ("1", "3"):
