@@ -31,9 +31,8 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
 
     findings.json does not list the rules that found nothing: there the verdict tells.
     """
-    answered = [*diagnosis.healthy, *diagnosis.findings]
-    of_training = any(one.link is not Link.DATA_VALIDITY for one in answered)
-    return of_training or diagnosis.verdict.status is Status.HEALTHY
+    links = {one.link for one in diagnosis.healthy} | {one.link for one in diagnosis.findings}
+    return bool(links - {Link.DATA_VALIDITY}) or diagnosis.verdict.status is Status.HEALTHY
 
 
 def idle_allowances(opened: Opened, policy: Policy, *, today: date) -> Iterator[str]:
