@@ -59,8 +59,9 @@ def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path
         return
     measured = _measured(against, settings, out)
     print_moves(changes(before, measured), console, title="What moved, on the steps of the baseline")
-    passing = without_refusals(measured)
-    if told := drifted(drift(before, passing), len(passing)):
+    known = {run.source for run in before.runs}
+    newer = [run for run in without_refusals(measured) if run.facts.source not in known]
+    if told := drifted(drift(before, newer), len(newer)):
         console.print(f"Drift: {told}.", markup=False, highlight=False)
 
 
