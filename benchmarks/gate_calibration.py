@@ -291,8 +291,13 @@ def main(arguments: Sequence[str]) -> None:
     text = page(every, apart, chosen.settings, chosen.seed_block)
     print(text)
     if chosen.write:
-        _, heading, rest = PAGE.read_text(encoding="utf-8").partition(f"{WHOLE_GATE}\n")
-        PAGE.write_text(f"{text}\n{heading}{rest}" if heading else text, encoding="utf-8")
+        write(text)
+
+
+def write(text: str) -> None:
+    """Write the page; the last section, another bench's, stays."""
+    _, heading, rest = PAGE.read_text(encoding="utf-8").partition(f"{WHOLE_GATE}\n")
+    PAGE.write_text(f"{text}\n{heading}{rest}" if heading else text, encoding="utf-8")
 
 
 def page(every: Sequence[Decided], apart: Sequence[Decided], settings: int, block: str) -> str:

@@ -70,7 +70,8 @@ file = "..."
 
 Classes, noise, factors and truth are those above; beside its tokens each seed logs five metrics (reward, entropy, KL,
 gradient norm, loss) of the setting's levels with AR(1) noise of 0.5 of its own, the same size in both, so that none of
-them may fail. Tails count as one question (Holm, 0.02) and metrics as another (0.01). `wrong` is a failed gate where nothing is worse, or
+them may fail. Tails count as one question (Holm, 0.02) and metrics as another (0.01). A metric too noisy to tell is let
+pass, a tail is not. `wrong` is a failed gate where nothing is worse, or
 a passed gate where post-tool tails lie 1.6 times as high."""
 SIZE_ABOUT: Final = """\
 By how long the runs are; `blind` is exit code 4."""
@@ -305,21 +306,31 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--write", action="store_true", help="write the section into docs/gate-calibration.md")
     chosen = parser.parse_args(arguments)
-    found = _kept(chosen.keep)
+    found = read_kept(chosen.keep)
     done = len({(one.kind, one.seed) for one in found})
     for one in every(chosen.settings, chosen.seed_block, start=done):
         found.append(one)
         if chosen.keep:
-            with chosen.keep.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(one)) + "\n")
+            kept(chosen.keep, one)
     text = section(found, chosen.settings, chosen.seed_block)
     print(text)
     if chosen.write:
-        before = PAGE.read_text(encoding="utf-8").partition(f"{WHOLE_GATE}\n")[0].rstrip()
-        PAGE.write_text(f"{before}\n\n{text}", encoding="utf-8")
+        write(text)
 
 
-def _kept(file: Path | None) -> list[Gated]:
+def write(text: str) -> None:
+    """Put the section at the end of the page; what stands before it stays."""
+    before = PAGE.read_text(encoding="utf-8").partition(f"{WHOLE_GATE}\n")[0].rstrip()
+    PAGE.write_text(f"{before}\n\n{text}", encoding="utf-8")
+
+
+def kept(file: Path, one: Gated) -> None:
+    """Add an answer to a file."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(asdict(one)) + "\n")
+
+
+def read_kept(file: Path | None) -> list[Gated]:
     """Read answers of an earlier call; a setting of which some are missing is made again."""
     if file is None or not file.exists():
         return []

@@ -16,6 +16,7 @@ from ptt.diagnostics.statistics.curves import Curve, tail, window_of
 from ptt.diagnostics.statistics.versus import MATERIAL, TESTED, Versus, decided, versus
 
 QUANTILES: Final = ("p95", "p99")
+NO_TOOLS: Final = "; see whether the run still calls tools"
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
@@ -69,6 +70,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
     steps = f"steps {mine[0].spans[places[0]].first} to {mine[0].spans[places[-1]].last}"
     tokens = sum(int(curve.tokens[places].sum()) for curve in mine)
     known = math.isfinite(seen.ratio)
+    spans = "1 shared span" if seen.spans == 1 else f"{seen.spans} shared spans"
     found = Against(
         id=f"tails.{name}.{window}",
         statistic="tails",
@@ -82,12 +84,20 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         high=seen.high if known else None,
         limit=limit,
         unit="x",
-        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {seen.spans} shared spans, {tokens:,} tokens",
+        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {spans}, {tokens:,} tokens",
         extra={"window": window, "detectable": seen.detectable if math.isfinite(seen.detectable) else None},
     )
     if not known:
-        words = f"only {seen.spans} spans {WHERE[window]} hold enough tokens on both sides: too few to tell"
-        return unasked(replace(found, words=words, next=("train as far as the baseline did, or record more steps",)))
+        few = (
+            "only 1 span holds"
+            if seen.spans == 1
+            else f"only {seen.spans} spans hold"
+            if seen.spans
+            else "no span holds"
+        )
+        words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell"
+        next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
+        return unasked(replace(found, words=words, next=(next_,)))
     return Draft(found=found, p_value=seen.p_value, settle=lambda one, adjusted: _settle(one, adjusted, seen, limit))
 
 
