@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_runs import judged_runs, written_findings
+from judged_runs import RUNS, judged_runs, written_findings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -181,7 +181,7 @@ def test_pieces() -> None:
     assert target("figures/a b).png") == "figures/a%20b%29.png"
 
 
-@pytest.mark.parametrize("name", sorted(judged_runs()))
+@pytest.mark.parametrize("name", sorted(RUNS))
 def test_the_gate_takes_the_lines_and_fails_such_a_run(
     name: str, judged: dict[str, api.Diagnosis], tmp_path: Path
 ) -> None:
