@@ -39,7 +39,7 @@ ALLOWED = {
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
-        "judging", "kept", "model", "parsers", "rules", "store",
+        "judging", "kept", "model", "parsers", "rules", "statistics", "store",
     },
     "reports": {"ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "model", "parsers"},
     "recorders": set(),  # runs inside a trainer: it may not even load polars
