@@ -59,6 +59,11 @@ class TestFindings:
         assert check_of(run, "severity").claim == "no rule could judge anything of the training in this run"
         assert gated(opened(held, *healthy())).outcome is Outcome.PASSED
 
+    def test_a_store_that_was_judged_otherwise_is_told(self) -> None:
+        run = opened(*healthy())
+        other = replace(run, diagnosis=replace(run.diagnosis, judged_with="Judged by ptt 0.1."), kind="store")
+        assert gated(other).notes == ("Judged by ptt 0.1.",)
+
     def test_findings_of_one_id_are_told_apart(self) -> None:
         found = [finding(where="post_tool"), finding(where="text_only"), finding(), finding()]
         run = gated(opened(findings=found))

@@ -130,9 +130,9 @@ def test_a_second_pass_reads_what_is_kept_and_opens_no_archive() -> None:
     before = {name: (OUT / name).read_bytes() for name in ("gate.json", "index.html")}
     kept = OUT / "trl_sft_healthy" / "store" / "kept" / "diagnosis.json"
     written = kept.stat().st_mtime_ns
-    for path in Path("runs").glob("trl*"):  # other bytes, of the same length and time: no one looks at them
-        held = path.stat()
-        path.write_bytes(b"x" * held.st_size)
+    for path in Path("runs").glob("trl*"):  # other bytes between the ends, of the same length and time: no one looks
+        held, content = path.stat(), path.read_bytes()
+        path.write_bytes(content[:4096] + b"x" * (held.st_size - 8192) + content[-4096:])
         os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
     assert gate("runs/trl*", "--jobs", "2").exit_code == 3
     assert before == {name: (OUT / name).read_bytes() for name in before}

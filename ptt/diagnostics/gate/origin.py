@@ -31,6 +31,8 @@ def check_origin(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
 
 
 def origin_note(opened: Opened) -> Iterator[str]:
-    """Tell that a run was not judged here."""
+    """Tell that a run was not judged here: a store whose tokens are gone counts as the version before judged it."""
     if opened.kind == "findings":
         yield TOLD
+    if opened.diagnosis.judged_with:
+        yield opened.diagnosis.judged_with
