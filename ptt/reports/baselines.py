@@ -32,6 +32,7 @@ def print_written(baseline: Baseline, file: str, console: Console) -> None:
         _line(console, ONE_RUN, style="dim")
 
 
+HOW = "at 1 % over all of them together; each interval is of its figure alone"
 ONE_RUN = "One run tells nothing of how far seeds of one setting lie apart; three or more do."
 
 
@@ -129,7 +130,7 @@ def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None
     _print(console, table)
     beyond = sum(one.beyond_noise is True for one in found)
     if told:
-        _line(console, f"{count(beyond)} of {counted(len(told), 'figure')} moved beyond noise.")
+        _line(console, f"{count(beyond)} of {counted(len(told), 'figure')} moved beyond noise ({HOW}).")
     else:
         _line(console, "Whether any of them moved beyond noise cannot be told.")
 
