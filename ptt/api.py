@@ -31,7 +31,7 @@ from ptt.diagnostics.kept.profile import read_profile
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.claims import alone, note_run
-from ptt.diagnostics.store.manifest import is_store
+from ptt.diagnostics.store.manifest import is_store, stores_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 STORE = "store"
+NAMED = 5  # folders named in an error
 FINDINGS = "findings.json"
 REPORT = "report.html"
 NO_TOKENS = "findings.json holds no tokens; give the store or the run"
@@ -336,6 +337,11 @@ def _check_place(run: Path, out: Path) -> None:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
     home = run.resolve()
+    if home.is_dir() and (ours := stores_below(home)):
+        raise InputError(
+            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:NAMED])}; give one of "
+            "these folders, or the run itself."
+        )
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
 

@@ -175,3 +175,13 @@ def test_values_come_back_with_their_types() -> None:
     assert back.signature == diagnosis.signature
     assert back.run == diagnosis.run
     assert back.findings[0].severity is Severity.CRITICAL
+
+
+def test_a_folder_of_stores_is_no_run(tmp_path: Path) -> None:
+    for name in ("healthy", "collapse"):
+        opened(SAMPLES / name, tmp_path / "c" / "runs" / name)
+    for place in (tmp_path / "c", tmp_path / "c" / "runs"):
+        with pytest.raises(InputError, match="wrote of 2 run"):
+            opened(place, tmp_path / "x")
+        with pytest.raises(InputError, match="collapse, healthy"):
+            api.diagnose(place)

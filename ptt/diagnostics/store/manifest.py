@@ -14,6 +14,7 @@ from ptt.diagnostics.schema import VERSION
 
 NAME: Final = "manifest.json"
 MAX_BYTES: Final = 256 << 20  # a run of a hundred thousand files lists them in some 40 MB
+DEPTHS: Final = ("*/", "*/*/")  # below the output of a gate, and of a comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,12 @@ def is_store(folder: Path) -> bool:
     except _UNREADABLE:
         return False
     return isinstance(document, dict) and {"schema_version", "ptt_version", "fingerprint", "in_place"} <= set(document)
+
+
+def stores_below(folder: Path) -> list[str]:
+    """Name what lies in a folder with a store of its own: output of ours over one run or several, and no run."""
+    found = (place for depth in DEPTHS for place in folder.glob(f"{depth}store/{NAME}"))
+    return sorted({place.parents[1].name for place in found if is_store(place.parent)})
 
 
 def read_manifest(folder: Path) -> Manifest | None:
