@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from ptt import InputError, Settings, api
 from ptt.cli.app import app
+from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.pipeline import OTHER_SETTINGS, OTHER_VERSION
 from ptt.diagnostics.store import claims
 
@@ -56,7 +57,7 @@ def copied(source: Path, place: Path) -> Path:
     return shutil.copytree(source, place)
 
 
-def ids(found: api.Opened) -> set[str]:
+def ids(found: Opened) -> set[str]:
     return {finding.id for finding in found.diagnosis.findings}
 
 
