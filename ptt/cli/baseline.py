@@ -11,7 +11,7 @@ from ptt import __version__, api
 from ptt.cli.exits import Exit
 from ptt.cli.places import progress_bar, run_folders
 from ptt.diagnostics.baseline.making import baseline_of, without_refusals
-from ptt.diagnostics.baseline.measuring import NOTHING_SAID, Measured, measure
+from ptt.diagnostics.baseline.measuring import Measured, measure, only_blind
 from ptt.diagnostics.baseline.moves import changes, drift, drifted
 from ptt.diagnostics.baseline.reading import looks_like_one, read_baseline
 from ptt.diagnostics.baseline.values import Baseline
@@ -31,7 +31,7 @@ def update(
     refused = [run.facts for run in measured if run.facts.accepted]
     if refused and not even_failed:
         print_refused(refused, console)
-        blind = all(set(run.accepted) == {NOTHING_SAID} for run in refused)
+        blind = all(only_blind(run.accepted) for run in refused)
         return Exit.BLIND if blind else Exit.FAILED
     old, why_not = _old(file)
     baseline = baseline_of(measured, name=name or file.stem, version=__version__)

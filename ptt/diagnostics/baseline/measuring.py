@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, hull
+from ptt.diagnostics.kept.damage import MOST_LOST, damage_of
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.curves import Curve, curves
@@ -27,6 +28,8 @@ LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.ser
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
 LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
 NOTHING_SAID: Final = "nothing could be judged"
+TOO_DAMAGED: Final = "a part of it is lost"
+LONGEST: Final = 280  # letters of a reason: a file's name may take thousands, and a baseline's file takes 300
 DISTRUSTED: Final = "the logprobs cannot be trusted"
 
 
@@ -83,7 +86,7 @@ def measure(opened: Opened) -> Measured:
 
 
 def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Give why a run is no baseline: findings at or above high, a rule that crashed, nothing that could be said."""
+    """Give why a run is no baseline: findings at or above high, a rule that crashed, nothing to say, damage."""
     found = [
         f"{one.id}" + (f" ({one.slice})" if one.slice else "")
         for one in diagnosis.findings
@@ -92,7 +95,15 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     found += [f"crash: {one.id}" for one in diagnosis.crashes]
     if diagnosis.verdict.status is Status.CANNOT_SAY:
         found.append(NOTHING_SAID)
+    damage = damage_of(diagnosis)
+    if damage.whole or damage.share > MOST_LOST:
+        found.append(f"{TOO_DAMAGED}: {damage.words}"[:LONGEST])
     return tuple(sorted(set(found)))
+
+
+def only_blind(accepted: Sequence[str]) -> bool:
+    """Tell whether a run is refused because it could not be looked at, not because of what it shows."""
+    return all(one == NOTHING_SAID or one.startswith(TOO_DAMAGED) for one in accepted)
 
 
 def placed(run: Measured, baseline: Baseline) -> Figures:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
+from ptt.diagnostics.kept.damage import MOST_LOST, Damage, damage_of, percent
 from ptt.diagnostics.kept.opened import Opened
+
+DAMAGE: Final = "extent:damage"
 
 
 def check_extent(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
     """Give one result for each guard that is set; a run that falls short is blind, for it was not seen failing."""
     run, extent = opened.diagnosis.run, policy.extent
+    damage = damage_of(opened.diagnosis)
+    if damage.words or extent.max_lost is not None:
+        yield _damaged(damage, extent.max_lost)
     if extent.min_steps is not None:
         yield _reached("min_steps", run.step_count, extent.min_steps, "logged steps", "the run is too short to judge")
     if extent.last_step is not None:
@@ -23,6 +30,45 @@ def check_extent(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
     if extent.min_model_tokens is not None:
         short = "too little is recorded of the run"
         yield _reached("min_model_tokens", run.model_tokens, extent.min_model_tokens, "recorded model tokens", short)
+
+
+def damage_note(opened: Opened, policy: Policy) -> Iterator[str]:
+    """Tell of damage that the policy lets pass: what was lost was not judged."""
+    damage = damage_of(opened.diagnosis)
+    if damage.words and not _too_much(damage, policy.extent.max_lost):
+        yield f"not all of the run could be read, which is let pass: {damage.words}"
+
+
+def _too_much(damage: Damage, most: float | None) -> bool:
+    """Tell whether so much is lost that what is left says nothing of the run.
+
+    How much a torn archive lost is not known, so that it is let pass only where all may be lost. A file of tokens or
+    metrics that is lost as a whole is let pass where a share was written down and reviewed.
+    """
+    if most is None:
+        return damage.whole or damage.share > MOST_LOST
+    return damage.share > most or (damage.torn and most < 1)
+
+
+def _damaged(damage: Damage, most: float | None) -> CheckResult:
+    bad, limit = _too_much(damage, most), MOST_LOST if most is None else most
+    set_it = "max_lost = 1" if damage.torn else f"a max_lost above {damage.share:.2g}"
+    whole = "" if most is not None else ", a file of tokens or metrics lost as a whole"
+    return CheckResult(
+        id=DAMAGE,
+        kind=CheckKind.EXTENT,
+        outcome=Outcome.BLIND if bad else Outcome.PASSED,
+        title=f"no more than {percent(limit)} of the run is lost",
+        claim=damage.words or "every file could be read to its end",
+        data="files of the run, by what was read of each",
+        fails_if=f"more than {percent(limit)} of its bytes{whole} or a torn archive leaves the gate blind: what is lost"
+        " may be where it failed",
+        observed=None if damage.torn else damage.share,
+        limit=limit,
+        next=(f"pack or copy the run again; where that is all there is, {set_it} under [gate] lets it pass",)
+        if bad
+        else (),
+    )
 
 
 def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:

@@ -7,7 +7,7 @@ from datetime import date
 
 from ptt.diagnostics.gate.against import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
-from ptt.diagnostics.gate.extent import check_extent
+from ptt.diagnostics.gate.extent import check_extent, damage_note
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.origin import check_origin, origin_note
 from ptt.diagnostics.gate.policy import Policy
@@ -32,7 +32,13 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
         model_tokens=diagnosis.run.model_tokens,
-        notes=(*origin_note(opened), *_excused(checks, policy), *told, *idle_allowances(opened, policy, today=today)),
+        notes=(
+            *origin_note(opened),
+            *damage_note(opened, policy),
+            *_excused(checks, policy),
+            *told,
+            *idle_allowances(opened, policy, today=today),
+        ),
         figures=figures,
     )
 

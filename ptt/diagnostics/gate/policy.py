@@ -68,6 +68,7 @@ class Extent:
     last_step: int | None = None
     min_sequences: int | None = None
     min_model_tokens: int | None = None
+    max_lost: float | None = None  # share of its bytes; None: the usual one, and no file of tokens or metrics whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +106,8 @@ class Policy:
         for key in ("min_steps", "last_step", "min_sequences", "min_model_tokens"):
             if (value := getattr(self.extent, key)) is not None:
                 found[key] = value
+        if self.extent.max_lost is not None:
+            found["max_lost"] = self.extent.max_lost
         for one in self.allow:
             found[f"allow.{one.name}"] = f"{one.owner}, until {one.expires.isoformat()}: {one.reason}"
         for bound in self.bounds:

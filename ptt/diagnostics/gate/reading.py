@@ -21,7 +21,7 @@ from ptt.diagnostics.gate.toml_table import Table, meant
 from ptt.diagnostics.model import Severity
 
 KEYS: Final = ("severity", "cannot_say", "require", "min_steps", "last_step", "min_sequences", "min_model_tokens",
-               "allow", "bound", "baseline")  # fmt: skip
+               "max_lost", "allow", "bound", "baseline")  # fmt: skip
 GUARDS: Final = ("min_steps", "last_step", "min_sequences", "min_model_tokens")
 DIRECTIONS: Final = ("higher", "lower", "both")
 EVERYTHING: Final = frozenset({"*", "**", "all", "any", ".*", "custom:*"})
@@ -41,12 +41,11 @@ def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseli
     table.only(KEYS)
     limit = table.choice("severity", ("never", *(one.value for one in Severity)), Severity.HIGH.value)
     severity = None if limit == "never" else Severity(limit)
-    guards = {key: table.whole(key) for key in GUARDS}
     policy = Policy(
         severity=severity,
         cannot_say_passes=table.choice("cannot_say", ("fail", "pass"), "fail") == "pass",
         require=_required(table, known),
-        extent=Extent(**{**guards, "min_steps": guards["min_steps"] or MIN_STEPS}),
+        extent=_extent(table),
         allow=_allowances(table, severity, known),
         bounds=tuple(read_bound(one) for one in table.tables("bound")),
         baseline=_baseline(table, path, baseline),
@@ -55,6 +54,14 @@ def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseli
     _told_apart(table, policy)
     _not_vacuous(table, policy)
     return policy
+
+
+def _extent(table: Table) -> Extent:
+    guards = {key: table.whole(key) for key in GUARDS}
+    lost = table.number("max_lost")
+    if lost is not None and not 0 <= lost <= 1:
+        table.wrong("max_lost", f"is {lost:g}; it is a share of the run's bytes, from 0 to 1")
+    return Extent(**{**guards, "min_steps": guards["min_steps"] or MIN_STEPS}, max_lost=lost)
 
 
 def _required(table: Table, known: Known) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ BOMB_BYTES: Final = 1 << 30  # unpacked; below it no ratio is suspicious
 BOMB_RATIO: Final = 300  # unpacked over packed; logs of floats reach 5, logs of text 40
 EARLIEST: Final = 315_532_800  # 1980, what a zip holds where the time is not known
 NAMED: Final = 5
+DAMAGED: Final = "The archive is damaged"  # how its note begins: a gate goes by it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ class _Taken:
             told.append(f"The archive holds {len(names)} {why}, not unpacked: {', '.join(names[:NAMED])}{more}.")
         return (
             *told,
-            *([f"The archive is damaged: {self.torn}; what lies before the damage was read."] * bool(self.torn)),
+            *([f"{DAMAGED}: {self.torn}; what lies before the damage was read."] * bool(self.torn)),
         )
 
 
