@@ -44,6 +44,8 @@ def _draft(
         why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
         return unasked(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
     reason, next_ = _cannot(name, mine, own, baseline, theirs, late, direction)
+    if direction is not None:
+        found = replace(found, allowed=_allowed(direction.worse, _scale(found, theirs, direction), limit))
     if reason or own is None or direction is None:
         return unasked(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
     return _compared(found, own, theirs, direction, limit)
@@ -147,9 +149,7 @@ def _compared(
 ) -> Draft:
     """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
     known = apart([own.late], [one.late for one in theirs])
-    level = abs(found.expected or 0.0)
-    scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
-    scale = max(level, direction.floor, scatter)
+    scale = _scale(found, theirs, direction)
     bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
     higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
     p_values = [known.p_higher()] * higher + [known.p_lower()] * lower
@@ -171,9 +171,16 @@ def _compared(
 
     def settle(one: Against, adjusted: float) -> Against:
         outcome = _outcome(known, bounds, adjusted)
-        return replace(one, outcome=outcome, words=_words(one, outcome, direction, known, limit, scale))
+        words = _words(one, outcome, direction, known, limit, scale)
+        return replace(one, outcome=outcome, words=words, noise_only=outcome == "blind")
 
     return Draft(found=beside, p_value=p_value, settle=settle)
+
+
+def _scale(found: Against, theirs: Sequence[MetricFigures], direction: Direction) -> float:
+    """Give the level that a limit is a share of."""
+    scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
+    return max(abs(found.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
 
 
 Bounds = tuple[float, float]

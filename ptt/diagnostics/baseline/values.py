@@ -99,11 +99,20 @@ class Against:
     low: float | None = None  # 95 % interval of the ratio for tails, of the difference for metrics
     high: float | None = None
     limit: float | None = None  # the ratio (tails) or difference (metrics) at which it fails, if beyond noise as well
+    allowed: tuple[float, float] | None = None  # of metrics: the differences between which it is not worse
+    noise_only: bool = False  # blind for no other reason than that its interval is too wide to tell
     unit: str = ""  # of what low, high and limit bound: x for tails, the metric's own for differences
     p_value: float | None = None  # after Holm's correction over all that is judged
     data: str = ""  # what it was judged on: window, steps, values or tokens, runs
     next: tuple[str, ...] = ()
     extra: Mapping[str, JsonScalar] = field(default_factory=dict)
+
+    @property
+    def beyond(self) -> bool:
+        """Tell whether a metric lies beyond its limit as seen, whatever the noise; True where nobody can say."""
+        if self.allowed is None or self.difference is None:
+            return True
+        return not self.allowed[0] <= self.difference <= self.allowed[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,7 @@ ID: Final = "baseline"
 OUTCOMES: Final = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "blind": Outcome.BLIND}
 SOURCE: Final = "source"
 TAILS: Final = "tails"
+TOLD: Final = "not named by the policy and not beyond the limit as seen: told, not demanded"
 
 
 def with_baseline(policy: Policy) -> Policy:
@@ -62,10 +64,7 @@ def check_baseline(opened: Opened, policy: Policy) -> tuple[list[CheckResult], l
     noisy = sum(one.excused for one in results)
     if noisy and not policy.cannot_say_passes:
         what = "figure is" if noisy == 1 else "figures are"
-        notes.append(
-            f"{noisy} {what} too noisy to be held against the baseline, which is let pass as long as the policy does"
-            " not name them in [gate.baseline] metrics"
-        )
+        notes.append(f"{noisy} {what} too noisy to be held against the baseline, but {TOLD}")
     if not any(one.outcome in (Outcome.PASSED, Outcome.FAILED) for one in results):
         results.append(_nothing(wanted))
     return results, notes, mine
@@ -97,8 +96,8 @@ class _Excuse:
         """Tell whether this one may.
 
         Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that
-        is blind for each of them would be switched off. One that the run has lost is another matter: its baseline
-        shows that it can be had.
+        is blind for each of them would be switched off. One that lies beyond its limit as seen is not one of those,
+        and one that the run has lost is another matter: its baseline shows that it can be had.
         """
         if one.statistic == TAILS:
             return self.lets_pass and self.sound
@@ -106,7 +105,8 @@ class _Excuse:
         if own is not None and own.not_numbers > LOST_SHARE * (own.late.n + own.not_numbers):
             return False
         named = one.statistic in (self.wanted.metrics or {})
-        return self.lets_pass or (not named and (one.p_value is not None or self._few_of(one.statistic)))
+        noise = one.noise_only or self._few_of(one.statistic)
+        return self.lets_pass or (not named and noise and not one.beyond)
 
     def _few_of(self, name: str) -> bool:
         """Tell whether the baseline's own runs log too little of a metric for any run to be held against it."""
@@ -123,12 +123,15 @@ def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResu
     outcome = OUTCOMES.get(one.outcome, Outcome.BLIND)
     of_tails = one.statistic == TAILS
     what = f"tails of {one.slice}" if of_tails and one.slice else one.statistic
+    excused = outcome is Outcome.BLIND and excuse.of(one)
+    told = f"; {TOLD}" if excused and not excuse.lets_pass else ""
+    low, high = one.allowed or (-math.inf, math.inf)
     return CheckResult(
         id=f"{ID}:{one.id}",
         kind=CheckKind.BASELINE,
         outcome=outcome,
         title=f"{what}: not worse than the baseline",
-        claim=one.words or "its values are too large, or too odd, to be compared",
+        claim=(one.words or "its values are too large, or too odd, to be compared") + told,
         data=one.data or "nothing",
         fails_if=f"{what} worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
         observed=one.ratio if of_tails else one.difference,
@@ -137,7 +140,9 @@ def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResu
         high=one.high,
         unit=one.unit,
         link=Link.POLICY_UPDATE if of_tails else link_of(one.statistic),
-        excused=outcome is Outcome.BLIND and excuse.of(one),
+        expected=None if of_tails else one.expected,
+        allowed=(low if math.isfinite(low) else None, high if math.isfinite(high) else None),
+        excused=excused,
         next=one.next,
     )
 

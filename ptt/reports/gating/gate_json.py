@@ -65,6 +65,8 @@ def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
         "limit": check.limit,
         "unit": check.unit,
         "interval": None if check.low is None and check.high is None else [check.low, check.high],
+        "expected": check.expected,
+        "allowed": None if check.allowed == (None, None) else check.allowed,
         "severity": check.severity,
         "link": check.link,
         "rule": check.rule,

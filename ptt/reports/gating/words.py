@@ -9,7 +9,7 @@ from ptt.diagnostics.model import Severity
 from ptt.reports.foreign import safe
 from ptt.reports.gating.standing import Case, Standing
 from ptt.reports.names import joined, sentence
-from ptt.reports.numbers import bounds, count, counted, with_unit
+from ptt.reports.numbers import bounds, count, counted, number, with_unit
 
 EXIT_CODES = {Outcome.PASSED: 0, Outcome.CRASHED: 1, Outcome.FAILED: 3, Outcome.BLIND: 4, Outcome.UNREADABLE: 5}
 """What the command ends with; a test holds it against the command's own list."""
@@ -76,15 +76,37 @@ def _all(how_many: int) -> str:
 
 def measured(check: CheckResult) -> str:
     """Set what was observed against its limit, with the 95 % interval where there is one; empty without either."""
+    if check.expected is not None and check.observed is not None:
+        return _from_baseline(check, check.observed, check.expected)
     parts = []
     if check.observed is not None:
         interval = ""
         if check.low is not None or check.high is not None:
-            interval = f" (95 % interval {bounds(check.low, check.high)})"
+            interval = f" (95 % interval {_interval(check.low, check.high)})"
         parts.append(f"observed {with_unit(check.observed, safe(check.unit))}{interval}")
     if check.limit is not None:
         parts.append(f"limit {with_unit(check.limit, safe(check.unit))}")
     return ", ".join(parts)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """Write an interval; an end that nothing is known of is open."""
+    if low is not None and high is not None:
+        return bounds(low, high)
+    return f"from {number(low)}, open above" if low is not None else f"up to {number(high)}, open below"
+
+
+def _from_baseline(check: CheckResult, difference: float, level: float) -> str:
+    """Tell a difference as one: by how much it lies off the baseline's level, and by how much it may."""
+    lowest, highest = check.allowed
+    ends = [f"{with_unit(-lowest, safe(check.unit))} lower"] if lowest is not None else []
+    ends += [f"{with_unit(highest, safe(check.unit))} higher"] if highest is not None else []
+    details = [f"may be {' or '.join(ends)}"] if ends else []
+    if check.low is not None or check.high is not None:
+        details.insert(0, f"95 % interval of the difference {_interval(check.low, check.high)}")
+    side = "higher" if difference > 0 or (difference == 0 and lowest is None) else "lower"
+    apart = f"{with_unit(abs(difference), safe(check.unit))} {side} than the baseline's {number(level)}"
+    return f"{apart} ({'; '.join(details)})" if details else apart
 
 
 def since(check: CheckResult) -> str:
