@@ -253,7 +253,7 @@ class TestBounds:
         assert run.outcome is Outcome.FAILED
         assert check_of(run, "bound:b").claim == "it lies above its bound, at 0.30001"
 
-    @pytest.mark.parametrize("level", [0.1, 0.25, 0.3, 0.7, 1e-7, 3e12])
+    @pytest.mark.parametrize("level", [0.1, 0.25, 0.3, 0.7, 1e-7, 3e5])
     def test_a_value_on_its_bound_passes_however_its_sum_is_rounded(self, level: float) -> None:
         run = opened(*healthy(), series={"kl": [level] * 300})
         assert gated(run, bound(f"max = {level!r}")).outcome is Outcome.PASSED

@@ -9,6 +9,7 @@ import tomllib
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gate_samples import policy
 
@@ -17,7 +18,7 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.known import AT_MOST, Known
 from ptt.diagnostics.gate.policy import Allowance, Extent, Policy, Window
 from ptt.diagnostics.gate.reading import KEYS, read_policy
-from ptt.diagnostics.gate.subjects import RANGES, Ess, Logged, Tail
+from ptt.diagnostics.gate.subjects import RANGES, STEEPEST, Ess, Logged, Tail
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.parsers.aliases import canonical_names
 from ptt.diagnostics.rules import LIMITS, RULES
@@ -49,7 +50,7 @@ REFUSED = [
     ("[gate.baseline]\nfile = 'b.toml'\nlimits = 1.5", "is limit meant?"),
     ("[gate.baseline]\nfile = 'b.toml'\nlimit = 1.0", "a factor above 1"),
     ("[gate.baseline]\nfile = 'b.toml'\nlimit = inf", "infinite"),
-    ("[gate.baseline]\nfile = 'b.toml'\nlimit = 1000", "100 at most"),
+    ("[gate.baseline]\nfile = 'b.toml'\nlimit = 10.5", "10 at most"),
     ("[gate.baseline]\nfile = 'b.toml'\nmetrics = 3", "must be a list of texts"),
     ("[gate.baseline]\nfile = 'b.toml'\n[gate.baseline.metrics]\n'kl/ref' = 'up'", "higher, lower, both"),
     # names
@@ -101,6 +102,23 @@ REFUSED = [
     (bound("max = 0.5\nmin = 0", metric="clip/frac"), "min: is 0"),
     (bound("max = -1", metric="grad_norm"), "no run could ever pass"),
     (bound("min = 2", metric="clip/frac"), "no run could ever pass"),
+    ("[gate]\nseverity = 'never'\nlast_step = 1", "that every run does not reach, which is 20 at least"),
+    ("[gate]\nseverity = 'never'\nmin_sequences = 1\nmin_steps = 1", "no run could ever fail"),
+    ("[gate]\nseverity = 'never'\nmin_model_tokens = 19", "no run could ever fail"),
+    (bound("max = 1e300"), "nowhere near 1e+06"),
+    (bound("max = 1e6", metric="tail.post_tool.p95"), "never above 256"),
+    (bound("max = 1e9\nstatistic = 'ratio'", metric="tail.post_tool.p95"), "nowhere near 1e+06"),
+    (bound("min = -1e9", metric="reward/mean"), "nowhere near 1e+06"),
+    (bound("max = 1e9", metric="grad_norm"), "nowhere near 1e+06"),
+    (bound("max = 1e18", metric="env/seen"), "nowhere near 1e+15"),
+    (bound("min = -5"), "is not held by that: estimates by k3 are never negative"),
+    (bound("min = 0\nstatistic = 'p05'"), "leave it out"),
+    (bound("min = 0", metric="entropy"), "never below 0"),
+    (bound("min = 0", metric="dpo/accuracy"), "never below 0"),
+    (bound("min = -1", metric="env/accuracy"), "never below 0"),
+    (bound("max = 0.2\nstatistic = 'slope'", metric="clip/frac"), "never above 0.15"),
+    (bound("min = -1\nstatistic = 'change'", metric="clip/frac"), "never below -1"),
+    ("[gate]\ncannot_say = 'pass'\n" + bound("max = 1", metric="logged:kl/reff"), "a slip in the name would"),
     # what a single step decides
     (bound("max = 1\nstatistic = 'max'"), "'max' lets a single step decide; use 'p95'"),
     (bound("max = 1\nstatistic = 'last'"), "use 'mean'"),
@@ -124,6 +142,31 @@ def test_what_means_nothing_is_refused_with_file_and_key(text: str, told: str) -
     assert told in str(raised.value)
     assert str(raised.value).startswith("ptt.toml: ")
     assert len(str(raised.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gate]\nseverity = 'never'\nmin_steps = 20",
+        bound("max = 1e12", metric="tokens/seen"),
+        bound("max = 5e8", metric="perf/total_num_tokens"),
+        bound("min = -0.001\nmax = 0.001\nstatistic = 'slope'"),
+        bound("min = -0.1\nstatistic = 'change'"),
+        bound("min = -0.05", metric="kl/old"),
+        bound("max = 0.01\nstatistic = 'slope'", metric="clip/frac"),
+        bound("min = 0.4\nmax = 0.9", metric="env/accuracy"),
+        bound("max = 255", metric="tail.post_tool.p95"),
+        "[gate]\ncannot_say = 'pass'\n" + bound("max = 1", metric="logged:actor/ppo_kl"),
+    ],
+)
+def test_what_a_run_could_fail_is_taken(text: str) -> None:
+    policy(text)
+
+
+def test_no_line_through_shares_is_steeper_than_what_is_taken_for_impossible() -> None:
+    steps = np.arange(10.0)
+    steepest = max(np.polyfit(steps, np.array([n >> place & 1 for place in range(10)]), 1)[0] for n in range(1024))
+    assert steepest == pytest.approx(STEEPEST)
 
 
 def test_without_a_table_the_default_policy_counts() -> None:

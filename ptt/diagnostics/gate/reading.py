@@ -17,15 +17,18 @@ from ptt.diagnostics.gate.policy import (
     Policy,
 )
 from ptt.diagnostics.gate.reading_bounds import read_bound
+from ptt.diagnostics.gate.subjects import Logged, name_of
 from ptt.diagnostics.gate.toml_table import Table, meant
 from ptt.diagnostics.model import Severity
+from ptt.diagnostics.parsers.aliases import canonical
 
 KEYS: Final = ("severity", "cannot_say", "require", "min_steps", "last_step", "min_sequences", "min_model_tokens",
                "max_lost", "allow", "bound", "baseline")  # fmt: skip
 GUARDS: Final = ("min_steps", "last_step", "min_sequences", "min_model_tokens")
 DIRECTIONS: Final = ("higher", "lower", "both")
 EVERYTHING: Final = frozenset({"*", "**", "all", "any", ".*", "custom:*"})
-MOST_LIMIT: Final = 100.0  # times a baseline: what is let grow so far is not held against it
+MOST_LIMIT: Final = 10.0  # times a baseline: what is let grow so far is not held against it
+LEAST_GUARD: Final = MIN_STEPS  # of steps, sequences, tokens: fewer is no demand, since every run reaches it
 
 
 def read_policy(document: Mapping[str, Any], path: Path, *, known: Known, baseline: Path | None = None) -> Policy:
@@ -149,8 +152,16 @@ def _told_apart(table: Table, policy: Policy) -> None:
 
 def _not_vacuous(table: Table, policy: Policy) -> None:
     """Refuse a gate, or a part of it, that no run could ever fail."""
-    guarded = any(key in table.values for key in GUARDS)
+    guarded = any((getattr(policy.extent, key) or 0) >= LEAST_GUARD for key in GUARDS if key in table.values)
     if policy.severity is None and not (policy.require or policy.bounds or policy.baseline or guarded):
-        table.wrong("severity", "is 'never' and nothing else is demanded: no run could ever fail")
+        few = f" that every run does not reach, which is {LEAST_GUARD} at least" if any(map(table.has, GUARDS)) else ""
+        table.wrong("severity", f"is 'never' and nothing else is demanded{few}: no run could ever fail")
     if policy.require and policy.cannot_say_passes:
         table.wrong("require", "cannot matter while cannot_say is 'pass': a rule that was not judged passes as well")
+    for bound in policy.bounds if policy.cannot_say_passes else ():
+        if isinstance(bound.subject, Logged) and bound.subject.exact and canonical(bound.subject.name) is None:
+            table.wrong(
+                "bound",
+                f"{bound.name!r} takes {name_of(bound.subject)!r} as it is, and cannot_say = 'pass' lets it pass where"
+                " no run logs it: a slip in the name would never show; leave out one of both",
+            )

@@ -10,6 +10,7 @@ from ptt.diagnostics.gate.policy import Bound, Window
 from ptt.diagnostics.gate.subjects import (
     ESS,
     LOGGED,
+    NO_FLOOR,
     POOLED,
     QUANTILES,
     SLICES,
@@ -18,6 +19,7 @@ from ptt.diagnostics.gate.subjects import (
     Logged,
     Subject,
     Tail,
+    largest_of,
     range_of,
 )
 from ptt.diagnostics.gate.toml_table import NAME, Table, meant
@@ -137,6 +139,13 @@ def _not_vacuous(table: Table, bound: Bound, metric: str) -> None:
         table.wrong("max", f"is {high:g}, and {what} is never above {most:g}: no run could ever fail")
     if low is not None and low <= least:
         table.wrong("min", f"is {low:g}, and {what} is never below {least:g}: no run could ever fail")
+    if low is not None and low <= 0 and ours in NO_FLOOR and bound.statistic not in ("change", "slope"):
+        why = "estimates by k3 are never negative, and others only by their noise"
+        table.wrong("min", f"is {low:g}, and {what} is not held by that: {why}; leave it out")
+    end = largest_of(bound.subject, ours)
+    for key, value in (("max", high), ("min", low)):
+        if value is not None and abs(value) > end:
+            table.wrong(key, f"is {value:g}, and {what} is nowhere near {end:g}: the bound decides nothing")
     if high is not None and high < least:
         table.wrong("max", f"is {high:g}, and {what} is never below {least:g}: no run could ever pass")
     if low is not None and low > most:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from ptt.diagnostics.parsers.aliases import canonical_names
+from ptt.diagnostics.statistics.bins import HIGHEST_EXPONENT
+
 SLICES: Final = ("text_only", "post_tool", "post_observation")
 QUANTILES: Final = ("p95", "p99")
 POOLED: Final = "pooled"
@@ -67,7 +70,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
              "mismatch/logp_abs_max", "mismatch/prob_diff", "is/ratio_mean", "is/ratio_min", "is/ratio_max", "lr",
              "tools/call_frequency", "tools/latency_mean", "turns/mean", "staleness/mean", "staleness/max", "time/step",
              "time/wait_rollout", "time/wait_trainer", "time/generation", "time/update", "throughput/tokens",
-             "tokens/step", "tokens/seen", "mem/peak_gb", "mem/host_gb", "loss_scale", "critic/value_loss"),
+             "tokens/step", "tokens/seen", "mem/peak_gb", "mem/host_gb", "loss_scale", "critic/value_loss", "entropy"),
             _NOT_NEGATIVE,
         ),
         "policy/cosine_to_ref": (-1.0, 1.0),
@@ -76,25 +79,46 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "sft/perplexity": (1.0, math.inf),
     }
 )  # fmt: skip
-"""Between which values a metric lies whatever the run. KL, entropy and losses stand in none: their estimators may leave
-the range of what they estimate."""
+"""Between which values a metric lies whatever the run. KL and losses stand in none: their estimators may leave the
+range of what they estimate."""
+SHARES: Final = "accuracy"
+"""How the last part of a name ends that is a share or a percentage, whoever logs it: never negative."""
+NO_FLOOR: Final = ("kl/ref",)
+"""A min at or below zero says nothing of these: k3 is never negative, and k1 by its noise alone."""
+LARGEST_TAIL: Final = 2.0**HIGHEST_EXPONENT  # nats: bins of |r| end there, larger ones are placeholders
+COUNTERS: Final = frozenset({"tokens/seen", "tokens/step", "throughput/tokens", "loss_scale"})
+MOST_LEVEL: Final = 1e6
+"""Of a level without a known end. Rewards, KL, losses and norms are of the order of one, and of some thousand in a run
+that comes apart; a bound beyond a million lies there to let everything pass."""
+MOST_COUNT: Final = 1e15
+"""Of what counts, and of names that are the writer's own and may: the longest trainings see some 1e14 tokens."""
+STEEPEST: Final = 25 / 165
+"""Of the range of a metric: the steepest straight line through ten values (the least a window has) a step apart is that
+of five at one end of the range and five at the other."""
+
+
+def largest_of(subject: Subject, canonical: str | None) -> float:
+    """Give the largest bound, of either sign, that could be meant where a statistic has no known end."""
+    counts = canonical in COUNTERS or (isinstance(subject, Logged) and canonical not in canonical_names())
+    return MOST_COUNT if counts else MOST_LEVEL
 
 
 def range_of(subject: Subject, statistic: str, canonical: str | None) -> tuple[float, float]:
     """Give between which values a statistic of a subject lies, whatever the run."""
     match subject:
         case Tail():
-            low, high = _NOT_NEGATIVE
+            low, high = 0.0, LARGEST_TAIL
         case Ess():
             low, high = _SHARE
         case Logged():
-            low, high = RANGES.get(canonical or "", (-math.inf, math.inf))
+            share = subject.name.rsplit("/", 1)[-1].endswith(SHARES)
+            low, high = RANGES.get(canonical or "", _NOT_NEGATIVE if share else (-math.inf, math.inf))
     match statistic:
         case "change":
             return low - high, high - low
         case "ratio":
             return 0.0, math.inf
         case "slope":
-            return -math.inf, math.inf
+            return STEEPEST * (low - high), STEEPEST * (high - low)
         case _:
             return low, high

@@ -29,6 +29,10 @@ class Table:
         """Say what is wrong with a key."""
         raise SettingsError(f"{self.place} {key}: {why}.")
 
+    def has(self, key: str) -> bool:
+        """Tell whether a key is given."""
+        return key in self.values
+
     def only(self, known: Collection[str]) -> None:
         """Refuse a key that means nothing here."""
         for key in self.values:
