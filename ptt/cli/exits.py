@@ -40,7 +40,7 @@ class Exit(IntEnum):
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Print what a user can mend as one sentence and end with its code; anything else is a bug and may crash."""
-    from ptt.diagnostics.errors import InputError, PttError
+    from ptt.diagnostics.errors import InputError, PttError, no_room
 
     try:
         yield
@@ -56,4 +56,9 @@ def plain_errors() -> Iterator[None]:
 
         where = safe(str(error.filename2 or error.filename or "the output"))
         typer.echo(f"ptt: {where}: {error.strerror}; choose another place with --out, or make room.", err=True)
+        raise typer.Exit(Exit.USAGE) from error
+    except Exception as error:  # Polars wraps what the system says
+        if not (why := no_room(error)):
+            raise
+        typer.echo(f"ptt: the output: {why}; choose another place with --out, or make room.", err=True)
         raise typer.Exit(Exit.USAGE) from error

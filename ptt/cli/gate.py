@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -74,7 +74,7 @@ def run(asked: Asked) -> int:
             today=today,
             reports=Reports(asked.reports),
         )
-        for path, folder in zip(found.runs, _folders(found, out), strict=True)
+        for path, folder in zip(found.runs, _folders(found, out, asked.extra.values()), strict=True)
     ]
     _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
     evidence.check(out, asked.extra, _inputs(asked, settings, policy, found))
@@ -162,13 +162,14 @@ def _shown(path: Path) -> str | None:
         return None
 
 
-def _folders(found: Targets, out: Path) -> list[Path]:
+def _folders(found: Targets, out: Path, files: Iterable[Path]) -> list[Path]:
     """Give each run a folder of its own; what is gated may lie in a folder that this command wrote."""
     homes = {place.resolve() for run in found.runs for place in (run, named(run))}
-    folders = run_folders([named(run) for run in found.runs], out)
+    names = [file.name for file in files]  # one that goes into --out as well
+    folders = run_folders([named(run) for run in found.runs], out, reserved=names)
     if homes.isdisjoint(folder.resolve() for folder in folders):
         return folders
-    return run_folders([named(run) for run in found.runs], out / "again")
+    return run_folders([named(run) for run in found.runs], out / "again", reserved=names)
 
 
 def _inputs(asked: Asked, settings: api.Settings, policy: Policy, found: Targets) -> dict[Path, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,8 @@ from ptt.diagnostics.store.claims import note_of, noted_run
 
 STORE: Final = "store"
 DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
+RESERVED: Final = ("index.html", "gate.json", ".lock", "again", "store")
+"""What commands over several runs write of their own, beside a folder a run."""
 LONGEST: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
 
 
@@ -38,21 +40,31 @@ def output_folder(run: Path, out: Path | None) -> Path:
 def _names(home: Path) -> Iterator[str]:
     """Give what the output of a run may be called, the shortest first, without end."""
     name = run_name(home)
-    yield _cut(name)
+    yield _printable(name)
     for parent in home.parents[: DEEPEST - 1]:
         if parent.name:
             name = f"{parent.name}-{name}"
-            yield _cut(name)
+            yield _printable(name)
     for number in count(2):
-        yield f"{_cut(name)}-{number}"
+        yield f"{_printable(name)}-{number}"
 
 
 def _cut(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
 
 
-def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
-    """Give a folder of its own below `base` for the output of each run; equal names take their parents' names along."""
+def _printable(name: str) -> str:
+    """Spell a name so that any file, page and terminal can hold it: bytes that are no text, and steering, by number."""
+    text = os.fsencode(name)[:LONGEST].decode("utf-8", "backslashreplace")
+    plain = "".join(sign if sign.isprintable() else f"_x{ord(sign):02x}" for sign in text.replace("\\", "_"))
+    return _cut(plain)
+
+
+def run_folders(runs: Sequence[Path], base: Path, *, reserved: Collection[str] = ()) -> list[Path]:
+    """Give a folder of its own below `base` for the output of each run; equal names take their parents' names along.
+
+    `reserved`: what the command itself writes into `base`.
+    """
     homes = [run.resolve() for run in runs]
     names = [run_name(home) for home in homes]
     for depth in range(1, DEEPEST):
@@ -63,13 +75,13 @@ def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
             f"{home.parents[depth - 1].name}-{name}" if name in doubled and len(home.parents) >= depth else name
             for home, name in zip(homes, names, strict=True)
         ]
-    taken: set[str] = set()
+    taken = {name.casefold() for name in (*RESERVED, *reserved)}
     return [base / _free(name, taken) for name in names]
 
 
 def _free(name: str, taken: set[str]) -> str:
     """Give a name that is not taken, also where upper and lower case are one, and take it."""
-    name = _cut(name)
+    name = _printable(name)
     numbered = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
     free = next(one for one in numbered if one.casefold() not in taken)
     taken.add(free.casefold())

@@ -97,7 +97,11 @@ def prepare(out: Path, extra: Mapping[str, Path]) -> None:
 def write(report: GateReport, out: Path, extra: Mapping[str, Path]) -> Path:
     """Write all of it, `extra` by the name of its format, and give where the index page lies."""
     for name, place in _places(out, extra).items():
-        write_text(place, index_html(report) if name == INDEX else FORMATS[name].render(report))
+        try:
+            write_text(place, index_html(report) if name == INDEX else FORMATS[name].render(report))
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SettingsError(f"{place}: {why}; choose another place with --out, or make room.") from error
     return out / INDEX
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt import __version__, api
-from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate import judge
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.values import GatedRun, Outcome
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """Settings that turned out wrong when they were used: no run can be gated with them."""
+    """What no run can be gated with: settings that turn out wrong in use, or an output place that is full."""
 
     why: str
 
@@ -65,12 +65,18 @@ def gate_one(task: Task) -> GatedRun | Refused:
     except SettingsError as error:
         return Refused(why=str(error))
     except BaseException as error:  # a panic of Polars is no Exception
-        return _failed(task, error)
+        return _full(task, error) or _failed(task, error)
     try:
         return _written(task, opened, gated)
     except BaseException as error:  # what was judged stands, beside what went wrong
         _only_faults(error)
-        return replace(gated, outcome=Outcome.CRASHED, error=_told(task, error))
+        return _full(task, error) or replace(gated, outcome=Outcome.CRASHED, error=_told(task, error))
+
+
+def _full(task: Task, error: BaseException) -> Refused | None:
+    """Tell that nothing more can be written: no fault of a run, and the next one would meet it as well."""
+    why = no_room(error)
+    return Refused(why=f"{task.folder.parent}: {why}; choose another place with --out, or make room.") if why else None
 
 
 def gate_kept(task: Task) -> GatedRun | None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -408,3 +409,38 @@ def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: si
     assert not any(Path(f"/proc/{pid}").exists() for pid in judging)
     assert list(Path("tmp").iterdir()) == []
     assert not (OUT / "gate.json").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), pl.exceptions.ComputeError("sink: No space left on device (os error 28)")],
+)
+@pytest.mark.parametrize("when", ["open_run", "findings_json"])
+def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(
+    error: Exception, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(one.api if when == "open_run" else one, when, full)
+    done = gate(f"runs/{HEALTHY}", "--out", "new", "--jobs", "1", "--quiet")
+    assert done.exit_code == 2
+    assert done.stderr == "ptt: new: No space left on device; choose another place with --out, or make room.\n"
+
+
+@pytest.mark.skipif(not LINUX, reason="file names that are no text")
+def test_runs_named_as_our_own_files_or_by_no_text_get_folders_of_their_own(here: Path) -> None:
+    names = ["index.html", "gate.json", ".lock", "junit.xml", os.fsdecode(b"bad\xff"), "a\nb"]
+    for name in names:
+        (here / "odd" / name).mkdir(parents=True)
+        (here / "odd" / name / "trainer_state.json").write_text('{"log_history": [{"step": 1, "loss": 1.0}]}')
+    for _ in range(2):
+        runs = [f"odd/{name}" for name in names]
+        done = gate(*runs, "--out", "new", "--junit", "new/junit.xml", "--jobs", "1", "--quiet")
+        assert done.exit_code == 4, done.stderr
+        told = json.loads((here / "new" / "gate.json").read_text(encoding="utf-8"))
+        assert [run["name"] for run in told["runs"]] == [
+            "index.html-2", "gate.json-2", ".lock-2", "junit.xml-2", "bad_xff", "a_x0ab",
+        ]  # fmt: skip
+        assert all((here / "new" / run["name"] / "findings.json").is_file() for run in told["runs"])
+    assert CliRunner().invoke(app, ["diagnose", runs[4], "--out", "one"]).exit_code == 0

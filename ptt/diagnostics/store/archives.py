@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
-from ptt.diagnostics.errors import InputError
+from ptt.diagnostics.errors import InputError, no_room
 from ptt.diagnostics.parsers.discover import MAX_FILES
 from ptt.diagnostics.parsers.interface import Lost, RunFile
 from ptt.diagnostics.parsers.streams import pieces
@@ -28,6 +28,7 @@ BOMB_BYTES: Final = 1 << 30  # unpacked; below it no ratio is suspicious
 BOMB_RATIO: Final = 300  # unpacked over packed; logs of floats reach 5, logs of text 40
 EARLIEST: Final = 315_532_800  # 1980, what a zip holds where the time is not known
 NAMED: Final = 5
+ROOM: Final = "set TMPDIR to a folder with more room, or unpack it yourself and give the folder"
 DAMAGED: Final = "The archive is damaged"  # how its note begins: a gate goes by it
 
 
@@ -54,7 +55,8 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
         try:
             _unzip(path, taken) if path.name.lower().endswith(".zip") else _untar(path, taken)
         except OSError as error:
-            raise InputError(f"{path}: cannot be unpacked: {error.strerror or error}.") from error
+            more = f"; {ROOM}" if no_room(error) else ""
+            raise InputError(f"{path}: cannot be unpacked: {error.strerror or error}{more}.") from error
         if not taken.files:
             why = f" ({taken.torn})" if taken.torn else ""
             raise InputError(f"{path}: holds no file that could be unpacked{why}.")
