@@ -45,7 +45,7 @@ def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
             raise SettingsError(f"more than {MOST_RUNS} runs were given; gate them in several calls.")
     if not taken:
         raise SettingsError(_none(listed, own))
-    notes = [f"{path.name} was given more than once and is counted once." for path in doubled.values()]
+    notes = [f"Given more than once, and counted once: {path.name}." for path in doubled.values()]
     if own:
         notes.append("A glob found the folder that this command writes to; it is no run and was left out.")
     return Targets(runs=tuple(taken.values()), notes=tuple(notes))

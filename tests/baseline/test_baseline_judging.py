@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,41 @@ def test_noise_that_hides_a_difference_is_cannot_say() -> None:
     found = judged(measured({"grad_norm": values(1, **loud)}), base(**loud))
     assert found.outcome == "blind"
     assert "too wide to tell" in found.words
+
+
+def jagged(seed: int, *, spread: float = 0.35, level: float = 1.0) -> Array:
+    drawn = np.random.default_rng(seed).standard_normal(12)
+    return np.asarray(level * np.exp(spread * (drawn - drawn.mean()) / drawn.std()))
+
+
+def test_tails_too_noisy_to_tell_say_how_many_tokens_would_do() -> None:
+    held = baseline_with(with_tails("seed", curves_at(jagged(1))))
+    found = next(one for one in against(with_tails("run", curves_at(jagged(3))), held) if one.id.endswith(".late"))
+    assert found.outcome == "blind"
+    told = re.search(r"too wide to tell; some ([\d,]+) tokens, ([\d.]+) times as many, would tell", found.words)
+    assert told is not None
+    tokens, times = int(told[1].replace(",", "")), float(told[2])
+    assert tokens == pytest.approx(times * 4 * 4000, rel=0.05)  # a third of twelve spans
+    assert (found.low, found.high, found.ratio) != (None, None, None)
+    assert found.ratio is not None
+    assert found.low is not None
+    assert found.high is not None
+    half = np.log(found.high / found.low) / 2 / np.sqrt(times)
+    assert np.log(found.ratio) + half == pytest.approx(np.log(SHOWN), abs=0.05)  # then it would just pass
+
+
+def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_it_would_not() -> None:
+    def late(*seeds: Array, run: Array) -> Against:
+        held = baseline_with(*(with_tails(f"seed {n}", curves_at(one)) for n, one in enumerate(seeds)))
+        return next(one for one in against(with_tails("run", curves_at(run)), held) if one.id.endswith(".all"))
+
+    flat = np.ones(12)
+    found = late(1.05 * flat, flat / 1.05, run=1.6 * flat)
+    assert found.outcome == "blind"
+    assert found.next == ("add a third seed to the baseline: two tell little of how far seeds lie apart",)
+    apart = late(3.0 * flat, flat / 3.0, run=1.6 * flat)
+    assert apart.outcome == "blind"
+    assert apart.next == ("add seeds to the baseline, record more steps or sequences, or train longer",)
 
 
 def test_spread_of_seeds_is_counted() -> None:

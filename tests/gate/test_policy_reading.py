@@ -78,6 +78,7 @@ REFUSED = [
     (ALLOW.replace("2031-12-31", '"2031-12-31"'), "must be a date without quotes"),
     (ALLOW.replace("2031-12-31", "2031-12-31T10:00:00"), "must be a date without quotes or time"),
     (ALLOW + ALLOW, "'reward-fell' is allowed twice"),
+    (ALLOW + 'slice = "post_tol"', "slice: 'post_tol' is no slice; is post_tool meant? (of one tool: tool:NAME)."),
     # what no run could fail
     (ALLOW.replace('"reward-fell"', '"*"'), "'*' would allow everything"),
     (ALLOW.replace("reward-fell", "tail-growth-immaterial"), "never more severe than info"),
@@ -95,7 +96,7 @@ REFUSED = [
     (bound("max = 1.0", metric="clip/frac"), "never above 1: no run could ever fail"),
     (bound("max = 1", metric="completions/clipped_ratio"), "never above 1"),
     (bound("min = 0", metric="grad_norm"), "never below 0"),
-    (bound("min = 0", metric="tail.post_tool.p95"), "never below 0"),
+    (bound("min = 0", metric="tail.post_tool.p95"), "min: is 0, and tail.post_tool.p95 is never below 0"),
     (bound("max = 1", metric="ess.post_tool"), "never above 1"),
     (bound("max = 1\nstatistic = 'change'", metric="clip/frac"), "never above 1"),
     (bound("min = 0\nstatistic = 'ratio'", metric="entropy"), "never below 0"),

@@ -96,6 +96,22 @@ def test_the_jackknife_is_that_of_leaving_out_each_unit_in_turn() -> None:
     assert error == pytest.approx(np.sqrt(24 / 25 * np.square(left - left.mean()).sum()))
 
 
+def test_a_bound_inside_an_order_of_magnitude_divides_nothing(tmp_path: Path) -> None:
+    story = Story(seed=4, steps=15, sequences=2, likeness=2.5)
+    run = opened(tmp_path, sequences_of(story))
+    name, whole = "tail.post_observation.p95", "\nwindow = 'last 15'"
+    above = checked(run, name, f"max = 50{whole}")
+    assert above.outcome is Outcome.PASSED  # far outside of what it may be
+    assert above.low is not None
+    assert above.high is not None
+    assert above.high > 10 * above.low
+    assert checked(run, name, f"max = 0.001{whole}").outcome is Outcome.FAILED
+    inside = checked(run, name, f"max = 1{whole}")
+    assert inside.outcome is Outcome.BLIND
+    assert "leave it at anything from 0.08 to 2.5" in inside.claim
+    assert inside.title == f"{name} over the last 15 recorded steps is at most 1"
+
+
 def test_copied_logprobs_have_no_tail_and_pass_no_bound(tmp_path: Path) -> None:
     frame = sequences_of(Story(seed=4)).with_columns(ref_logp=pl.col("policy_logp"))
     run = opened(tmp_path, frame)

@@ -13,8 +13,9 @@ from gate_reports import SAMPLES, reports, run
 from hypothesis import given, settings
 from rich.console import Console
 
-from ptt.diagnostics.gate.values import GateReport, Outcome
+from ptt.diagnostics.gate.values import CheckKind, CheckResult, GateReport, Outcome
 from ptt.reports.gating.terminal import MOST_RUNS, print_gate
+from ptt.reports.gating.words import measured
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTH = 100
@@ -90,3 +91,15 @@ def test_of_hundreds_of_bad_runs_the_worst_are_shown_and_the_others_counted_with
     ]
     assert "ptt-report/gate/index.html" in text.splitlines()[-1]
     assert printed(GateReport(outcome=Outcome.FAILED, runs=(*good, *torn, *bad)), explain=True).count("torn-") >= 200
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(0.01, None, "(95 % interval from 0.01, open above)"), (None, 0.5, "(95 % interval up to 0.5, open below)")],
+)
+def test_an_end_of_an_interval_that_is_not_known_is_open(low: float | None, high: float | None, told: str) -> None:
+    check = CheckResult(
+        id="a", kind=CheckKind.BOUND, outcome=Outcome.PASSED, title="", claim="", data="", fails_if="", observed=0.1,
+        low=low, high=high,
+    )  # fmt: skip
+    assert measured(check) == f"observed 0.1 {told}"

@@ -217,7 +217,7 @@ def test_one_process_and_several_say_the_same_bytes() -> None:
 def test_a_list_of_runs_is_read_from_a_file_and_from_standard_input() -> None:
     Path("runs/list.txt").write_text(f"# nightly\n{HEALTHY}\n\n./{HEALTHY}\n", encoding="utf-8")
     assert gate("--list", "runs/list.txt").exit_code == 0
-    assert told()["notes"] == [f"{HEALTHY} was given more than once and is counted once."]
+    assert told()["notes"] == [f"Given more than once, and counted once: {HEALTHY}."]
     assert gate("--list", "-", text=f"runs/{BROKEN}\n").exit_code == 3
 
 
@@ -422,7 +422,7 @@ def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(
     def full(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(one.api if when == "open_run" else one, when, full)
+    monkeypatch.setattr(f"ptt.api.{when}" if when == "open_run" else f"ptt.gating.one.{when}", full)
     done = gate(f"runs/{HEALTHY}", "--out", "new", "--jobs", "1", "--quiet")
     assert done.exit_code == 2
     assert done.stderr == "ptt: new: No space left on device; choose another place with --out, or make room.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -47,6 +48,15 @@ def run(name: str, outcome: Outcome, *checks: CheckResult, report: str | None = 
 
 def gate(*runs: GatedRun) -> GateReport:
     return GateReport(outcome=worst([run.outcome for run in runs]), runs=runs, policy={"severity": "high"})
+
+
+def test_a_verdict_is_not_said_twice_and_what_is_left_out_leads_to_the_report() -> None:
+    many = [check(number) for number in range(SHOWN_CHECKS + 3)]
+    unsaid = replace(run("a", Outcome.FAILED, *many, report="a/report.html"), status=Status.CANNOT_SAY)
+    page = index_html(gate(replace(unsaid, headline="Cannot say: nothing is logged.")))
+    assert page.count("Cannot say") == 1
+    assert '<a href="a/report.html">and 3 more</a>' in page
+    assert "<b>Cannot say.</b> what was seen" in index_html(gate(unsaid)).replace("What was", "what was")
 
 
 class Parts(HTMLParser):

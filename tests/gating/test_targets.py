@@ -52,7 +52,7 @@ def test_doubles_are_told_and_counted_once(here: Path) -> None:
     (here / "link").symlink_to(here / "runs" / "a")
     got = targets(["runs/a", "runs/../runs/a", "link", str(here / "runs" / "a")], listed=None, out=OUT)
     assert [path.as_posix() for path in got.runs] == ["runs/a"]
-    assert got.notes == ("a was given more than once and is counted once.",)
+    assert got.notes == ("Given more than once, and counted once: a.",)
 
 
 def test_a_list_is_read_as_seen_from_its_folder(here: Path) -> None:

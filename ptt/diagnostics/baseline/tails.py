@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,10 +13,15 @@ import numpy.typing as npt
 from ptt.diagnostics.baseline.drafts import Draft, unasked
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures
 from ptt.diagnostics.statistics.curves import Curve, tail, window_of
-from ptt.diagnostics.statistics.versus import MATERIAL, TESTED, Versus, decided, versus
+from ptt.diagnostics.statistics.matched import LEAST_SPANS
+from ptt.diagnostics.statistics.versus import LEAST_WINDOW_SPANS, MATERIAL, SHOWN, TESTED, Versus, decided, versus
 
 QUANTILES: Final = ("p95", "p99")
 NO_TOOLS: Final = "; see whether the run still calls tools"
+FEW_SEEDS: Final = 2  # of a baseline: their distance is known with one degree of freedom
+MOST_TIMES: Final = 50.0  # as much data; more is no advice
+FAILING: Final = 1.96 / 2.5
+"""Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
@@ -88,6 +93,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         extra={"window": window, "detectable": seen.detectable if math.isfinite(seen.detectable) else None},
     )
     if not known:
+        needed = f"{LEAST_SPANS} over the run" + (f" and {LEAST_WINDOW_SPANS} late" if window == "late" else "")
         few = (
             "only 1 span holds"
             if seen.spans == 1
@@ -95,13 +101,58 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
             if seen.spans
             else "no span holds"
         )
-        words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell"
+        words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
         next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
         return unasked(replace(found, words=words, next=(next_,)))
-    return Draft(found=found, p_value=seen.p_value, settle=lambda one, adjusted: _settle(one, adjusted, seen, limit))
+    more = _more(mine, theirs, window, seen, limit, tokens)
+    return Draft(
+        found=found, p_value=seen.p_value, settle=lambda one, adjusted: _settle(one, adjusted, seen, limit, more)
+    )
 
 
-def _settle(found: Against, adjusted: float, seen: Versus, limit: float) -> Against:
+@dataclass(frozen=True, kw_only=True)
+class _More:
+    """What would tell where the noise is too wide."""
+
+    words: str
+    next: str
+
+
+def _more(
+    mine: Sequence[Curve], theirs: Sequence[Curve], window: str, seen: Versus, limit: float, tokens: int
+) -> _More:
+    """Say how many tokens would do, or that one more seed would; either is an estimate from what is there."""
+    if len(theirs) == FEW_SEEDS:
+        third = versus(mine, [*theirs, _between(theirs)], window=window, floor=None)
+        if decided(third, limit=limit, p_value=min(1.0, third.p_value * len(TESTED))) != "cannot_say":
+            return _More(words="", next="add a third seed to the baseline: two tell little of how far seeds lie apart")
+    factor = _times_as_many(seen, limit) if len(theirs) == 1 else math.inf
+    words = ""
+    if factor < MOST_TIMES:
+        words = f"; some {float(f'{tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
+    seeds = "" if len(theirs) == 1 else "add seeds to the baseline, "
+    return _More(words=words, next=f"{seeds}record more steps or sequences, or train longer")
+
+
+def _between(theirs: Sequence[Curve]) -> Curve:
+    """Give a seed in the middle of others."""
+    return replace(
+        theirs[0],
+        log_value=np.mean([one.log_value for one in theirs], axis=0),
+        own=np.mean([one.own for one in theirs], axis=0),
+    )
+
+
+def _times_as_many(seen: Versus, limit: float) -> float:
+    """Give how many times as much data would tell, were the noise to fall with its root; infinite where none would."""
+    middle, half = math.log(seen.ratio), (math.log(seen.high) - math.log(seen.low)) / 2
+    rooms = [math.log(max(SHOWN, limit)) - middle]  # to show that it is not worse
+    if seen.ratio > limit:
+        rooms.append(middle * FAILING)
+    return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
+
+
+def _settle(found: Against, adjusted: float, seen: Versus, limit: float, more: _More) -> Against:
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
     decision = decided(seen, limit=limit, p_value=adjusted)
@@ -112,7 +163,7 @@ def _settle(found: Against, adjusted: float, seen: Versus, limit: float) -> Agai
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         return replace(found, outcome="passed", words=f"{level} {between}: {inside}")
     words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
-    return replace(found, outcome="blind", words=words, next=("record more steps or sequences, or train longer",))
+    return replace(found, outcome="blind", words=words + more.words, next=(more.next,))
 
 
 def curves_of(run: Figures, name: str) -> list[Curve] | None:

@@ -102,7 +102,8 @@ def _what(bound: Bound) -> str:
     head = {POOLED: name, "ratio": f"last third over first of {name}"}.get(
         bound.statistic, f"{bound.statistic} of {name}"
     )
-    return f"{head} over {window_words(bound.window)}"
+    of = "logged" if isinstance(bound.subject, Logged) else "recorded"
+    return f"{head} over {window_words(bound.window, of=of)}"
 
 
 def _demand(bound: Bound) -> str:

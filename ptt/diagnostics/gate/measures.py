@@ -49,13 +49,13 @@ def window_of(count: int, window: Window) -> slice:
     return slice(int(bounds[third]), max(int(bounds[third + 1]), int(bounds[third]) + 1))
 
 
-def window_words(window: Window) -> str:
+def window_words(window: Window, *, of: str = "logged") -> str:
     """Say what a window is."""
     match window.name:
         case "all":
             return "the whole run"
         case "last":
-            return f"the last {window.count} logged steps"
+            return f"the last {window.count} {of} steps"
         case third:
             return f"the {third} third"
 

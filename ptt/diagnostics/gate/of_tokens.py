@@ -27,6 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
+WIDEST: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
 LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
@@ -51,7 +52,8 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         return Unmeasured(reason=f"the run has no slice {subject.slice}, but {held}", enable=f"hold {held} to a bound")
     steps = profile.cells["step"].unique().sort().to_numpy()
     cut = steps[window_of(len(steps), bound.window)]
-    data = f"{profile.pair}, {window_words(bound.window)}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
+    words = window_words(bound.window, of="recorded")
+    data = f"{profile.pair}, {words}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
     if len(cut) < LEAST_RECORDED * (3 if bound.statistic == "ratio" else 1):
         return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
     gone = _gone(profile, subject.slice, bound.window, steps, cut, seen.opened.diagnosis.run)
@@ -74,7 +76,17 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
         )
-    return _together(levels, data)
+    found = _together(levels, data)
+    ends = [end for end in (bound.low, bound.high) if end is not None]
+    wide = isinstance(subject, Tail) and found.high > WIDEST * found.low
+    if wide and any(found.low <= end <= found.high for end in ends):
+        reach = f"anything from {found.low:.2g} to {found.high:.2g}"
+        return Unmeasured(
+            reason=f"{levels.tokens} tokens of {subject.slice} leave it at {reach}",
+            enable="record more sequences, or take a longer window",
+            data=data,
+        )
+    return found
 
 
 def distrusted(diagnosis: Diagnosis, pair: str) -> str | None:

@@ -17,7 +17,7 @@ from ptt.diagnostics.gate.policy import (
     Policy,
 )
 from ptt.diagnostics.gate.reading_bounds import read_bound
-from ptt.diagnostics.gate.subjects import Logged, name_of
+from ptt.diagnostics.gate.subjects import SLICES, Logged, name_of
 from ptt.diagnostics.gate.toml_table import Table, meant
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.parsers.aliases import canonical
@@ -27,6 +27,8 @@ KEYS: Final = ("severity", "cannot_say", "require", "min_steps", "last_step", "m
 GUARDS: Final = ("min_steps", "last_step", "min_sequences", "min_model_tokens")
 DIRECTIONS: Final = ("higher", "lower", "both")
 EVERYTHING: Final = frozenset({"*", "**", "all", "any", ".*", "custom:*"})
+OF_A_TOOL: Final = "tool:"
+OF_METRICS: Final = ("slice-degradation",)  # names as slices what the trainer logs apart, as it spells it
 MOST_LIMIT: Final = 10.0  # times a baseline: what is let grow so far is not held against it
 LEAST_GUARD: Final = MIN_STEPS  # of steps, sequences, tokens: fewer is no demand, since every run reaches it
 
@@ -112,7 +114,15 @@ def _allowance(table: Table, known: Known) -> Allowance:
         table.wrong("reason", f"is missing; say why {finding} may stand")
     if expires is None:
         table.wrong("expires", f"is missing; give the last day on which {finding} may stand")
-    return Allowance(finding=finding, owner=owner, reason=reason, expires=expires, slice=table.text("slice"))
+    return Allowance(finding=finding, owner=owner, reason=reason, expires=expires, slice=_slice(table, finding))
+
+
+def _slice(table: Table, finding: str) -> str | None:
+    slice_ = table.text("slice")
+    known = slice_ is None or slice_ in SLICES or slice_.startswith(OF_A_TOOL) or finding in OF_METRICS
+    if slice_ is not None and not known:
+        table.wrong("slice", f"{slice_!r} is no slice; {meant(slice_, SLICES)} (of one tool: {OF_A_TOOL}NAME)")
+    return slice_
 
 
 def _baseline(table: Table, path: Path, given: Path | None) -> AgainstBaseline | None:

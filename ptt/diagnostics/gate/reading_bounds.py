@@ -134,7 +134,7 @@ def _not_vacuous(table: Table, bound: Bound, metric: str) -> None:
     logged = bound.subject.name if isinstance(bound.subject, Logged) else ""
     ours = None if isinstance(bound.subject, Logged) and bound.subject.exact else canonical(logged) or logged
     least, most = range_of(bound.subject, bound.statistic, ours)
-    what = f"the {bound.statistic} of {metric}"
+    what = metric if bound.statistic == POOLED else f"the {bound.statistic} of {metric}"
     if high is not None and high >= most:
         table.wrong("max", f"is {high:g}, and {what} is never above {most:g}: no run could ever fail")
     if low is not None and low <= least:

@@ -27,7 +27,8 @@ class Table:
 
     def wrong(self, key: str, why: str) -> NoReturn:
         """Say what is wrong with a key."""
-        raise SettingsError(f"{self.place} {key}: {why}.")
+        end = "" if why.endswith((".", "?", "!")) else "."
+        raise SettingsError(f"{self.place} {key}: {why}{end}")
 
     def has(self, key: str) -> bool:
         """Tell whether a key is given."""

@@ -139,7 +139,7 @@ def _row(run: GatedRun, name: str) -> Row:
         name=shortened(name, LONGEST_NAME),
         outcome=run.outcome.value,
         word=WORDS[run.outcome],
-        status=STATUSES[run.status] + "." if run.status is not None else "",
+        status=_status(run),
         headline=sentence(run.error or run.headline),
         first_broken=LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
         checks=tuple(_told(case, run.headline) for case in told[:SHOWN_CHECKS]),
@@ -150,6 +150,12 @@ def _row(run: GatedRun, name: str) -> Row:
         report=quote(encodable(run.report)) if run.report else "",
         notes=tuple(map(sentence, run.notes)),
     )
+
+
+def _status(run: GatedRun) -> str:
+    """Give the verdict; nothing where the headline begins with it."""
+    word = STATUSES[run.status] if run.status is not None else ""
+    return "" if not word or run.headline.lower().startswith(word.lower()) else f"{word}."
 
 
 def _told(case: Case, headline: str) -> Told:
