@@ -17,12 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
 from ptt.diagnostics.gate import judge
-<<<<<<< HEAD
 from ptt.gating import evidence, one
-=======
-from ptt.diagnostics.kept.marks import END
-from ptt.gating import one
->>>>>>> rkept
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -135,15 +130,9 @@ def test_a_second_pass_reads_what_is_kept_and_opens_no_archive() -> None:
     before = {name: (OUT / name).read_bytes() for name in ("gate.json", "index.html")}
     kept = OUT / "trl_sft_healthy" / "store" / "kept" / "diagnosis.json"
     written = kept.stat().st_mtime_ns
-<<<<<<< HEAD
     for path in Path("runs").glob("trl*"):  # other bytes between the ends, of the same length and time: no one looks
         held, content = path.stat(), path.read_bytes()
         path.write_bytes(content[:4096] + b"x" * (held.st_size - 8192) + content[-4096:])
-=======
-    for path in Path("runs").glob("trl*"):  # other bytes, of the same length, time and ends: no one looks at them
-        held, content = path.stat(), path.read_bytes()
-        path.write_bytes(content[:END] + b"x" * (len(content) - 2 * END) + content[-END:])
->>>>>>> rkept
         os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
     assert gate("runs/trl*", "--jobs", "2").exit_code == 3
     assert before == {name: (OUT / name).read_bytes() for name in before}
