@@ -211,11 +211,15 @@ def covered(counts: Counts) -> list[str]:
     """Give how often intervals hold the truth."""
     lines = ["| interval | AR(1) 0 | AR(1) 0.5 | AR(1) 0.8 |", "|---|---:|---:|---:|"]
     for axis in ("steps", "tokens"):
-        for window in ("early", "mid", "late", "all"):
-            lines.append(_row(counts, f"ratio, {window}, by {axis}", "ratio", axis, window, held=True))
+        lines += [
+            _row(counts, f"ratio, {window}, by {axis}", "ratio", axis, window, held=True)
+            for window in ("early", "mid", "late", "all")
+        ]
         lines.append(_row(counts, f"suppression of growth, by {axis}", "suppression", axis, held=True))
-    for steps in METRIC_STEPS:
-        lines.append(_row(counts, f"difference of a metric, {steps} steps", "metric interval", str(steps), held=True))
+    lines += [
+        _row(counts, f"difference of a metric, {steps} steps", "metric interval", str(steps), held=True)
+        for steps in METRIC_STEPS
+    ]
     return lines
 
 

@@ -48,7 +48,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     if tables["aggregate_differences"].is_empty():
         not_compared.append(_no_metrics(arms))
     not_compared += logged_by_some(given.arms, series)
-    tables["settings"], unrecorded = compare_settings(arms)
+    tables["settings"], unrecorded = compare_settings(arms, series)
     tails = tail_figures(found.arms, names)
     figures = {
         member.name: metric_figures(series[member.name]) | tails.get(member.name, {})

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.comparing.leaving import LEAST, WIDTH, Leaving, leaving
-from ptt.diagnostics.comparing.logged import COUNTERS, Series
+from ptt.diagnostics.comparing.logged import Series
 from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.metrics import kind_of
 from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
 from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
@@ -24,10 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MOST_SPANS: Final = 60
-CLOCKS: Final = ("time/", "throughput/", "mem/", "idle/", "tools/latency")
-"""Figures of the machine: two runs of one seed differ in them, and no training leaves by them."""
-NOT_TRAINING: Final = ("lr", "loss_scale", "tokens/")
-"""Schedules and counters: they are the same in runs that have nothing else in common."""
+TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
 LEAST_SAME: Final = 5
 """Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
 ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
@@ -61,7 +59,7 @@ def metric_figures(series: Series) -> dict[str, Figure]:
     return {
         name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
         for name, one in series.items()
-        if not name.startswith((*CLOCKS, *COUNTERS))
+        if kind_of(name) == "training"
     }
 
 
@@ -161,7 +159,7 @@ def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int 
     first_other, telling = math.inf, []
     for key in set(mine) & set(theirs):
         steps = np.intersect1d(mine[key].steps, theirs[key].steps)
-        if key.startswith(NOT_TRAINING) or not len(steps):
+        if key.startswith(TOKENS) or not len(steps):
             continue
         here, there = _at(mine[key], steps), _at(theirs[key], steps)
         alike = (here == there) | (np.isnan(here) & np.isnan(there))

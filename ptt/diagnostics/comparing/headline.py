@@ -71,7 +71,7 @@ def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str)
 def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
     why = next((item.reason for item in not_compared if "tails" in item.what), "")
     reason = f"tails were not compared ({why})" if why else "tails after tools were not compared"
-    if tables["aggregate_differences"].is_empty():
+    if not any(late_words(tables, arm) for arm in arms[1:]):
         return f"Nothing could be compared: {not_compared[0].reason if not_compared else 'no figure is shared'}."
     said = []
     for arm in arms[1:]:

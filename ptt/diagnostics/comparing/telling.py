@@ -9,7 +9,17 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.comparing.divergence import SAME
-from ptt.diagnostics.comparing.phrases import LABELS, METRICS, against, figure_name, nats, number, times
+from ptt.diagnostics.comparing.phrases import (
+    ASKED_FIRST,
+    LABELS,
+    against,
+    by_interest,
+    figure_name,
+    metric_name,
+    nats,
+    number,
+    times,
+)
 from ptt.diagnostics.comparing.reading import MATERIAL, Tail, late_mean, late_words, post_slice, tail_of
 from ptt.diagnostics.comparing.values import Arm
 
@@ -32,6 +42,7 @@ def sentences_of(
         said += _metrics(arm, base, tables)
         said += _cautions(arm, base, tables, name)
         said += _first_to_leave(arm, tables)
+        said += _machine(arm, base, tables)
     if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
         said.append(ONE_SEED)
     return tuple(f"{line[0].upper() if line.startswith('one ') else line[0]}{line[1:]}." for line in said)
@@ -98,22 +109,27 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     words = late_words(tables, arm)
     if not words:
         return []
-    apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
-    apart.sort(key=lambda metric: (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric))
-    told = [
-        f"{METRICS.get(metric, metric)} {words[metric]} ({number(late_mean(tables, arm, metric))} against "
-        f"{number(late_mean(tables, base, metric))})"
-        for metric in apart[:NAMED]
-    ]
-    alike = [METRICS.get(metric, metric) for metric in METRICS if words.get(metric) == "alike"]
-    more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
+    alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
     unsure = sum(word == "cannot_say" for word in words.values())
-    parts = [", ".join(told) + more] if told else ["no metric differs beyond noise"]
+    parts = [_apart(arm, base, tables, words) or "no metric differs beyond noise"]
     if alike:
         parts.append(f"alike: {', '.join(alike)}")
     if unsure:
         parts.append(f"{unsure} of {len(words)} metrics cannot be told")
     return [f"{arm.name}: late in the run {'; '.join(parts)}"]
+
+
+def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    """Tell what the machines did apart from what training did: two runs of one seed differ in it."""
+    told = _apart(arm, base, tables, late_words(tables, arm, kind="machine"))
+    return [f"{arm.name}: of the machine, {told}"] if told else []
+
+
+def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
+    apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
+    told = [f"{metric_name(metric)} {words[metric]} ({_pair(tables, arm, base, metric)})" for metric in apart[:NAMED]]
+    more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
+    return ", ".join(told) + more
 
 
 def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:

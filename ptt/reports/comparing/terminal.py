@@ -69,6 +69,10 @@ def _metrics(comparison: Comparison, console: Console) -> None:
             table.add_row(Text(row.metric), *(Text(cell) for cell in row.cells[: len(arms)]))
         console.print(table)
     _more(console, len(rows) - MOST_METRICS, "metrics")
+    machine = metric_rows(comparison, kind="machine")[:MOST_METRICS]
+    for row in machine:
+        told = " / ".join(row.cells[: len(arms)])
+        console.print(Text(f"  of the machine: {row.metric} {told}", style="dim"))
 
 
 def _settings(comparison: Comparison, console: Console) -> None:
