@@ -127,9 +127,17 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
     if len(steps) < LEAST:
         return None
     sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
-    difference = sides[0].mean(axis=0) - sides[1].mean(axis=0)
     ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
-    return leaving(steps, difference, ends=ends, between=_between(sides))
+    found = _left(steps, ends, sides)
+    if found is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
+        return found
+    # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
+    factors = _left(steps, ends, [np.log(side) for side in sides])
+    return found if factors is not None and factors.last * found.last > 0 else None
+
+
+def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
+    return leaving(steps, sides[0].mean(axis=0) - sides[1].mean(axis=0), ends=ends, between=_between(sides))
 
 
 def _at(figure: Figure, steps: IntArray) -> FloatArray:

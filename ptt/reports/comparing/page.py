@@ -95,6 +95,7 @@ def page(comparison: Comparison) -> ComparePage:
 def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
     """Sort the sentences by the arm that they begin with; a name may begin another, so the longest counts."""
     of_arms: dict[str, list[str]] = {arm.name: [] for arm in comparison.arms}
+    cautions: set[str] = set()
     general = []
     for text in comparison.sentences:
         named = max((name for name in of_arms if text.startswith(f"{name}: ")), key=len, default=None)
@@ -102,14 +103,16 @@ def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
             general.append(sentence(text))
         else:
             of_arms[named].append(sentence(text[len(named) + 2 :]))
+            if text in comparison.cautions:
+                cautions.add(of_arms[named][-1])
     shown = len(max(of_arms.values(), key=len, default=[])) if len(of_arms) <= ALL_TOLD else FIRST_TOLD
     drawn = looks(comparison)
     told = tuple(
         ToldOf(
             arm=arm_name(name),
             swatch=swatch(drawn[name]) if name in drawn else None,
-            first=tuple(texts[:shown]),
-            rest=tuple(texts[shown:]),
+            first=(*texts[:shown], *(text for text in texts[shown:] if text in cautions)),
+            rest=tuple(text for text in texts[shown:] if text not in cautions),
         )
         for name, texts in of_arms.items()
         if texts

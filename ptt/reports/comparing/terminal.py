@@ -26,6 +26,7 @@ MOST_METRICS: Final = 6
 MOST_SETTINGS: Final = 5
 MOST_ACROSS: Final = 5  # arms beside each other: more are told in the report
 MOST_UNSAID: Final = 4
+MOST_CAUTIONS: Final = 6
 LONGEST: Final = 150
 LEAST_WIDTH: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
@@ -38,6 +39,7 @@ def print_comparison(comparison: Comparison, console: Console, report_path: str)
     _metrics(comparison, console)
     _settings(comparison, console)
     _divergence(comparison, console)
+    _cautions(comparison, console)
     _unsaid(comparison, console)
     console.print()
     console.print(Text("Report  ", style="dim").append(safe(report_path), style="underline"), soft_wrap=True)
@@ -96,6 +98,15 @@ def _divergence(comparison: Comparison, console: Console) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _cautions(comparison: Comparison, console: Console) -> None:
+    if not comparison.cautions:
+        return
+    _headed(console, "cautions")
+    for line in comparison.cautions[:MOST_CAUTIONS]:
+        console.print(Text(f"  {safe(line)}"))
+    _more(console, len(comparison.cautions) - MOST_CAUTIONS, "cautions")
 
 
 def _unsaid(comparison: Comparison, console: Console) -> None:
