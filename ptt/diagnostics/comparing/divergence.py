@@ -26,6 +26,8 @@ IntArray = npt.NDArray[np.int64]
 
 MOST_SPANS: Final = 60
 TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
+PRECISION: Final = 1e-6
+"""Of a value: event files keep single precision, other logs print all digits; one run in two formats is no two runs."""
 LEAST_SAME: Final = 5
 """Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
 ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
@@ -137,7 +139,9 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
 
 
 def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
-    return leaving(steps, sides[0].mean(axis=0) - sides[1].mean(axis=0), ends=ends, between=_between(sides))
+    mine, theirs = (side.mean(axis=0) for side in sides)
+    rounded = np.abs(mine - theirs) <= PRECISION * np.maximum(np.abs(mine), np.abs(theirs))
+    return leaving(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
 
 
 def _at(figure: Figure, steps: IntArray) -> FloatArray:

@@ -133,8 +133,11 @@ def _of(row: Mapping[str, object] | None, column: str) -> float:
 
 
 def blind(tables: Mapping[str, pl.DataFrame]) -> bool:
-    """Tell whether neither a tail nor a metric of training could be compared: step times alone answer nothing."""
-    metrics = tables["aggregate_differences"].drop_nulls("difference")["metric"].unique()
-    return tables["differences"].drop_nulls("ratio").is_empty() and not any(
+    """Tell whether neither a tail nor a metric of training has a difference with its interval.
+
+    Step times alone answer nothing, and neither do means of three steps.
+    """
+    metrics = tables["aggregate_differences"].drop_nulls("lo")["metric"].unique()
+    return tables["differences"].drop_nulls("lo").is_empty() and not any(
         kind_of(metric) == "training" for metric in metrics
     )

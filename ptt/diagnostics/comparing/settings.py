@@ -33,7 +33,7 @@ def compare_settings(
     """
     facts = {member.name: _facts(member) for arm in arms for member in arm.members}
     keys = sorted({key for held in facts.values() for key in held})
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for key in keys:
         values = {arm.name: _of_arm([facts[member.name].get(key) for member in arm.members]) for arm in arms}
         recorded = [value for value in values.values() if value is not None]

@@ -127,7 +127,9 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
         return []
     alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
     unsure = sum(word == "cannot_say" for word in words.values())
-    parts = [_apart(arm, base, tables, words) or "no metric differs beyond noise"]
+    if unsure == len(words):
+        return [f"{arm.name}: none of {len(words)} metrics can be told from the baseline's late in the run"]
+    parts = [_apart(arm, base, tables, words) or "no metric that can be told differs"]
     if alike:
         parts.append(f"alike: {', '.join(alike)}")
     if unsure:

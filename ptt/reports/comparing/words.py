@@ -21,6 +21,7 @@ from ptt.reports.numbers import bounds, number, times
 NONE: Final = "–"
 LONGEST_NAME: Final = 40
 LONGEST_VALUE: Final = 60
+LONGEST_VERDICT: Final = 160
 WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "cannot say"}
 
 
@@ -89,6 +90,19 @@ def arm_rows(comparison: Comparison) -> tuple[ArmRow, ...]:
             )
         )
     return tuple(rows)
+
+
+def verdict_rows(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
+    """Give what each run is by itself: name, verdict, what the verdict says."""
+    return tuple(
+        (
+            shortened(safe(member.name), LONGEST_NAME),
+            STATUSES[member.diagnosis.verdict.status],
+            shortened(safe(member.diagnosis.verdict.headline), LONGEST_VERDICT),
+        )
+        for arm in comparison.arms
+        for member in arm.members
+    )
 
 
 def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[MetricRow, ...]:
