@@ -84,6 +84,7 @@ def _metrics(comparison: Comparison, console: Console) -> None:
             table.add_row(Text(row.metric), *(Text(cell) for cell in row.cells[: len(arms)]))
         console.print(table)
     _more(console, len(rows) - MOST_METRICS, "metrics")
+    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
     machine = metric_rows(comparison, kind="machine")[:MOST_METRICS]
     for row in machine:
         told = " / ".join(row.cells[: len(arms)])
@@ -100,6 +101,7 @@ def _settings(comparison: Comparison, console: Console) -> None:
         table.add_row(Text(row.key), *(Text(value) for value in row.values[: len(arms)]))
     console.print(table)
     _more(console, len(rows) - MOST_SETTINGS, "settings")
+    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
 
 
 def _divergence(comparison: Comparison, console: Console) -> None:
