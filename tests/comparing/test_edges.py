@@ -30,7 +30,9 @@ STEPS = 240
 Values = Callable[[np.random.Generator, int], float]
 
 
-def run(folder: Path, first: int = 1, last: int = STEPS, *, seed: int = 0, **more: Values) -> Path:
+def run(
+    folder: Path, first: int = 1, last: int = STEPS, *, seed: int = 0, more: dict[str, Values] | None = None
+) -> Path:
     """Write a run of logged metrics."""
     folder.mkdir(parents=True)
     generator = np.random.default_rng([seed, 3])
@@ -41,7 +43,7 @@ def run(folder: Path, first: int = 1, last: int = STEPS, *, seed: int = 0, **mor
         "entropy": lambda rng, _: 0.4 + 0.02 * rng.normal(),
     }
     rows = [
-        {"step": step, **{name: value(generator, step) for name, value in (usual | more).items()}}
+        {"step": step, **{name: value(generator, step) for name, value in (usual | (more or {})).items()}}
         for step in range(first, last + 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -106,7 +108,7 @@ def test_an_arm_of_few_steps_is_told_of_nothing(tmp_path: Path, last: int) -> No
 
 def test_values_that_are_nowhere_numbers_are_no_likeness(tmp_path: Path) -> None:
     lost: dict[str, Values] = dict.fromkeys(("reward", "kl", "loss", "entropy"), lambda _, __: math.nan)
-    found = api.compare([run(tmp_path / "base"), run(tmp_path / "nan", **lost)])
+    found = api.compare([run(tmp_path / "base"), run(tmp_path / "nan", more=lost)])
     assert set(found.tables["aggregate_differences"]["words"]) == {"cannot_say"}
     assert blind(found.tables)
     assert "none can be told" in outputs(found)
@@ -138,7 +140,7 @@ def test_schedules_are_settings_and_clocks_stand_apart(tmp_path: Path) -> None:
         }
 
     found = api.compare(
-        [run(tmp_path / "base", **logged(1e-4, 1.0)), run(tmp_path / "arm", seed=1, **logged(2e-4, 2.0))]
+        [run(tmp_path / "base", more=logged(1e-4, 1.0)), run(tmp_path / "arm", seed=1, more=logged(2e-4, 2.0))]
     )
     assert found.tables["divergence"].is_empty()
     assert set(late_words(found.tables, found.arms[1]).values()) <= {"alike", "cannot_say"}
@@ -149,7 +151,7 @@ def test_schedules_are_settings_and_clocks_stand_apart(tmp_path: Path) -> None:
     text = outputs(found)
     assert "0 differ" in text
     alone: dict[str, Values] = dict.fromkeys(("reward", "kl", "loss", "entropy"), lambda _, __: math.nan)
-    clocks = [run(tmp_path / f"c{at}", **(alone | logged(1e-4, 1.0 + at))) for at in (0, 1)]
+    clocks = [run(tmp_path / f"c{at}", more=alone | logged(1e-4, 1.0 + at)) for at in (0, 1)]
     only = api.compare(clocks)
     assert blind(only.tables)
     assert only.tables["settings"].filter(key="learning rate, as logged")["differs"].to_list() == [False, False]
@@ -163,7 +165,7 @@ def test_one_run_in_two_precisions_is_one_run(tmp_path: Path) -> None:
 
         return {"loss": value, "reward": lambda _, __: float(np.float32(0.1)) if single else 0.1}
 
-    found = api.compare([run(tmp_path / "base", **kept(True)), run(tmp_path / "arm", **kept(False))])
+    found = api.compare([run(tmp_path / "base", more=kept(True)), run(tmp_path / "arm", more=kept(False))])
     assert found.tables["divergence"].filter(pl.col("what") != "identical").is_empty()
     assert late_words(found.tables, found.arms[1])["reward/mean"] == "alike"
 
