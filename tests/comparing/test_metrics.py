@@ -91,7 +91,7 @@ def test_metrics_that_differ_are_told_and_the_step_they_left_at(tmp_path: Path) 
 
 def test_noise_that_grows_with_its_level_does_not_leave() -> None:
     left = 0
-    for seed in range(12):
+    for seed in (47, 80, 84, 87, 107):  # of 250: there the level alone would be said to leave
         generator = np.random.default_rng([seed, 7])
         members = []
         for _ in range(2):
