@@ -54,6 +54,8 @@ ALIKE: Final = 1.001
 TOLD: Final = 1.599
 ORDER: Final = ("worse", "not_worse", "cannot_say")
 MOST_WRONG: Final = 0.02
+WHOLE_GATE: Final = "## The whole gate"
+"""Heading of the last section, which benchmarks/gate_joint.py writes and this bench leaves as it is."""
 SIZES: Final = ((20, 40), (40, 80), (80, 160), (160, 320), (320, 501))
 
 ABOUT: Final = """\
@@ -157,7 +159,7 @@ def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: floa
 
     Tails of a run whose every r is larger by a factor are larger by that factor: the curve is moved, no run made anew.
     """
-    moved = _factors(asked)
+    moved = factors(asked)
     generator = np.random.default_rng([made.seed, KINDS.index(made.design.kind), 2])
     offsets = generator.normal(size=(len(made.runs), len(SLICES))) * seed_sd
     runs = [
@@ -176,12 +178,13 @@ def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: floa
         steps=made.design.steps,
         seeds=seeds,
         asked=asked,
-        factor=_truth(made.truth, moved),
+        factor=truth(made.truth, moved),
         decision=found.decision,
     )
 
 
-def _factors(asked: tuple[float, str]) -> FloatArray:
+def factors(asked: tuple[float, str]) -> FloatArray:
+    """Give the log of how many times as large the tails of each span are."""
     size, where = asked
     return math.log(size) * np.ones(SPANS) * (window_of(SPANS) == 2 if where == "late" else 1.0)
 
@@ -190,7 +193,7 @@ def _times(one: Curve, moved: FloatArray | float) -> Curve:
     return replace(one, log_value=one.log_value + moved)
 
 
-def _truth(levels: Mapping[str, FloatArray], moved: FloatArray) -> float:
+def truth(levels: Mapping[str, FloatArray], moved: FloatArray) -> float:
     """Give the true factor of the tail that is judged, floors and all: of the whole run or the late third."""
     apart = np.mean(
         [
@@ -288,7 +291,13 @@ def main(arguments: Sequence[str]) -> None:
     text = page(every, apart, chosen.settings, chosen.seed_block)
     print(text)
     if chosen.write:
-        PAGE.write_text(text, encoding="utf-8")
+        write(text)
+
+
+def write(text: str) -> None:
+    """Write the page; the last section, another bench's, stays."""
+    _, heading, rest = PAGE.read_text(encoding="utf-8").partition(f"{WHOLE_GATE}\n")
+    PAGE.write_text(f"{text}\n{heading}{rest}" if heading else text, encoding="utf-8")
 
 
 def page(every: Sequence[Decided], apart: Sequence[Decided], settings: int, block: str) -> str:

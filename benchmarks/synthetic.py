@@ -46,6 +46,13 @@ def another(design: Design, seed: int) -> pl.DataFrame:
     return _sequences(design, np.random.default_rng([seed, CLASSES.index(design.kind), 1]))
 
 
+def other_metrics(design: Design, seed: int, *, setting: int) -> dict[str, FloatArray]:
+    """Make what a seed of a setting logs: levels are the setting's, noise is its own."""
+    number = CLASSES.index(design.kind)
+    own, shared = np.random.default_rng([seed, number, 3]), np.random.default_rng([setting, number, 4])
+    return _metrics(design, own, levels=shared)[1]
+
+
 def _noise(generator: np.random.Generator, count: int, rho: float) -> FloatArray:
     """AR(1) of variance 1, from its long-run state."""
     pushes = generator.normal(size=count + 50) * math.sqrt(1 - rho**2)
@@ -106,10 +113,13 @@ def _zero_filled(frame: pl.DataFrame, generator: np.random.Generator) -> pl.Data
     return frame.with_columns(pl.when(hit).then(pl.col("ref_logp") * 0.0).otherwise(pl.col("ref_logp")))
 
 
-def _metrics(design: Design, generator: np.random.Generator) -> tuple[float | None, dict[str, FloatArray]]:
-    """Make what a trainer logs; quiet unless the class says otherwise."""
+def _metrics(
+    design: Design, generator: np.random.Generator, *, levels: np.random.Generator | None = None
+) -> tuple[float | None, dict[str, FloatArray]]:
+    """Make what a trainer logs; quiet unless the class says otherwise. `levels` draws what seeds of a setting share."""
     u = np.linspace(0, 1, design.steps)
     noise = {name: _noise(generator, design.steps, 0.5) for name in ("reward", "entropy", "kl", "norm", "loss")}
+    generator = levels or generator
     kl = 0.02 + generator.uniform(0.0, 0.1) * u
     entropy = generator.uniform(0.2, 0.6) * (1 - 0.4 * u)
     reward = 0.3 + 0.4 * np.sqrt(u)

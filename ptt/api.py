@@ -30,7 +30,8 @@ from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.kept.profile import read_profile
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives
-from ptt.diagnostics.store.manifest import is_store
+from ptt.diagnostics.store.claims import alone, note_run
+from ptt.diagnostics.store.manifest import is_store, stores_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 STORE = "store"
+NAMED = 5  # folders named in an error
 FINDINGS = "findings.json"
 REPORT = "report.html"
 NO_TOKENS = "findings.json holds no tokens; give the store or the run"
@@ -104,7 +106,8 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     custom = load_rules((*settings.rules, *_paths(rules)))
     place, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
-    return with_baseline(read_policy(document, place, known=known, baseline=baseline))
+    policy = with_baseline(read_policy(document, place, known=known, baseline=baseline))
+    return replace(policy, judged_by=settings.judged_by(rules=bool(custom)))
 
 
 def diagnose(
@@ -148,7 +151,10 @@ def _judge(run: Path, out: Path, settings: Settings, kept: bool, progress: Progr
         if (held := pipeline.kept(place, settings)) is not None:
             return held
     with _placed(run, out) as place:
-        return pipeline.diagnose(replace(place, kept=kept, identity=identity), settings, progress=progress)
+        judged = pipeline.diagnose(replace(place, kept=kept, identity=identity), settings, progress=progress)
+    if kept:
+        note_run(out / STORE, run)
+    return judged
 
 
 def _whole(judged: pipeline.Judged) -> Diagnosis:
@@ -161,7 +167,9 @@ def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progres
     `keep_text` keeps the texts of samples, shortened.
     """
     with _placed(Path(run), Path(out)) as place:
-        pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
+        with alone(place.store.parent):
+            pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
+        note_run(place.store, Path(run))
         return place.store
 
 
@@ -172,11 +180,14 @@ def open_run(
     settings: Settings | None = None,
     rules: Places = (),
     progress: Progress | None = None,
+    as_judged: bool = False,
 ) -> Opened:
     """Give the diagnosis and the tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
 
     A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
-    unchanged input only reads it. Raises InputError where nothing can be read there.
+    unchanged input only reads it. A store that was judged under other settings or rules is judged anew where it holds
+    the tokens; where it does not, `as_judged` gives it as it is, and says so in `judged_with`. Raises InputError where
+    nothing can be read there.
     """
     found, place = Path(path), Path(out)
     chosen = _chosen(settings, None, rules)
@@ -184,7 +195,8 @@ def open_run(
         raise InputError(f"{found}: there is no such file or folder; {OPENED}.")
     if (store := _store_at(found)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
-        return _opened(pipeline.diagnose_store(pipeline.Place(run=store, store=store, name=name), chosen), "store")
+        place_of = pipeline.Place(run=store, store=store, name=name)
+        return _opened(pipeline.diagnose_store(place_of, chosen, as_judged=as_judged), "store")
     if (found / REPORT).is_file() and (found / FINDINGS).is_file():  # what is left where the store was deleted
         found = found / FINDINGS
     if found.is_file() and found.name.endswith(FINDINGS):
@@ -222,7 +234,7 @@ def _store_at(path: Path) -> Path | None:
 
 
 def _opened(judged: pipeline.Judged, kind: Kind) -> Opened:
-    profile = read_profile(judged.store)
+    profile = judged.profile or read_profile(judged.store)
     why = "" if profile is not None else _why_no_profile(judged.diagnosis)
     return Opened(diagnosis=_whole(judged), profile=profile, why_no_profile=why, source=judged.source, kind=kind)
 
@@ -326,6 +338,11 @@ def _check_place(run: Path, out: Path) -> None:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
     home = run.resolve()
+    if home.is_dir() and (ours := stores_below(home)):
+        raise InputError(
+            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:NAMED])}; give one of "
+            "these folders, or the run itself."
+        )
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
 

@@ -12,7 +12,7 @@ ALLOWED = {
         "pipeline", "reports", "rules", "store",
     },
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports"},
-    "cli": {"ptt", "api", "baseline", "comparing", "errors", "gate", "gating", "model", "store", "reports"},
+    "cli": {"ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
     "metrics": set(),
@@ -40,7 +40,7 @@ ALLOWED = {
     "answerable": {"evidence", "parsers", "schema", "store"},
     "pipeline": {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
-        "judging", "kept", "model", "parsers", "rules", "store",
+        "judging", "kept", "model", "parsers", "rules", "statistics", "store",
     },
     "reports": {
         "ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "metrics", "model", "parsers",

@@ -12,6 +12,7 @@ import pytest
 
 from ptt import InputError, Settings, api
 from ptt.diagnostics.kept.codec import plain, restored
+from ptt.diagnostics.kept.marks import END
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity
 
@@ -69,13 +70,31 @@ def test_an_archive_that_did_not_change_is_not_opened_again(tmp_path: Path) -> N
     packed = archive(SAMPLES / "healthy", tmp_path / "h.tar.gz")
     first = opened(packed, tmp_path / "o")
     state = packed.stat()
-    packed.write_bytes(b"\0" * state.st_size)  # nothing could be read there any more
+    content = bytearray(packed.read_bytes())
+    content[END:-END] = b"\0" * (len(content) - 2 * END)  # nothing could be read there any more
+    packed.write_bytes(content)
     os.utime(packed, ns=(state.st_atime_ns, state.st_mtime_ns))
     again = opened(packed, tmp_path / "o")
     assert texts(again.diagnosis) == texts(first.diagnosis)
     os.utime(packed, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     with pytest.raises(InputError):
         opened(packed, tmp_path / "o")
+
+
+def test_an_archive_of_the_same_size_and_time_is_told_by_its_ends(tmp_path: Path) -> None:
+    """Reproducible archives all have one time, and two runs of one length may have one size."""
+    packed = tmp_path / "run.tar"
+    for loss in (1, 9):
+        run = tmp_path / "run"
+        shutil.copytree(SAMPLES / "healthy", run, dirs_exist_ok=True)
+        (run / "note.jsonl").write_text(f'{{"step": 1, "loss": {loss}}}\n')
+        with tarfile.open(packed, "w") as made:
+            made.add(run / "note.jsonl", arcname="run/note.jsonl")
+        os.utime(packed, ns=(0, 0))
+        found = api.kept_run(packed, out=tmp_path / "o")
+        assert found is None
+        opened(packed, tmp_path / "o")
+        assert api.kept_run(packed, out=tmp_path / "o") is not None
 
 
 def test_a_folder_and_its_archive_are_the_same_source(tmp_path: Path) -> None:
@@ -156,3 +175,13 @@ def test_values_come_back_with_their_types() -> None:
     assert back.signature == diagnosis.signature
     assert back.run == diagnosis.run
     assert back.findings[0].severity is Severity.CRITICAL
+
+
+def test_a_folder_of_stores_is_no_run(tmp_path: Path) -> None:
+    for name in ("healthy", "collapse"):
+        opened(SAMPLES / name, tmp_path / "c" / "runs" / name)
+    for place in (tmp_path / "c", tmp_path / "c" / "runs"):
+        with pytest.raises(InputError, match="wrote of 2 run"):
+            opened(place, tmp_path / "x")
+        with pytest.raises(InputError, match="collapse, healthy"):
+            api.diagnose(place)

@@ -13,7 +13,7 @@ from ptt.cli.places import progress_bar, run_folders
 from ptt.diagnostics.baseline.making import baseline_of, without_refusals
 from ptt.diagnostics.baseline.measuring import NOTHING_SAID, Measured, measure
 from ptt.diagnostics.baseline.moves import changes, drift, drifted
-from ptt.diagnostics.baseline.reading import read_baseline
+from ptt.diagnostics.baseline.reading import looks_like_one, read_baseline
 from ptt.diagnostics.baseline.values import Baseline
 from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.errors import SettingsError
@@ -59,8 +59,9 @@ def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path
         return
     measured = _measured(against, settings, out)
     print_moves(changes(before, measured), console, title="What moved, on the steps of the baseline")
-    passing = without_refusals(measured)
-    if told := drifted(drift(before, passing), len(passing)):
+    known = {run.source for run in before.runs}
+    newer = [run for run in without_refusals(measured) if run.facts.source not in known]
+    if told := drifted(drift(before, newer), len(newer)):
         console.print(f"Drift: {told}.", markup=False, highlight=False)
 
 
@@ -87,6 +88,11 @@ def _check_file(file: Path, runs: Sequence[Path]) -> None:
             raise SettingsError(f"{file}: lies inside a run, which is never written to; give another file.")
     if file.is_dir():
         raise SettingsError(f"{file}: is a folder; give the file to write.")
+    if file.exists() and not looks_like_one(file):
+        raise SettingsError(
+            f"{file}: is there and is no baseline, and would be written over; give the baseline's file first, then the"
+            " runs, or take this one away."
+        )
 
 
 def _old(file: Path) -> tuple[Baseline | None, str]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Final
 
 import typer
+
+PLACES: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EISDIR,
+        errno.ENOTDIR,
+        errno.ENAMETOOLONG,
+    }
+)
+"""Of what the system refuses: what lies at the place that output goes to, and not at us."""
 
 
 class Exit(IntEnum):
@@ -33,3 +49,11 @@ def plain_errors() -> Iterator[None]:
 
         typer.echo(f"ptt: {safe(str(error))}", err=True)
         raise typer.Exit(Exit.UNREADABLE if isinstance(error, InputError) else Exit.USAGE) from error
+    except OSError as error:
+        if error.errno not in PLACES or isinstance(error, BrokenPipeError):
+            raise
+        from ptt.reports.foreign import safe
+
+        where = safe(str(error.filename2 or error.filename or "the output"))
+        typer.echo(f"ptt: {where}: {error.strerror}; choose another place with --out, or make room.", err=True)
+        raise typer.Exit(Exit.USAGE) from error

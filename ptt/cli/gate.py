@@ -19,14 +19,16 @@ from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.outcomes import CODES
 from ptt.cli.places import progress_bar, run_folders
+from ptt.diagnostics.config import FILE_NAME
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate import Policy, drift_notes
 from ptt.diagnostics.gate.values import GatedRun, GateReport, worst
 from ptt.gating import evidence
 from ptt.gating.many import Stopped, Told, default_jobs, gate_all
 from ptt.gating.one import Reports, Task
 from ptt.gating.targets import Targets, named, targets
 from ptt.reports.foreign import safe
-from ptt.reports.gating import FORMATS, github_annotations, job_summary
+from ptt.reports.gating import FORMATS, github_annotations, github_guard, job_summary
 from ptt.reports.gating.terminal import print_gate
 from ptt.reports.numbers import counted
 
@@ -75,6 +77,13 @@ def run(asked: Asked) -> int:
         for path, folder in zip(found.runs, _folders(found, out), strict=True)
     ]
     _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
+    evidence.check(out, asked.extra, _inputs(asked, settings, policy, found))
+    with evidence.alone(out):
+        return _gated(asked, tasks, policy, found, out)
+
+
+def _gated(asked: Asked, tasks: list[Task], policy: Policy, found: Targets, out: Path) -> int:
+    """Gate the runs, write what was found, print it, and give the exit code."""
     evidence.prepare(out, asked.extra)
     try:
         with _ended_alike(), _progress(asked.quiet) as told:
@@ -91,7 +100,7 @@ def run(asked: Asked) -> int:
         runs=runs,
         policy=policy.flat(),
         baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
-        notes=found.notes,
+        notes=(*drift_notes(runs, policy), *found.notes),
     )
     index = evidence.write(report, out, asked.extra)
     _print(report, asked, index)
@@ -101,9 +110,13 @@ def run(asked: Asked) -> int:
 def _print(report: GateReport, asked: Asked, index: Path) -> None:
     if asked.as_json:
         typer.echo(FORMATS[evidence.JSON].render(report), nl=False)
-    else:
-        print_gate(report, Console(), str(index), explain=asked.explain)
-    if asked.github:
+        return
+    start, end = github_guard(report) if asked.github else ("", "")
+    if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
+        typer.echo(start)
+    print_gate(report, Console(), str(index), explain=asked.explain)
+    if end:
+        typer.echo(end)
         typer.echo(github_annotations(report), nl=False)
         _summarise(report)
 
@@ -158,6 +171,18 @@ def _folders(found: Targets, out: Path) -> list[Path]:
     return run_folders([named(run) for run in found.runs], out / "again")
 
 
+def _inputs(asked: Asked, settings: api.Settings, policy: Policy, found: Targets) -> dict[Path, str]:
+    """Give the files that this command reads, each with what it is."""
+    read = dict.fromkeys(found.runs, "one of the runs")
+    read |= dict.fromkeys(settings.rules, "a file of custom rules")
+    read[asked.settings or Path(FILE_NAME)] = "the settings file"
+    if policy.baseline is not None:
+        read[policy.baseline.file] = "the baseline"
+    if asked.listed is not None:
+        read[asked.listed] = "the list of runs"
+    return read
+
+
 def _outside(found: Targets, places: Mapping[str, Path]) -> None:
     """Refuse to write into a run."""
     for run in found.runs:
@@ -198,4 +223,5 @@ def _ended_alike() -> Iterator[None]:
 
 
 def _line(gated: GatedRun, done: int, of: int) -> None:
-    typer.echo(f"[{done}/{of}] {gated.outcome.value}: {safe(gated.name)}", err=True)
+    shown = safe(gated.name).replace("##[", "## [")  # with it a line is a command wherever GitHub Actions finds it
+    typer.echo(f"[{done}/{of}] {gated.outcome.value}: {shown}", err=True)

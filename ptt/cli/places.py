@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -14,18 +15,40 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
+from ptt.diagnostics.store.claims import note_of, noted_run
 
+STORE: Final = "store"
 DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
 LONGEST: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
 
 
 def output_folder(run: Path, out: Path | None) -> Path:
-    """Give `--out`, or the default: below the current folder, or beside the run where that lies inside it."""
+    """Give `--out`, or the default: below the current folder, or beside the run where that lies inside it.
+
+    A folder that holds the output of another run of this name is left to it: the parents' names tell the two apart.
+    """
     if out is not None:
         return out
     home, here = run.resolve(), Path.cwd().resolve()
     inside = home.is_dir() and (here == home or home in here.parents)
-    return (home.parent if inside else Path()) / "ptt-report" / run_name(home)
+    base, mine = (home.parent if inside else Path()) / "ptt-report", note_of(run)
+    return next(base / name for name in _names(home) if noted_run(base / name / STORE) in (None, mine))
+
+
+def _names(home: Path) -> Iterator[str]:
+    """Give what the output of a run may be called, the shortest first, without end."""
+    name = run_name(home)
+    yield _cut(name)
+    for parent in home.parents[: DEEPEST - 1]:
+        if parent.name:
+            name = f"{parent.name}-{name}"
+            yield _cut(name)
+    for number in count(2):
+        yield f"{_cut(name)}-{number}"
+
+
+def _cut(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
 
 
 def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
@@ -46,7 +69,7 @@ def run_folders(runs: Sequence[Path], base: Path) -> list[Path]:
 
 def _free(name: str, taken: set[str]) -> str:
     """Give a name that is not taken, also where upper and lower case are one, and take it."""
-    name = os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
+    name = _cut(name)
     numbered = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
     free = next(one for one in numbered if one.casefold() not in taken)
     taken.add(free.casefold())

@@ -18,6 +18,7 @@ from ptt.cli.exits import Exit
 from ptt.cli.places import output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.store.archives import run_name
 from ptt.reports.files import write_text
 from ptt.reports.findings_json import findings_json
 from ptt.reports.terminal import print_diagnosis
@@ -52,7 +53,8 @@ def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
     with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if wishes.out is None else Path(scratch)
-        opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell)
+        shown = wishes.settings is None and not wishes.rules  # as it was, whatever ./ptt.toml says
+        opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell, as_judged=shown)
         diagnosis = _shown(opened.diagnosis, opened.source, wishes)
         folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
         _keep_clear(source, folder)
@@ -90,7 +92,10 @@ def _origin(source: Path) -> Path:
 
 
 def _name(source: Path) -> str:
-    return output_folder(_origin(source), None).name
+    """Name what a run's own folder is called, or the folder that a store or findings.json lies in."""
+    origin = _origin(source)
+    made = origin != source.resolve() or (origin / FINDINGS).is_file() or (origin / STORE / "manifest.json").is_file()
+    return run_name(origin) if made else output_folder(source, None).name
 
 
 def _keep_clear(source: Path, place: Path) -> None:

@@ -25,6 +25,15 @@ class Settings:
     rules: tuple[Path, ...] = ()  # files and folders of custom rules
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    def judged_by(self, *, rules: bool) -> tuple[str, ...]:
+        """Name the parts that a diagnosis hangs on and that are not the defaults; `rules`: custom ones are in force."""
+        parts = {
+            "[limits]": bool(self.limits),
+            "custom rules": rules,
+            "[slices] min_observation": self.min_observation != Settings.min_observation,
+        }
+        return tuple(name for name, set_ in parts.items() if set_)
+
 
 def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, float]]) -> Settings:
     """Read `path`, or `./ptt.toml` where there is one; `known_limits` are the rules' own, by rule and name."""

@@ -223,3 +223,4 @@ class Diagnosis:
     tables: Mapping[str, pl.DataFrame]
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
+    judged_with: str = ""  # says so where a store shows what it was judged to be under other settings or by another ptt

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
@@ -29,8 +30,8 @@ from ptt.diagnostics.gathering.series import read_evaluations
 from ptt.diagnostics.gathering.tails import profile_of
 from ptt.diagnostics.judging import contaminated, verdict_of
 from ptt.diagnostics.judging.causes import explains
-from ptt.diagnostics.kept.document import read_kept, write_kept
-from ptt.diagnostics.kept.marks import identity, mark_of, source_hash
+from ptt.diagnostics.kept.document import Asked, KeptDiagnosis, read_kept, write_kept
+from ptt.diagnostics.kept.marks import asked_of, identity, mark_of, source_hash
 from ptt.diagnostics.kept.profile import write_profile
 from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
 from ptt.diagnostics.parsers import PARSERS, run_files
@@ -39,10 +40,13 @@ from ptt.diagnostics.parsers.switches import how_to_record
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
+from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.store import ingest as store_ingest
-from ptt.diagnostics.store.ingest import RECORDED, UNRECOGNISED, recorded_copy
-from ptt.diagnostics.store.manifest import Manifest, read_manifest
+from ptt.diagnostics.store.claims import alone
+from ptt.diagnostics.store.ingest import UNRECOGNISED
+from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, scan_sequences
+from ptt.diagnostics.store.standing import ANEW, check_entries, standing
 
 Progress = Callable[[str, int, int], None]
 """Hears what is being done, how much of it is done, and of how much."""
@@ -72,12 +76,12 @@ class Judged:
     diagnosis: Diagnosis
     source: str
     store: Path
+    profile: Profile | None = None  # where it is not kept there
 
 
 def kept(place: Place, settings: Settings) -> Judged | None:
     """Give what the store keeps of this very run and these settings, without opening the run; None where it is not."""
-    held = read_kept(place.store, _mark(place, settings))
-    return None if held is None else Judged(diagnosis=held[0], source=held[1], store=place.store)
+    return _shown(place, read_kept(place.store, _mark(place, settings)))
 
 
 def ingest(place: Place, *, copy: bool, keep_text: bool = False, progress: Progress | None = None) -> Manifest:
@@ -111,32 +115,82 @@ def look(place: Place, *, progress: Progress | None = None) -> Answerable:
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Judged:
     """Judge a run, or give what its store keeps of an earlier look at the same files with the same settings."""
     own_rules = load_rules(settings.rules)  # first: a mistake in one must not cost the time it takes to read the run
-    mark = _mark(place, settings) if place.kept else ""
-    if place.kept and (held := read_kept(place.store, mark)) is not None:
-        return Judged(diagnosis=held[0], source=held[1], store=place.store)
+    if not place.kept:
+        return _afresh(place, settings, own_rules, "", progress)
+    mark = _mark(place, settings)
+    if (held := _shown(place, read_kept(place.store, mark))) is not None:
+        return held
+    with alone(place.store.parent, waiting=partial(_waits, progress)):
+        held = _shown(place, read_kept(place.store, mark))  # another process may have judged it meanwhile
+        return held or _afresh(place, settings, own_rules, mark, progress)
+
+
+def _afresh(
+    place: Place, settings: Settings, own_rules: Sequence[CustomRule], mark: str, progress: Progress | None
+) -> Judged:
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
     _something_read(place, read_table(place.store, "sources"))
     files = run_files(place.run)[0]
     return _judged(place, manifest, files, settings, own_rules, mark=mark, source=source_hash(files), progress=progress)
 
 
-def diagnose_store(place: Place, settings: Settings) -> Judged:
-    """Judge a store that stands without its run, or give what is kept in it; `place.run` is the store."""
-    held = read_kept(place.store)
-    if held is not None:
-        return Judged(diagnosis=held[0], source=held[1], store=place.store)
-    manifest = read_manifest(place.store)
-    if manifest is None:
-        raise InputError(f"{place.store}: is no store of this version; make it anew with ptt diagnose or ptt ingest.")
-    copied = place.store / RECORDED
-    if copied.is_file():
-        manifest = replace(manifest, in_place=(recorded_copy(copied),), parts=())
-    elif manifest.in_place:
+def _waits(progress: Progress | None) -> None:
+    if progress is not None:
+        progress("waiting for another ptt that writes there", 0, 1)
+
+
+def _shown(place: Place, held: KeptDiagnosis | None) -> Judged | None:
+    return None if held is None else Judged(diagnosis=held.diagnosis, source=held.source, store=place.store)
+
+
+def diagnose_store(place: Place, settings: Settings, *, as_judged: bool = False) -> Judged:
+    """Give what a store keeps, or judge it without its run; `place.run` is the store.
+
+    With `as_judged` whatever is kept is given, and said where it was judged under other settings or by another ptt.
+    Without it that is judged anew where the store holds the tokens; other settings raise InputError where it does not.
+    """
+    own_rules = load_rules(settings.rules)
+    check_entries(place.store)
+    asked, held = _asked(settings), read_kept(place.store)
+    if held is not None and (as_judged or held.asked == asked):
+        return _as_it_was(place, held, asked)
+    manifest = standing(place.store)
+    if manifest is not None:
+        keep = held is None or not held.of_run  # what was made of the run says more, of checkpoints for one
+        try:
+            with alone(place.store.parent):
+                return _judged(
+                    replace(place, kept=keep), manifest, [], settings, own_rules, mark="", source=manifest.fingerprint
+                )
+        except pl.exceptions.PolarsError as error:
+            why = str(error).splitlines()[0][:200]
+            raise InputError(f"{place.store}: a table in it is damaged ({why}); {ANEW}.") from error
+    if held is None:
         raise InputError(
             f"{place.store}: holds no tokens of its own, since the run's files were read where they lay; give the run, "
             "or make a store that stands alone with ptt ingest."
         )
-    return _judged(place, manifest, [], settings, load_rules(settings.rules), mark="", source=manifest.fingerprint)
+    if held.asked.settings != asked.settings:
+        raise InputError(
+            f"{place.store}: was judged with other settings or custom rules than those given now, and holds no tokens "
+            "to judge it anew; give the run, or the settings it was judged with."
+        )
+    return _as_it_was(place, held, asked)
+
+
+def _as_it_was(place: Place, held: KeptDiagnosis, asked: Asked) -> Judged:
+    told = ""
+    if held.asked.settings != asked.settings:
+        told = OTHER_SETTINGS
+    elif held.asked.version != asked.version:
+        told = OTHER_VERSION
+    return Judged(diagnosis=replace(held.diagnosis, judged_with=told), source=held.source, store=place.store)
+
+
+OTHER_SETTINGS: Final = (
+    "Judged with other settings or custom rules than those in force here; ptt diagnose on the run judges it with these."
+)
+OTHER_VERSION: Final = "Judged by another version of ptt; ptt diagnose on the run judges it with this one."
 
 
 def _judged(
@@ -161,8 +215,6 @@ def _judged(
             progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
         )
         gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
-    if tokens is not None and tokens.kept is not None:
-        tokens.kept.result()
     judged = _verdict(gathered, own_rules, read_table(place.store, "sources"), manifest, tokens)
     held = Held(
         files=files,
@@ -170,11 +222,30 @@ def _judged(
         evals=read_table(place.store, "evals"),
     )
     diagnosis = with_deliverables(judged, gathered.evidence, held)
-    if place.kept:
-        write_kept(place.store, mark, source, diagnosis)
-        if tokens is not None and (profile := profile_of(tokens, post_name=gathered.post_name)) is not None:
-            write_profile(place.store, profile)
-    return Judged(diagnosis=diagnosis, source=source, store=place.store)
+    profile = None if tokens is None else profile_of(tokens, post_name=gathered.post_name)
+    if place.kept and _keep(place, mark, source, _asked(settings), diagnosis, tokens, profile):
+        profile = None
+    return Judged(diagnosis=diagnosis, source=source, store=place.store, profile=profile)
+
+
+def _keep(
+    place: Place,
+    mark: str,
+    source: str,
+    asked: Asked,
+    diagnosis: Diagnosis,
+    tokens: local.Tokens | None,
+    profile: Profile | None,
+) -> bool:
+    """Keep what was judged, and say whether it is kept: a full disk must not cost the diagnosis."""
+    try:
+        if tokens is not None and tokens.kept is not None:
+            tokens.kept.result()
+        beside = None if profile is None else partial(write_profile, store=place.store, profile=profile)
+        write_kept(place.store, mark, source, asked, diagnosis, beside=beside)
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+    return True
 
 
 def _verdict(
@@ -202,6 +273,11 @@ def _verdict(
         tables=gathered.tables,
         explains=explains(),
     )
+
+
+def _asked(settings: Settings) -> Asked:
+    chosen = (settings.min_observation, sorted((k, sorted(v.items())) for k, v in settings.limits.items()))
+    return Asked(settings=asked_of(repr(chosen), rule_files(settings.rules)), version=__version__)
 
 
 def _mark(place: Place, settings: Settings) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -160,7 +161,14 @@ def _uninterrupted() -> Iterator[None]:
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    heard: list[int] = []  # by another thread, which is not masked: Python would tell the main one all the same
+    main = threading.current_thread() is threading.main_thread()
+    held = {one: signal.signal(one, lambda number, _: heard.append(number)) for one in ENDING} if main else {}
     try:
         yield
     finally:
+        for one, handler in held.items():
+            signal.signal(one, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in heard[:1]:
+            signal.raise_signal(number)

@@ -32,6 +32,7 @@ def print_written(baseline: Baseline, file: str, console: Console) -> None:
         _line(console, ONE_RUN, style="dim")
 
 
+HOW = "at 1 % over all of them together; each interval is of its figure alone"
 ONE_RUN = "One run tells nothing of how far seeds of one setting lie apart; three or more do."
 
 
@@ -116,24 +117,33 @@ def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None
         _line(console, "  nothing is held by both sides.")
         return
     table = _table("figure", "before", "after", "change, 95 %", "")
+    told = [one for one in found if one.beyond_noise is not None]
     order = {True: 0, None: 1, False: 2}
     for one in sorted(found, key=lambda one: order[one.beyond_noise]):
         ratio = one.unit == "x"
         name = f"{slice_name(one.slice or '')} tails" if ratio else safe(one.statistic)
-        before, after = ("1", f"×{number(one.after)}") if ratio else (number(one.before), number(one.after))
+        before = "1" if ratio and math.isfinite(one.after) else "" if ratio else _known(one.before)
+        after = f"×{number(one.after)}" if ratio and math.isfinite(one.after) else _known(one.after)
         change = bounds(one.low, one.high) if math.isfinite(one.low) and math.isfinite(one.high) else ""
-        cells = (name, before, after if math.isfinite(one.after) else "", change, safe(one.words))
+        cells = (name, before, after, change, safe(one.words))
         table.add_row(*(Text(cell, style=STYLES[one.beyond_noise]) for cell in cells))
     _print(console, table)
     beyond = sum(one.beyond_noise is True for one in found)
-    told = sum(one.beyond_noise is not None for one in found)
-    _line(console, f"{count(beyond)} of {counted(told, 'figure')} moved beyond noise.")
+    if told:
+        _line(console, f"{count(beyond)} of {counted(len(told), 'figure')} moved beyond noise ({HOW}).")
+    else:
+        _line(console, "Whether any of them moved beyond noise cannot be told.")
+
+
+def _known(value: float) -> str:
+    return number(value) if math.isfinite(value) else ""
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for place, column in enumerate(columns):
-        table.add_column(column, overflow="fold", justify="left" if place == 0 else "right")
+        # names are not broken: they are what a reader looks for
+        table.add_column(column, overflow="fold", justify="left" if place == 0 else "right", no_wrap=place == 0)
     return table
 
 

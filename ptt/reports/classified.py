@@ -131,7 +131,10 @@ NAMES: Final[Mapping[tuple[str, str], Treat]] = {
 """Columns whose values are names of the run's own, wherever they stand."""
 
 LEFT_OUT: Final = frozenset(
-    {"metrics", "trajectories", "tool_calls", "audit", "tools", "files", "step_stats", "ranks"}
+    {
+        "metrics", "trajectories", "tool_calls", "audit", "tools", "files", "step_stats", "ranks", "series",
+        "other_series",
+    }
 )  # fmt: skip
 """Tables that no report shows: none of their rows is shared."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -12,12 +13,23 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a `.part` file, then rename it into place; a failed one is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
+    """Let `write` fill a `.part` file, then rename it into place; a failed one is removed.
+
+    A link keeps pointing where it does, and a device or a pipe is written to: neither is replaced by a file.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    if target.exists() and not target.is_file() and not target.is_dir():
+        with TemporaryDirectory(prefix="ptt-") as scratch:
+            part = Path(scratch) / target.name
+            write(part)
+            with target.open("wb", buffering=0) as device:
+                device.write(part.read_bytes())
+        return path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
     try:
         write(part)
-        part.replace(path)
+        part.replace(target)
     finally:
         part.unlink(missing_ok=True)
     return path

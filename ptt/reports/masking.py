@@ -36,6 +36,7 @@ OF_A_RULE: Final = "what a rule of the user's own says is left out"
 TOOL: Final = "tool:"  # begins a slice that is one tool's
 QUOTED: Final = re.compile(r"([\"“«`])(.*?)([\"”»`])|(?<![\w])(')(?=\S)(.*?)(?<=\S)(')(?!\w)", re.DOTALL)
 CRASH: Final = re.compile(r"(\w+): .*\((\w+\.py):(\d{1,6})\)", re.DOTALL)
+JOINTS: Final = re.compile(r"[-@–→/:=]")
 SHORT: Final = 6  # a number of fewer digits is no id that could be told from a count
 
 
@@ -112,10 +113,14 @@ class Masker:
                 return word.replace(whole, self._known[whole])
         if core.startswith(TOOL) and core != TOOL:
             return word.replace(core, self._slice(core))
-        ours = not core or self._own.harmless(core) or self._own.knows(word)
+        ours = not core or ((self._own.harmless(core) or self._own.knows(word)) and not self._named(core))
         if ours or word in LEFT_OUT.split() or self._hash.made(core):
             return word
         return word.replace(core, self._hash.name("name", core))
+
+    def _named(self, word: str) -> bool:
+        """Tell whether a name of the run's own is joined to a number or a word of ours here."""
+        return any(part in self._known for part in JOINTS.split(word))
 
     def _file(self, path: str) -> str:
         if REMARKS.fullmatch(path):

@@ -24,4 +24,6 @@ def notices(diagnosis: Diagnosis) -> tuple[str, ...]:
         told.append(REDACTED)
     if diagnosis.from_findings:
         told.append(PARTIAL)
+    if diagnosis.judged_with:
+        told.append(diagnosis.judged_with)
     return tuple(told)

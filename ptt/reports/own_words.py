@@ -31,12 +31,12 @@ ROOMS: Final = (
 SHORTEST: Final = 4  # letters of a plural: below, too much is one
 EDGES: Final = "()[]{}<>.,;:!?'\"`“”‘’«»…*|"
 _NUMBER: Final = re.compile(
-    r"[<>≤≥~≈±+−-]*[×x]?\d{1,15}(?:[,\u202f\u2009]\d{3})*(?:\.\d{1,12})?(?:e[+−-]?\d{1,3})?"
+    r"[<>≤≥~≈±+−-]*[×x]?[0-9]{1,9}(?:[,\u202f\u2009][0-9]{3})*(?:\.[0-9]{1,12})?(?:e[+−-]?[0-9]{1,3})?"
     r"(?:%|‰|x|×|k|M|s|ms|h|min|B|[KMG]i?B)?"
 )
-_POWER: Final = re.compile(r"\d*[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_POWER: Final = re.compile(r"[0-9]*[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SPLIT: Final = re.compile(r"^(?:train|eval|val|test)[/_]")  # before the name of a metric
-_SIGNS: Final = re.compile(r"\W+")
+_SIGNS: Final = re.compile(r"[!-/:-@\[-`{-~…–—−→←≤≥×±·≈“”‘’«»≠∞]+")  # no emoji: a name may be one
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Vocabulary:
 
 
 def is_number(word: str) -> bool:
-    """Tell whether this is a number with its unit; addresses, dates and long ids are none."""
+    """Tell whether this is a number with its unit; addresses, dates, times since 1970 and long ids are none."""
     return bool(_NUMBER.fullmatch(word) or _POWER.fullmatch(word))
 
 

@@ -45,8 +45,9 @@ def _steps(diagnosis: Diagnosis, first: Finding) -> str:
     end = max(end_of(first, last), first.onset_step)
     began = first.onset_interval
     surely = f"; it may have begun anywhere from step {count(began[0])} to {count(began[1])}" if began else ""
-    ended = "to the end of the run" if end >= last else f"to step {count(end)}, after which it was not seen"
-    return f"Steps affected: from {onset_words(first.onset_step, None)} {ended} (step {count(last)}){surely}."
+    over = f"to step {count(end)}, after which it was not seen"
+    ended = f"to the end of the run (step {count(last)})" if end >= last else over
+    return f"Steps affected: from {onset_words(first.onset_step, None)} {ended}{surely}."
 
 
 def _distrusted(diagnosis: Diagnosis, first: Finding) -> str:
@@ -57,7 +58,7 @@ def _distrusted(diagnosis: Diagnosis, first: Finding) -> str:
     begun = first.onset_interval[0] if first.onset_interval else first.onset_step
     late = held if begun is None else held.filter(pl.col("step") >= begun)
     if late.is_empty():
-        return "none is on disk here; those of the affected steps that lie elsewhere"
+        return "those of the affected steps; none of them is on disk here"
     named = [f"{row['path']} (step {count(row['step'])})" for row in late.head(NAMED).to_dicts()]
     more = f" and {count(len(late) - NAMED)} later ones" if len(late) > NAMED else ""
     return ", ".join(named) + more

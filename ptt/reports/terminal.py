@@ -53,6 +53,8 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps[:TOP_STEPS], start=1)]
     lines += _listed("Next", numbered if len(steps) > 1 else [_cell(sentence(steps[0]))])
+    if diagnosis.judged_with:
+        lines.append(("Note", _cell(diagnosis.judged_with)))
     lines.append(("Report", Text(safe(report_path), style="underline")))
     return lines
 

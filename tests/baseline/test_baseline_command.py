@@ -115,6 +115,16 @@ def test_a_file_of_another_version_is_renewed_and_that_is_said() -> None:
     assert ptt("show", "made.toml")[0] == 0
 
 
+@pytest.mark.parametrize("content", [b"[gate]\nmin_steps = 30\n", b"\x28\xb5\x2f\xfd an archive"])
+def test_what_is_no_baseline_is_not_written_over(content: bytes) -> None:
+    file = Path("run.tar.zst")
+    file.write_bytes(content)
+    code, text = ptt("update", file, HEALTHY)  # the baseline's file was forgotten
+    assert code == 2
+    assert "give the baseline's file first" in text
+    assert file.read_bytes() == content
+
+
 def test_show_is_the_recorded_one(both: Path) -> None:
     code, text = ptt("show", both)
     assert code == 0
@@ -126,6 +136,11 @@ def test_diff_of_two_files_and_of_a_run(both: Path) -> None:
     code, text = ptt("diff", "healthy.toml", both)
     assert code == 0
     assert "17 figures moved beyond noise" in text
+    ptt("update", "broken.toml", BROKEN, "--yes-even-failed", "--out", both.parent / "stores")
+    code, text = ptt("diff", "healthy.toml", "broken.toml")
+    assert code == 0
+    assert "other steps" in text
+    assert "cannot be told" in text
     code, text = ptt("diff", "healthy.toml", "--against", BROKEN)
     assert code == 0
     recorded("diff", text)

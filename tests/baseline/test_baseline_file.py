@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -74,8 +76,9 @@ def test_a_run_is_judged_alike_by_the_file_and_by_what_it_was_made_of(tmp_path: 
 
 def test_a_file_is_small_and_its_lines_are_few() -> None:
     text = text_of(whole())
-    assert text.count("\n") < 130
+    assert text.count("\n") < 180
     assert len(text) < 12_000
+    assert max(map(len, text.splitlines())) <= 120
 
 
 NAMES = st.text(min_size=1, max_size=40)
@@ -113,7 +116,7 @@ KEYS = {
     "no version": ("schema_version = 1\n", ""),
     "unknown key": ("ptt_version =", "ptt_versoin ="),
     "unknown key in a run": ("sequences = 960", "sequences = 960\nlimit = 9"),
-    "unknown key in a metric": ("{ logged_as", "{ limit = 3, logged_as"),
+    "unknown key in a metric": ("logged_as = ", "limit = 3\nlogged_as = "),
     "negative count": ("sequences = 960", "sequences = -1"),
     "a number that is text": ("sequences = 960", 'sequences = "960"'),
     "huge number": ("sequences = 960", "sequences = 99999999999999999999"),
@@ -192,3 +195,42 @@ def test_runs_whose_spans_stand_for_other_steps_are_refused(tmp_path: Path) -> N
 def test_caps_leave_room_for_fifty_seeds() -> None:
     run = text_of(whole()).split("[[run]]")[1]
     assert len(run) * reading.MOST_RUNS < reading.MOST_BYTES
+
+
+DEEP = {
+    "a key of many parts": "a." * 200_000 + "a = 1",
+    "a table of many parts": "[" + "a." * 200_000 + "a]",
+    "lines of many parts": "\n".join(f"k{number}." + "a." * 800 + "a = 1" for number in range(300)),
+    "many tables": "\n".join(f"  [a{number}.b.c]" for number in range(60_000)),
+}
+
+
+@pytest.mark.parametrize("what", list(DEEP))
+def test_a_file_made_to_be_slow_is_refused_at_once(what: str, tmp_path: Path) -> None:
+    file = written(tmp_path, DEEP[what])
+    began = time.process_time()
+    with pytest.raises(SettingsError, match="beyond what any baseline holds"):
+        read_baseline(file)
+    assert time.process_time() - began < 1.0
+
+
+def test_a_name_full_of_dots_still_comes_back(tmp_path: Path) -> None:
+    held = replace(whole(), name="." * 180)
+    assert read_baseline(written(tmp_path, text_of(held))).name == held.name
+
+
+@pytest.mark.parametrize("freedom", ["0.0", "0.5", "nan"])
+def test_an_error_needs_its_degrees_of_freedom(freedom: str, tmp_path: Path) -> None:
+    text = re.sub(r"freedom = \[[^]]*]", f"freedom = [{freedom}, {freedom}, {freedom}]", GOOD)
+    with pytest.raises(SettingsError, match="freedom must hold numbers, from 1 where an error is given"):
+        read_baseline(written(tmp_path, text))
+
+
+def test_a_run_with_nothing_to_keep_is_no_baseline() -> None:
+    with pytest.raises(SettingsError, match="nothing in it can be kept"):
+        made(measured({"grad_norm": np.ones(40)}, name="empty", bad={"grad_norm": range(40)}))
+
+
+def test_a_metric_that_is_nan_late_is_left_out() -> None:
+    run = measured({"grad_norm": np.ones(60), "entropy": np.ones(60)}, bad={"entropy": range(12, 60)})
+    assert [one.name for one in made(run).runs[0].metrics] == ["grad_norm"]

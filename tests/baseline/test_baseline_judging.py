@@ -151,6 +151,36 @@ def test_what_cannot_be_compared_is_blind_with_its_reason(run: Measured, reason:
     assert found.next
 
 
+def test_a_metric_of_nothing_but_nan_is_not_one_that_was_not_logged() -> None:
+    found = judged(measured({"grad_norm": values(1)}, bad={"grad_norm": range(120)}), base())
+    assert found.outcome == "blind"
+    assert found.words == "40 of 40 values in steps 81 to 120 are no numbers"
+
+
+def test_a_few_values_that_are_no_numbers_are_told_where_the_rest_passes() -> None:
+    found = judged(measured({"grad_norm": values(1)}, bad={"grad_norm": [100, 110]}), base())
+    assert found.outcome == "passed"
+    assert "38 logged values and 2 that are no numbers" in found.data
+
+
+def test_a_level_that_counts_for_more_than_it_is_says_so() -> None:
+    found = judged(measured({"clip/frac": 0.002 * values(1)}), base("clip/frac", level=0.0002), "clip/frac")
+    assert found.outcome == "passed"  # ten times the baseline's
+    assert "within the limit (so low a level counts as 0.02)" in found.words
+
+
+def test_metrics_that_a_run_logs_do_not_hide_its_tails() -> None:
+    held = baseline_with(*[with_tails(f"seed {n}", curves_at(LEVELS * level)) for n, level in enumerate((1, 0.9, 1.1))])
+    run = with_tails("run", curves_at(1.7 * LEVELS * np.exp(0.05 * LOUD)))
+    alone = [one for one in against(run, held) if one.statistic == "tails"]
+    names = [f"metric/{number}" for number in range(100)]
+    noise = [made(measured({name: values(n) for name in names}, name=f"{n}")).runs[0].metrics for n in range(4)]
+    more = replace(held, runs=tuple(replace(run, metrics=one) for run, one in zip(held.runs, noise, strict=False)))
+    beside = against(replace(run, metrics=noise[3]), more, metrics=dict.fromkeys(names, "higher"))
+    assert [one for one in beside if one.statistic == "tails"] == alone
+    assert "failed" in {one.outcome for one in alone}
+
+
 def test_a_metric_that_the_baseline_lacks_is_blind_when_named() -> None:
     found = judged(measured({"entropy": values(1)}), base(), "entropy", metrics={"entropy": "both"})
     assert found.outcome == "blind"
@@ -242,9 +272,11 @@ def test_tails_too_noisy_to_tell_are_blind() -> None:
         ({"pair": None, "slices": (), "tails": (), "why_no_tails": "no ref_logp"}, "no ref_logp"),
         ({"slices": ("observed",), "tails": curves_at(LEVELS, slice_="observed")}, "no slice post_tool"),
         ({"tails": curves_at(LEVELS * np.nan, tokens=0)}, "no improvement"),
-        ({"tails": curves_at([*LEVELS[:4], *[np.nan] * 8])}, "too few to tell"),
+        ({"tails": curves_at([*LEVELS[:4], *[np.nan] * 8])}, "over the run only 4 spans hold enough tokens"),
+        ({"tails": curves_at([*LEVELS[:1], *[np.nan] * 11])}, "over the run only 1 span holds enough tokens"),
+        ({"tails": curves_at([*LEVELS[:1], *[np.nan] * 11])}, "late in the run no span holds enough tokens"),
     ],
-    ids=["other pair", "no tokens", "other slice", "tools vanished", "too short"],
+    ids=["other pair", "no tokens", "other slice", "tools vanished", "too short", "one span", "none late"],
 )  # fmt: skip
 def test_tails_that_cannot_be_compared_are_blind(changes: dict[str, Any], reason: str) -> None:
     held = baseline_with(with_tails("seed", curves_at(LEVELS)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ptt.diagnostics.gate import Outcome, judge
 from ptt.diagnostics.gate.values import CheckKind
-from ptt.diagnostics.model import Severity
+from ptt.diagnostics.model import Healthy, Link, Severity
 
 ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-05-01\n'
 
@@ -51,6 +51,18 @@ class TestFindings:
         assert check.file == "tokens/step_000040.parquet"
         assert check.next == ("look at it",)
         assert not [one for one in run.checks if one.id == "severity"]  # nothing passes where something failed
+
+    def test_files_that_are_in_order_are_no_answer_on_the_training(self) -> None:
+        held = Healthy(id="resumed-segments", link=Link.DATA_VALIDITY, reason="no step was logged twice")
+        run = gated(opened(held, not_judged("reward-fell")))
+        assert run.outcome is Outcome.BLIND
+        assert check_of(run, "severity").claim == "no rule could judge anything of the training in this run"
+        assert gated(opened(held, *healthy())).outcome is Outcome.PASSED
+
+    def test_a_store_that_was_judged_otherwise_is_told(self) -> None:
+        run = opened(*healthy())
+        other = replace(run, diagnosis=replace(run.diagnosis, judged_with="Judged by ptt 0.1."), kind="store")
+        assert gated(other).notes == ("Judged by ptt 0.1.",)
 
     def test_findings_of_one_id_are_told_apart(self) -> None:
         found = [finding(where="post_tool"), finding(where="text_only"), finding(), finding()]

@@ -60,6 +60,7 @@ REFUSED = [
     (ALLOW.replace("reward-fell", "custom:other"), "there is no finding 'custom:other'"),
     (ALLOW + 'slices = "x"', "unknown key; is slice meant?"),
     (bound("max = 1", metric="kl/reff"), "'kl/reff' is not known; is kl/ref meant?"),
+    (bound("max = 1", metric="logged:"), "'logged:' names nothing"),
     (bound("max = 1", metric="tail.post_tol.p95"), "is no slice; is post_tool meant?"),
     (bound("max = 1", metric="tail.post_tool.p50"), "one of p95, p99"),
     (bound("max = 1", metric="ess.post_tool.p95"), "write ess.post_tool"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +125,48 @@ def test_a_run_without_tokens_is_told_the_line_that_records_them(tmp_path: Path)
     check = checked(api.open_run(log.parent, out=tmp_path / "out"), "tail.post_tool.p95", "max = 2")
     assert check.outcome is Outcome.BLIND
     assert check.next == (how_to_record(None, ["policy_logp", "ref_logp", "model_mask"]),)
+
+
+def stopped(frame: pl.DataFrame, folder: Path, steps: int) -> Opened:
+    """Of the frame's tokens, with metrics that go on."""
+    kl = np.random.default_rng(0).uniform(0.01, 0.02, steps)
+    return api.open_run(write_recorder_run(folder / "run", frame, metrics={"kl": list(kl)}), out=folder / "out")
+
+
+def test_tokens_that_stopped_long_before_the_run_have_no_late_window(tmp_path: Path) -> None:
+    run = stopped(sequences_of(Story(seed=1)), tmp_path, 200)
+    for window in ("late", "all", "last 10"):
+        check = checked(run, "tail.post_observation.p95", f'max = 2\nwindow = "{window}"')
+        assert check.outcome is Outcome.BLIND
+        assert check.claim == "tokens are recorded up to step 60, and the run up to step 200"
+    assert checked(run, "tail.post_observation.p95", 'max = 2\nwindow = "early"').outcome is Outcome.PASSED
+
+
+def test_a_run_that_calls_no_tools_any_more_passes_no_bound_on_what_follows_them(tmp_path: Path) -> None:
+    frame = sequences_of(Story(seed=1, tool_share=lambda done: 0.75 if done < 0.8 else 0.0))
+    run = opened(tmp_path, frame)
+    for metric, rest in (("tail.post_observation.p95", "max = 2"), ("ess.post_observation", "min = 0.01")):
+        check = checked(run, metric, rest)
+        assert check.outcome is Outcome.BLIND
+        assert check.claim == "there are no post_observation tokens after step 48"
+    assert checked(run, "tail.text_only.p95", "max = 2").outcome is Outcome.PASSED
+
+
+def test_tokens_that_are_no_numbers_may_be_the_tail(tmp_path: Path) -> None:
+    run = opened(tmp_path, sequences_of(Story(seed=1, nan_share=0.3)))
+    for head in ("", "[gate]\ncannot_say = 'pass'\n"):
+        check = checked(run, "tail.post_observation.p95", "max = 2", head)
+        assert check.outcome is Outcome.BLIND
+        assert not check.excused
+        assert "have no finite log-ratio" in check.claim
+
+
+def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataFrame, Opened]) -> None:
+    run = grown[1]
+    assert run.profile is not None
+    huge = run.profile.sequences.with_columns(s_rho=pl.lit(np.inf), s_rho2=pl.lit(np.inf))
+    far = replace(run, profile=replace(run.profile, sequences=huge))
+    check = checked(far, "ess.post_observation", "min = 0.1", "[gate]\ncannot_say = 'pass'\n")
+    assert check.outcome is Outcome.BLIND
+    assert not check.excused
+    assert check.claim == "weights of post_observation are too large for a number"

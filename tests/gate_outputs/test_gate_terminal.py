@@ -73,3 +73,20 @@ def test_many_runs_that_passed_are_counted_and_the_worst_come_first() -> None:
     assert "bad" in lines[0]
     assert any(f"{MOST_RUNS + 5} runs passed" in line for line in lines)
     assert len(lines) < 12
+
+
+def test_of_hundreds_of_bad_runs_the_worst_are_shown_and_the_others_counted_with_the_page_named() -> None:
+    failing = SAMPLES["failed"].runs[0]
+    torn = [run(f"torn-{n}", outcome=Outcome.UNREADABLE, error="torn") for n in range(200)]
+    bad = [replace(failing, name=f"bad-{n}", outcome=Outcome.FAILED) for n in range(20)]
+    good = [replace(SAMPLES["passed"].runs[0], name=f"good-{n}") for n in range(100)]
+    text = printed(GateReport(outcome=Outcome.FAILED, runs=(*good, *torn, *bad)))
+    heads = [line for line in text.splitlines() if not line.startswith(" ")]
+    assert sum("bad-" in line for line in heads) == 20
+    assert sum("torn-" in line for line in heads) == MOST_RUNS - 20
+    assert heads[MOST_RUNS : MOST_RUNS + 2] == [
+        f"◇ {200 - MOST_RUNS + 20} more runs cannot be read; the page named below lists all",
+        "● 100 runs passed",
+    ]
+    assert "ptt-report/gate/index.html" in text.splitlines()[-1]
+    assert printed(GateReport(outcome=Outcome.FAILED, runs=(*good, *torn, *bad)), explain=True).count("torn-") >= 200

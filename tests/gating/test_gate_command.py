@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
 from ptt.diagnostics.gate import judge
-from ptt.gating import one
+from ptt.gating import evidence, one
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -130,9 +130,9 @@ def test_a_second_pass_reads_what_is_kept_and_opens_no_archive() -> None:
     before = {name: (OUT / name).read_bytes() for name in ("gate.json", "index.html")}
     kept = OUT / "trl_sft_healthy" / "store" / "kept" / "diagnosis.json"
     written = kept.stat().st_mtime_ns
-    for path in Path("runs").glob("trl*"):  # other bytes, of the same length and time: no one looks at them
-        held = path.stat()
-        path.write_bytes(b"x" * held.st_size)
+    for path in Path("runs").glob("trl*"):  # other bytes between the ends, of the same length and time: no one looks
+        held, content = path.stat(), path.read_bytes()
+        path.write_bytes(content[:4096] + b"x" * (held.st_size - 8192) + content[-4096:])
         os.utime(path, ns=(held.st_atime_ns, held.st_mtime_ns))
     assert gate("runs/trl*", "--jobs", "2").exit_code == 3
     assert before == {name: (OUT / name).read_bytes() for name in before}
@@ -150,6 +150,59 @@ def test_what_the_gate_wrote_can_be_gated_without_the_runs() -> None:
     held = (OUT / "trl_sft_overfit" / "findings.json").read_bytes()
     assert gate("ptt-report/gate/trl_sft_overfit").exit_code == 3  # lies where its own output would go
     assert (OUT / "trl_sft_overfit" / "findings.json").read_bytes() == held
+
+
+@pytest.mark.parametrize("name", ["trl_sft_healthy", "trl_sft_overfit"])
+def test_a_store_is_gated_as_its_run_is(name: str, here: Path) -> None:
+    bound = '[[gate.bound]]\nname = "loss"\nmetric = "loss"\nmax = 9\n'
+    Path("ptt.toml").write_text(f'[gate]\nrequire = ["metrics-lost"]\n{bound}')
+    code = gate(f"runs/{name}.tar.zst").exit_code
+    of_run = told()["runs"][0]["checks"]
+    assert {"required:metrics-lost", "bound:loss"} <= {check["id"] for check in of_run}
+    for place in (OUT / name / "store", OUT / name):
+        assert gate(str(place), "--out", "again").exit_code == code
+        (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+        assert run["name"] == name
+        assert run["checks"] == of_run
+        assert run["notes"] == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("trl_sft_healthy", 0), ("trl_sft_overfit", 3)])
+def test_a_findings_json_is_gated_by_what_it_found_and_that_is_told(name: str, code: int) -> None:
+    done = gate(f"ptt-report/gate/{name}/findings.json", "--out", "again")
+    assert done.exit_code == code, done.stdout
+    (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+    assert (run["name"], run["status"] == "healthy") == (name, code == 0)
+    assert run["notes"] == [
+        "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
+    ]
+    assert "counts as it was written" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "code"),
+    [
+        ('[gate]\nrequire = ["metrics-lost"]\n', "required:metrics-lost", 4),  # what is healthy does not stand in it
+        ('[[gate.bound]]\nname = "loss"\nmetric = "loss"\nmax = 9\n', "bound:loss", 4),
+        ("[limits.reward-jump]\njump = 9\n", "settings", 4),
+        ("[slices]\nmin_observation = 8\n", "settings", 4),
+    ],
+)
+def test_what_a_findings_json_cannot_answer_is_blind(settings: str, check: str, code: int) -> None:
+    Path("ptt.toml").write_text(settings)
+    assert gate("ptt-report/gate/trl_sft_healthy/findings.json", "--out", "again").exit_code == code
+    (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
+    (blind,) = [one for one in run["checks"] if one["outcome"] == "blind"]
+    assert blind["id"] == check
+    assert "give the run" in blind["next"][0]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 2}', '{"schema_version": 1}', "\x00\xff"])
+def test_a_findings_json_that_is_none_cannot_be_read(content: str) -> None:
+    Path("findings.json").write_text(content, encoding="utf-8")
+    done = gate("findings.json")
+    assert done.exit_code == 5, done.stdout
+    assert outcomes() == {"findings": "unreadable"} or list(outcomes().values()) == ["unreadable"]
 
 
 def test_one_process_and_several_say_the_same_bytes() -> None:
@@ -176,7 +229,10 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     Path("summary.md").write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     done = gate(f"runs/{BROKEN}", "--github")
-    assert "::error" in done.stdout
+    before, _, after = done.stdout.partition(f"\n::{done.stdout.split('::')[2].splitlines()[0]}::\n")
+    assert before.startswith("::stop-commands::ptt-")
+    assert "■ failed" in before  # foreign text stands where the runner takes no commands
+    assert after.startswith("::error")
     assert Path("summary.md").read_text(encoding="utf-8").startswith("before\n")
     assert "trl" in Path("summary.md").read_text(encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "runs")
@@ -206,6 +262,44 @@ def test_wrong_usage_ends_with_two_before_any_run_is_opened(words: tuple[str, ..
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
     assert files(Path("runs/empty")) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--junit", f"runs/../runs/{HEALTHY}"), "is one of the runs; give another file for --junit"),
+        (("--sarif", "hard.tar.zst"), "is one of the runs; give another file for --sarif"),
+        (("--markdown", "ptt.toml"), "is the settings file"),
+        (("--settings", "my.toml", "--markdown", "my.toml"), "is the settings file"),
+        (("--list", "list.txt", "--junit", "list.txt"), "is the list of runs"),
+        (("--junit", "a.xml", "--sarif", "./a.xml"), "would be written twice"),
+        (("--junit", "ptt-report/gate/gate.json"), "would be written twice"),
+        (("--junit", "link.xml"), "is a link or a device"),
+        (("--junit", "/dev/null"), "is a link or a device"),
+    ],
+)
+def test_nothing_that_is_read_or_linked_to_is_written_over(words: tuple[str, ...], says: str, here: Path) -> None:
+    os.link(f"runs/{HEALTHY}", "hard.tar.zst")
+    Path("link.xml").symlink_to("elsewhere.xml")
+    Path("elsewhere.xml").write_text("mine")
+    Path("list.txt").write_text("runs/empty\n")
+    for name in ("ptt.toml", "my.toml"):
+        Path(name).write_text("[gate]\n")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    done = gate(f"runs/{HEALTHY}", *words, "--out", "ptt-report/gate")
+    assert done.exit_code == 2, done.stdout
+    assert says in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are of POSIX")
+def test_a_second_gate_does_not_write_into_the_folder_of_one_that_runs(here: Path) -> None:
+    with evidence.alone(OUT):
+        done = gate("runs/empty")
+        assert done.exit_code == 2
+        assert "another ptt gate is writing there" in done.stderr
+        assert gate("runs/empty", "--out", "elsewhere").exit_code == 4
+    assert gate("runs/empty").exit_code == 4
 
 
 def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

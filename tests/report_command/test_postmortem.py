@@ -6,17 +6,22 @@ import dataclasses
 import os
 import re
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_runs import judged_runs, written_findings
+from judged_runs import RUNS, judged_runs, written_findings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ptt import api
+from ptt.diagnostics.gate import judge
+from ptt.diagnostics.gate.values import Outcome
 from ptt.diagnostics.kept.findings import read_findings
+from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.model import Status
 from ptt.reports.markdown import Markdown, code, md, target
 from ptt.reports.postmortem import postmortem
 
@@ -174,3 +179,24 @@ def test_pieces() -> None:
     assert code("tool-tail-growth") == "`tool-tail-growth`"
     assert code("a`b") == "a\\`b"
     assert target("figures/a b).png") == "figures/a%20b%29.png"
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_the_gate_takes_the_lines_and_fails_such_a_run(
+    name: str, judged: dict[str, api.Diagnosis], tmp_path: Path
+) -> None:
+    diagnosis = judged[name]
+    text = postmortem(diagnosis, {})
+    (snippet,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    place = tmp_path / "ptt.toml"
+    place.write_text(snippet, encoding="utf-8")
+    policy = api.gate_policy(place)
+    opened = Opened(diagnosis=diagnosis, profile=None, why_no_profile="not needed", source="", kind="run")
+    outcome = judge(opened, policy, name=name, today=date(2026, 11, 21)).outcome
+    if diagnosis.verdict.status in {Status.UNSTABLE, Status.SUSPECT}:
+        assert "fail a run like this one" in text
+        assert outcome is Outcome.FAILED
+    elif diagnosis.verdict.status is Status.CANNOT_SAY:
+        assert outcome in {Outcome.BLIND, Outcome.FAILED}
+    else:
+        assert outcome is Outcome.PASSED

@@ -74,7 +74,11 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         }, kind
     parts = {field.name for field in dataclasses.fields(model.Diagnosis)}
     told = {"run", "verdict", "signature", "findings", "healthy", "not_judged", "crashes", "sources", "tables"}
-    assert parts == told | {"from_findings", "redacted"}  # a new part: redact it in redacting.py, then name it here
+    assert parts == told | {
+        "from_findings",
+        "redacted",
+        "judged_with",
+    }  # a new part: redact it in redacting.py, then name it here
 
 
 def test_every_table_and_column_is_classified(judged: dict[str, api.Diagnosis]) -> None:
@@ -132,7 +136,7 @@ def test_a_marker_in_every_text_is_in_no_file(
     whole = judged[name]
     tables = {key: poisoned(frame.head(200), [0]) for key, frame in whole.tables.items()}
     plain = {field.name: poisoned(getattr(whole, field.name), [0]) for field in dataclasses.fields(whole)
-             if field.name not in {"tables", "from_findings", "redacted"}}  # fmt: skip
+             if field.name not in {"tables", "from_findings", "redacted", "judged_with"}}  # fmt: skip
     findings = tuple(dataclasses.replace(finding, id=rules + finding.id) for finding in plain["findings"])
     spoilt = dataclasses.replace(whole, **{**plain, "findings": findings, "tables": tables})
     text = shared(redacted(spoilt, salt="s"), tmp_path)
@@ -315,6 +319,55 @@ def test_dates_addresses_and_long_numbers_are_no_numbers() -> None:
         assert not vocabulary().harmless(text), text
     for text in ("3", "-2.5", "×1.9", "30%", "1e-5", "0.5", "12\u202f345", "20-step", "10⁻⁴", "→", "8.95", "2s"):
         assert vocabulary().harmless(text), text
+
+
+def test_signs_and_digits_of_other_scripts_are_no_words_of_ours() -> None:
+    for text in (
+        "🦄🦄",
+        "★",
+        "☎",
+        "١٢٣٤",
+        "\u200b",
+        "\ue000",
+        "1763750000",
+        "491701234567",
+        "rеward",
+        "ｌｏｓｓ",
+        "ﬁndings",
+    ):
+        assert not vocabulary().harmless(text), text
+    for text in ("→", "...", "(", "—", "|r|", "1,234,567", "1\u202f763\u202f750\u202f000"):
+        assert vocabulary().harmless(text) or vocabulary().harmless(text.strip("()|")), text
+
+
+@pytest.mark.parametrize("tool", ["entropy", "loss", "reward"])
+def test_a_name_that_is_a_word_of_ours_is_hidden_in_compounds_too(tool: str, judged: dict[str, api.Diagnosis]) -> None:
+    finding = dataclasses.replace(
+        judged["healthy"].findings[0], slice=f"tool:{tool}", evidence={"tool": tool, "share": 0.5},
+        claim=f"calls of {tool}-3 fail, {tool}@2 too, ({tool}), {tool}: and 3-{tool}",
+    )  # fmt: skip
+    made = redacted(dataclasses.replace(judged["healthy"], findings=(finding,)), salt="s").findings[0]
+    assert tool not in f"{made.claim} {made.slice} {dict(made.evidence)}"
+
+
+@pytest.mark.parametrize("name", ["reward loss", "policy update", "🦄 run", "2026-11-21", "17", "the", "node-17"])
+def test_a_runs_name_is_hidden_whatever_it_is(name: str, judged: dict[str, api.Diagnosis], tmp_path: Path) -> None:
+    whole = judged["tool_tail_growth"]
+    named = dataclasses.replace(
+        whole, run=dataclasses.replace(whole.run, name=name),
+        sources=(*whole.sources, model.Source(path=f"{name}/log.txt", kind="console", bytes=1, rows_ok=1, rows_bad=0,
+                                              bytes_lost=0, note=f"{name} is torn")),
+    )  # fmt: skip
+    made = redacted(named, salt="s")
+    assert re.fullmatch(r"redacted-[0-9a-f]{8}", made.run.name)
+    assert re.fullmatch(r"file-[0-9a-f]{8}\.txt", made.sources[-1].path)
+    assert made.sources[-1].note is None
+    page = render_html(made)
+    title = re.search(r"<title>(.*?)</title>", page)
+    assert title is not None
+    assert made.run.name in title[1]
+    if not name.isascii():
+        assert "🦄" not in page
 
 
 def test_crashes_tell_their_kind_and_our_line_alone(judged: dict[str, api.Diagnosis]) -> None:

@@ -10,8 +10,8 @@ from ptt.diagnostics.baseline.values import Against
 from ptt.diagnostics.statistics.versus import SHOWN
 
 FALSE_ALARMS: Final = 0.01
-"""Of all that is judged of one run, together: a gate runs on every change, and one false alarm a hundred runs is what
-its readers stand."""
+"""Of all metrics of one run, together: a gate runs on every change, and one false alarm a hundred runs is what its
+readers stand. Tails have their own (versus.FALSE_ALARMS)."""
 
 
 def must_show(limit: float) -> float:

@@ -20,15 +20,18 @@ def against(
     """Hold a run against a baseline; tails first, then metrics by name.
 
     `metrics`: those to judge, each with the direction that is worse (higher, lower, both; None: the known one);
-    without it all whose direction is known. Others are told as `shown`. All that is judged counts as one question:
-    p-values are corrected for their number (Holm), and tell a false alarm in at most one of a hundred runs.
+    without it all whose direction is known. Others are told as `shown`. Tails count as one question and metrics as
+    another: either's p-values are corrected for their own number (Holm). With one correction over both, a run that logs
+    more metrics would hide its tails.
     """
     mine = placed(candidate, baseline) if isinstance(candidate, Measured) else candidate
     same = [run for run in baseline.runs if run.source == mine.source]
     others = tuple(run for run in baseline.runs if run.source != mine.source)
     held = replace(baseline, runs=others) if others else baseline
-    drafts = of_tails.drafts(mine, held, limit=limit) + of_metrics.drafts(mine, held, limit=limit, chosen=metrics)
-    found = _settled(drafts)
+    found = (
+        *_settled(of_tails.drafts(mine, held, limit=limit)),
+        *_settled(of_metrics.drafts(mine, held, limit=limit, chosen=metrics)),
+    )
     if not same:
         return found
     if others:

@@ -48,13 +48,21 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
     figures = []
     for run in runs:
         one = figures_of(run, shared, next(spans, ()) if run.profile is not None else ())
-        figures.append(replace(one, why_no_tails=why) if why and run.profile is not None else one)
-    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named([_to_keep(one) for one in figures]))
+        figures.append(_to_keep(replace(one, why_no_tails=why) if why and run.profile is not None else one))
+    for one in figures:
+        if not one.metrics and not one.tails:
+            raise SettingsError(_nothing_in(one.name))
+    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named(figures))
 
 
 def _to_keep(figures: Figures) -> Figures:
     """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
-    kept = [one for one in figures.metrics if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)]
+    kept = [
+        one
+        for one in figures.metrics
+        if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)
+        and sum(window.n for window in one.windows) >= LEAST_LOGGED
+    ]
     return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
 
 
@@ -68,13 +76,17 @@ def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
     return tuple(found)
 
 
+def _nothing_in(name: str) -> str:
+    return (
+        f"{name}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens with two"
+        " logprobs; `ptt sources` says what the run holds."
+    )
+
+
 def _share_too_little(runs: Sequence[Measured]) -> str:
     empty = [run.facts.name for run in runs if run.last < run.first]
     if empty:
-        return (
-            f"{empty[0]}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens"
-            " with two logprobs; `ptt sources` says what the run holds."
-        )
+        return _nothing_in(empty[0])
     spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
     return (
         f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"

@@ -131,12 +131,13 @@ def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
     found = {}
     for group in table.sort("name", "step", maintain_order=True).partition_by("name", maintain_order=True):
         values = group["value"].fill_null(math.nan).to_numpy()
-        if np.isfinite(values).sum() >= LEAST_LOGGED:
+        bad = np.isin(group["flag"].to_numpy(), NOT_NUMBERS)
+        if np.isfinite(values).sum() >= LEAST_LOGGED or bad.any():  # all NaN is not the same as not logged
             found[str(group["name"][0])] = Logged(
                 logged_as=str(group["name_raw"][0]),
                 steps=group["step"].to_numpy(),
                 values=np.where(np.isfinite(values), values, math.nan),
-                bad=np.isin(group["flag"].to_numpy(), NOT_NUMBERS),
+                bad=bad,
             )
     return found
 
@@ -144,7 +145,7 @@ def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
 def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> MetricFigures | None:
     inside = (logged.steps >= windows[0].first) & (logged.steps <= windows[2].last)
     late = (logged.steps >= windows[2].first) & (logged.steps <= windows[2].last)
-    if np.isfinite(logged.values[inside]).sum() < LEAST_LOGGED:
+    if np.isfinite(logged.values[inside]).sum() < LEAST_LOGGED and not logged.bad[late].any():
         return None
     means = window_means(logged.steps, logged.values, windows)
     held = logged.steps[late & np.isfinite(logged.values)]

@@ -67,6 +67,7 @@ def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures
     both = math.isfinite(mean) and math.isfinite(expected)
     runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
     values = own.late.n if own is not None else 0
+    lost = f" and {own.not_numbers} that are no numbers" if own is not None and own.not_numbers else ""
     return Against(
         id=name,
         statistic=name,
@@ -76,7 +77,7 @@ def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures
         expected=expected if math.isfinite(expected) else None,
         ratio=mean / expected if both and mean > 0 and expected > 0 else None,
         difference=mean - expected if both else None,
-        data=f"mean over steps {late.first} to {late.last}: {values} logged values, against {runs}",
+        data=f"mean over steps {late.first} to {late.last}: {values} logged values{lost}, against {runs}",
     )
 
 
@@ -166,11 +167,11 @@ def _compared(
             "level": scale,
         },
     )
-    p_value = min(1.0, len(p_values) * min(p_values))
+    p_value = math.nan if any(map(math.isnan, p_values)) else min(1.0, len(p_values) * min(p_values))
 
     def settle(one: Against, adjusted: float) -> Against:
         outcome = _outcome(known, bounds, adjusted)
-        return replace(one, outcome=outcome, words=_words(one, outcome, direction, known, limit))
+        return replace(one, outcome=outcome, words=_words(one, outcome, direction, known, limit, scale))
 
     return Draft(found=beside, p_value=p_value, settle=settle)
 
@@ -193,17 +194,19 @@ def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Ju
     return "passed" if shown[0] <= low and high <= shown[1] else "blind"
 
 
-def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float) -> str:
+def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float, scale: float) -> str:
     level = _level_words(found)
+    # where a level counts for more than it is, a reader who divides both means must be told
+    raised = f" (so low a level counts as {scale:.3g})" if scale > abs(found.expected or 0.0) else ""
     if outcome == "failed":
-        return f"{level}: beyond noise and beyond the limit of {limit:g} times; {direction.why}"
+        return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
     if outcome == "blind":
         low, high = known.interval()
         reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
         return f"{level}, but with this noise the difference can be {reach}: too wide to tell"
     limit_at = found.limit if found.limit is not None else math.inf
     inside = abs(known.difference) <= abs(limit_at)
-    return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise")
+    return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
 
 
 def _level_words(found: Against) -> str:

@@ -90,7 +90,7 @@ def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFi
     known = apart([one.late for one in after], [one.late for one in before])
     low, high = known.interval()
     old = _mean([one.late.mean for one in before])
-    p_value = min(1.0, 2 * min(known.p_higher(), known.p_lower())) if known.error >= 0 and alike else math.nan
+    p_value = _two_sided(known.p_higher(), known.p_lower()) if alike else math.nan
     one = Moved(
         statistic=name,
         slice=None,
@@ -100,7 +100,7 @@ def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFi
         high=high,
         unit="",
         beyond_noise=None,
-        words="" if alike else "measured on other steps",
+        words="" if alike else "other steps",
     )
     return one, p_value
 
@@ -128,14 +128,20 @@ def _tails(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> 
         sides = [[held for run in side if (held := curves_of(run, name)) is not None] for side in (before, after)]
         spans = {len(held[0].spans) for side in sides for held in side}
         if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not alike:
-            words = "other steps, or another pair" if all(sides) else "on one side only"
+            words = _why_not(sides, pairs, alike)
             found.append((_tail_moved(name, math.nan, math.nan, math.nan, words), math.nan))
             continue
         tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
         seen = versus(tails[1], tails[0], floor=None)
-        p_value = min(1.0, 2 * min(seen.p_value, 1 - seen.p_value))
+        p_value = _two_sided(seen.p_value, 1 - seen.p_value)
         found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, ""), p_value))
     return found
+
+
+def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], alike: bool) -> str:
+    if not all(sides):
+        return "on one side only"
+    return "another pair" if len(pairs) > 1 else "other steps" if not alike else "other spans"
 
 
 def _tail_moved(name: str, ratio: float, low: float, high: float, words: str) -> Moved:
@@ -158,6 +164,11 @@ def _material(one: Moved) -> bool:
         return not 1 / LEAST_MOVE < one.after < LEAST_MOVE
     level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
     return abs(one.after - one.before) > (LEAST_MOVE - 1) * level
+
+
+def _two_sided(higher: float, lower: float) -> float:
+    """Give the p-value of a move either way; NaN where either is (min would drop it)."""
+    return math.nan if math.isnan(higher + lower) else min(1.0, 2 * min(higher, lower))
 
 
 def _mean(values: Sequence[float]) -> float:

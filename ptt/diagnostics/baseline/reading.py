@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Collection, Mapping
 from itertools import pairwise
@@ -18,6 +17,11 @@ from ptt.diagnostics.statistics.window_means import WindowMean
 from ptt.diagnostics.statistics.windows import Span
 
 MOST_BYTES: Final = 1 << 20  # a run takes some ten kilobytes
+MOST_DOTS: Final = 100
+"""On a line, and MOST_TABLES in the file: reading TOML takes the square of either, a day for a line of a mebibyte."""
+MOST_TABLES: Final = 8_000
+MOST_HEAD: Final = 4096  # bytes in which a baseline says what it is
+START: Final = "# A baseline for `ptt gate`"
 MOST_RUNS: Final = 50
 MOST_METRICS: Final = 500
 MOST_SLICES: Final = 8
@@ -41,10 +45,29 @@ def read_baseline(path: Path) -> Baseline:
     if len(content) > MOST_BYTES:
         raise SettingsError(f"{path}: larger than 1 MiB, which no baseline is; {RENEW}.")
     try:
-        document = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        lines = text.splitlines()
+        deepest, tables = max(map(_dots, lines), default=0), sum(line.lstrip().startswith("[") for line in lines)
+        if deepest > MOST_DOTS or tables > MOST_TABLES:
+            raise ValueError("keys within keys, or tables, beyond what any baseline holds")
+        document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MOST_LETTERS]}; {RENEW}.") from error
     return _baseline(_Table(document, f"{path}"))
+
+
+def looks_like_one(path: Path) -> bool:
+    """Tell whether a file is a baseline, of whatever version or state: such a file may be written over."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(MOST_HEAD)
+    except OSError:
+        return False
+    return not start.strip() or START.encode() in start or b"schema_version" in start
+
+
+def _dots(line: str) -> int:
+    return line.count(".")
 
 
 class _Table:
@@ -219,8 +242,8 @@ def _metric(name: str, table: _Table) -> MetricFigures:
         strict=True,
     )
     windows = [WindowMean(mean=m, error=e, freedom=f, n=n, scatter=s) for m, e, f, n, s in columns]
-    if any(math.isnan(one.freedom) for one in windows):
-        raise table.wrong("freedom", "must hold numbers")
+    if any(not one.freedom >= (1.0 if one.error >= 0 else 0.0) for one in windows):
+        raise table.wrong("freedom", "must hold numbers, from 1 where an error is given")
     return MetricFigures(name=name, logged_as=table.text("logged_as"), windows=(windows[0], windows[1], windows[2]))
 
 

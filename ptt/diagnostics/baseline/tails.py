@@ -10,12 +10,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.baseline.drafts import FALSE_ALARMS, Draft, unasked
+from ptt.diagnostics.baseline.drafts import Draft, unasked
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures
 from ptt.diagnostics.statistics.curves import Curve, tail, window_of
-from ptt.diagnostics.statistics.versus import MATERIAL, SHOWN, TESTED, Versus, versus
+from ptt.diagnostics.statistics.versus import MATERIAL, TESTED, Versus, decided, versus
 
 QUANTILES: Final = ("p95", "p99")
+NO_TOOLS: Final = "; see whether the run still calls tools"
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
@@ -69,6 +70,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
     steps = f"steps {mine[0].spans[places[0]].first} to {mine[0].spans[places[-1]].last}"
     tokens = sum(int(curve.tokens[places].sum()) for curve in mine)
     known = math.isfinite(seen.ratio)
+    spans = "1 shared span" if seen.spans == 1 else f"{seen.spans} shared spans"
     found = Against(
         id=f"tails.{name}.{window}",
         statistic="tails",
@@ -82,22 +84,31 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         high=seen.high if known else None,
         limit=limit,
         unit="x",
-        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {seen.spans} shared spans, {tokens:,} tokens",
+        data=f"p95 and p99 of |r| {WHERE[window]}, {steps}: {spans}, {tokens:,} tokens",
         extra={"window": window, "detectable": seen.detectable if math.isfinite(seen.detectable) else None},
     )
     if not known:
-        words = f"only {seen.spans} spans {WHERE[window]} hold enough tokens on both sides: too few to tell"
-        return unasked(replace(found, words=words, next=("train as far as the baseline did, or record more steps",)))
+        few = (
+            "only 1 span holds"
+            if seen.spans == 1
+            else f"only {seen.spans} spans hold"
+            if seen.spans
+            else "no span holds"
+        )
+        words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell"
+        next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
+        return unasked(replace(found, words=words, next=(next_,)))
     return Draft(found=found, p_value=seen.p_value, settle=lambda one, adjusted: _settle(one, adjusted, seen, limit))
 
 
 def _settle(found: Against, adjusted: float, seen: Versus, limit: float) -> Against:
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
-    if adjusted < FALSE_ALARMS and seen.ratio > limit:
+    decision = decided(seen, limit=limit, p_value=adjusted)
+    if decision == "worse":
         words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times"
         return replace(found, outcome="failed", words=words)
-    if seen.high < max(SHOWN, limit):
+    if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
         return replace(found, outcome="passed", words=f"{level} {between}: {inside}")
     words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"

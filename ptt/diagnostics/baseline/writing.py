@@ -1,4 +1,4 @@
-"""Write a baseline as text that people review: one line a metric, nothing of the machine or the day."""
+"""Write a baseline as text that people review: one figure a line, nothing of the machine or the day."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ptt.diagnostics.statistics.curves import Curve
 
 LONGEST: Final = 200  # letters of a name
 WIDTH: Final = 110  # of a line of numbers
+MOST_DOTS: Final = 50  # of a text as it is; the reader refuses lines of more than twice as many
 HEADER: Final = """\
 # A baseline for `ptt gate`: what passing runs measured. Review changes of it as you review code.
 # Made by `ptt baseline update FILE RUN...`; the same command renews it and says what moved. Not to be edited by hand:
@@ -35,8 +36,8 @@ def text_of(baseline: Baseline) -> str:
     ]
     for run in baseline.runs:
         lines += ["", "[[run]]", *_facts(run)]
-        if run.metrics:
-            lines += ["", "[run.metrics]", *(_metric(one) for one in run.metrics)]
+        for one in run.metrics:
+            lines += ["", f"[run.metrics.{string(one.name)}]", *_metric(one)]
         for name in dict.fromkeys(curve.slice for curve in run.tails):
             held = {curve.quantile: curve for curve in run.tails if curve.slice == name}
             lines += ["", f"[run.tails.{string(name)}]", *_tails(held["p95"], held["p99"])]
@@ -65,7 +66,7 @@ def _facts(run: Figures) -> list[str]:
     return lines
 
 
-def _metric(one: MetricFigures) -> str:
+def _metric(one: MetricFigures) -> list[str]:
     columns: dict[str, Sequence[float]] = {
         "mean": [window.mean for window in one.windows],
         "error": [window.error for window in one.windows],
@@ -73,8 +74,10 @@ def _metric(one: MetricFigures) -> str:
         "n": [window.n for window in one.windows],
         "scatter": [window.scatter for window in one.windows],
     }
-    held = ", ".join(f"{key} = [{', '.join(map(_number, values))}]" for key, values in columns.items())
-    return f"{string(one.name)} = {{ logged_as = {string(one.logged_as)}, {held} }}"
+    return [
+        f"logged_as = {string(one.logged_as)}",
+        *(line for key, values in columns.items() for line in _array(key, values)),
+    ]
 
 
 def _tails(p95: Curve, p99: Curve) -> list[str]:
@@ -127,7 +130,8 @@ def _number(value: float) -> str:
 def string(text: str) -> str:
     """Give a TOML string; what steers a terminal or reorders a line in a review is written by its number."""
     cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return '"' + "".join(map(_letter, cut)) + '"'
+    text = "".join(map(_letter, cut))
+    return '"' + (text.replace(".", "\\u002E") if text.count(".") > MOST_DOTS else text) + '"'
 
 
 def _letter(letter: str) -> str:

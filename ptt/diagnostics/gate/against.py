@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ptt.diagnostics.baseline.directions import DIRECTIONS
 from ptt.diagnostics.baseline.judging import against
-from ptt.diagnostics.baseline.measuring import measure
+from ptt.diagnostics.baseline.measuring import DISTRUSTED, LOST_SHARE, measure, placed
 from ptt.diagnostics.baseline.reading import read_baseline
-from ptt.diagnostics.baseline.values import Against
+from ptt.diagnostics.baseline.values import Against, Figures, MetricFigures
 from ptt.diagnostics.custom.subjects import link_of
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.of_tokens import distrusted
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Link
+from ptt.diagnostics.statistics.window_means import LEAST_VALUES
 
 ID: Final = "baseline"
 OUTCOMES: Final = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "blind": Outcome.BLIND}
@@ -45,53 +46,100 @@ def with_baseline(policy: Policy) -> Policy:
     return replace(policy, baseline=replace(wanted, held=held))
 
 
-def check_baseline(opened: Opened, policy: Policy) -> tuple[list[CheckResult], list[str]]:
-    """Give a result for each figure that is judged, and what else there is to tell."""
+def check_baseline(opened: Opened, policy: Policy) -> tuple[list[CheckResult], list[str], Figures | None]:
+    """Give a result for each figure that is judged, what else there is to tell, and the run's own figures."""
     wanted = policy.baseline
     if wanted is None or wanted.held is None:
-        return [], []
-    found = against(measure(opened), wanted.held, limit=wanted.limit, metrics=wanted.metrics)
+        return [], [], None
+    mine = placed(measure(opened), wanted.held)
+    found = against(mine, wanted.held, limit=wanted.limit, metrics=wanted.metrics)
     notes = [f"{one.words} ({one.data})" for one in found if one.statistic == SOURCE]
-    results = list(_results(found, wanted, lets_pass=policy.cannot_say_passes))
-    if not any(one.outcome in (Outcome.PASSED, Outcome.FAILED) for one in results):
-        return [*results, _nothing(wanted)], notes
-    return results, notes
-
-
-def _excused(one: Against, wanted: AgainstBaseline, *, lets_pass: bool) -> bool:
-    """Tell whether a figure that cannot be said may stand: only what a policy names, and the tails, are demanded.
-
-    Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that is
-    blind for each of them would be switched off.
-    """
-    named = one.statistic == TAILS or one.statistic in (wanted.metrics or {})
-    return lets_pass or not named
-
-
-def _results(found: tuple[Against, ...], wanted: AgainstBaseline, *, lets_pass: bool) -> Iterator[CheckResult]:
-    for one in found:
-        if one.outcome == "shown":
-            continue
-        outcome = OUTCOMES[one.outcome]
-        of_tails = one.statistic == TAILS
-        what = f"tails of {one.slice}" if of_tails and one.slice else one.statistic
-        yield CheckResult(
-            id=f"{ID}:{one.id}",
-            kind=CheckKind.BASELINE,
-            outcome=outcome,
-            title=f"{what}: not worse than the baseline",
-            claim=one.words,
-            data=one.data or "nothing",
-            fails_if=f"{what} worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
-            observed=one.ratio if of_tails else one.difference,
-            limit=one.limit,
-            low=one.low,
-            high=one.high,
-            unit=one.unit,
-            link=Link.POLICY_UPDATE if of_tails else link_of(one.statistic),
-            excused=outcome is Outcome.BLIND and _excused(one, wanted, lets_pass=lets_pass),
-            next=one.next,
+    distrust = distrusted(opened.diagnosis, mine.pair) if mine.pair is not None else None
+    sound = distrust is None and not mine.why_no_tails.startswith(DISTRUSTED)
+    excuse = _Excuse(mine=mine, sound=sound, wanted=wanted, lets_pass=policy.cannot_say_passes)
+    asked = [_unless(one, distrust) for one in found if not _only_shown(one)]
+    results = [_result(one, wanted, excuse) for one in asked]
+    noisy = sum(one.excused for one in results)
+    if noisy and not policy.cannot_say_passes:
+        what = "figure is" if noisy == 1 else "figures are"
+        notes.append(
+            f"{noisy} {what} too noisy to be held against the baseline, which is let pass as long as the policy does"
+            " not name them in [gate.baseline] metrics"
         )
+    if not any(one.outcome in (Outcome.PASSED, Outcome.FAILED) for one in results):
+        results.append(_nothing(wanted))
+    return results, notes, mine
+
+
+def _only_shown(one: Against) -> bool:
+    """Tell whether a figure is told and no more; one that was to be judged and got no answer has no words."""
+    return one.outcome == "shown" and bool(one.words)
+
+
+def _unless(one: Against, distrust: str | None) -> Against:
+    """Take back that tails are no worse where their logprobs cannot be trusted; that they are worse stands."""
+    if one.statistic != TAILS or distrust is None or one.outcome != "passed":
+        return one
+    why = f"the logprobs cannot be trusted: {distrust}"
+    return replace(one, outcome="blind", words=why, next=("mend how they are recorded first",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Excuse:
+    """Why a figure that cannot be said may stand; never one that is no number, or of logprobs that are no good."""
+
+    mine: Figures
+    sound: bool  # whether its logprobs can be trusted
+    wanted: AgainstBaseline
+    lets_pass: bool  # cannot_say = "pass"
+
+    def of(self, one: Against) -> bool:
+        """Tell whether this one may.
+
+        Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that
+        is blind for each of them would be switched off. One that the run has lost is another matter: its baseline
+        shows that it can be had.
+        """
+        if one.statistic == TAILS:
+            return self.lets_pass and self.sound
+        own = _metric(self.mine, one.statistic)
+        if own is not None and own.not_numbers > LOST_SHARE * (own.late.n + own.not_numbers):
+            return False
+        named = one.statistic in (self.wanted.metrics or {})
+        return self.lets_pass or (not named and (one.p_value is not None or self._few_of(one.statistic)))
+
+    def _few_of(self, name: str) -> bool:
+        """Tell whether the baseline's own runs log too little of a metric for any run to be held against it."""
+        held = self.wanted.held
+        theirs = [one for run in (held.runs if held else ()) if (one := _metric(run, name)) is not None]
+        return any(one.late.n < LEAST_VALUES for one in theirs)
+
+
+def _metric(run: Figures, name: str) -> MetricFigures | None:
+    return next((one for one in run.metrics if one.name == name), None)
+
+
+def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResult:
+    outcome = OUTCOMES.get(one.outcome, Outcome.BLIND)
+    of_tails = one.statistic == TAILS
+    what = f"tails of {one.slice}" if of_tails and one.slice else one.statistic
+    return CheckResult(
+        id=f"{ID}:{one.id}",
+        kind=CheckKind.BASELINE,
+        outcome=outcome,
+        title=f"{what}: not worse than the baseline",
+        claim=one.words or "its values are too large, or too odd, to be compared",
+        data=one.data or "nothing",
+        fails_if=f"{what} worse than the baseline beyond noise, and by more than {wanted.limit:g} times",
+        observed=one.ratio if of_tails else one.difference,
+        limit=one.limit,
+        low=one.low,
+        high=one.high,
+        unit=one.unit,
+        link=Link.POLICY_UPDATE if of_tails else link_of(one.statistic),
+        excused=outcome is Outcome.BLIND and excuse.of(one),
+        next=one.next,
+    )
 
 
 def _nothing(wanted: AgainstBaseline) -> CheckResult:

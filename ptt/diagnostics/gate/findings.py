@@ -8,7 +8,7 @@ from datetime import date
 from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome, Waiver
 from ptt.diagnostics.kept.opened import Opened
-from ptt.diagnostics.model import Diagnosis, Finding, Severity, Status
+from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status
 
 ID = "severity"
 
@@ -27,8 +27,12 @@ def check_findings(opened: Opened, policy: Policy, *, today: date) -> Iterator[C
 
 
 def anything_judged(diagnosis: Diagnosis) -> bool:
-    """Tell whether any rule gave an answer; findings.json of older versions does not list the healthy ones."""
-    return bool(diagnosis.healthy or diagnosis.findings or diagnosis.verdict.status is Status.HEALTHY)
+    """Tell whether any rule gave an answer on the training, not only on whether its files are in order.
+
+    findings.json does not list the rules that found nothing: there the verdict tells.
+    """
+    links = {one.link for one in diagnosis.healthy} | {one.link for one in diagnosis.findings}
+    return bool(links - {Link.DATA_VALIDITY}) or diagnosis.verdict.status is Status.HEALTHY
 
 
 def idle_allowances(opened: Opened, policy: Policy, *, today: date) -> Iterator[str]:
@@ -143,7 +147,7 @@ def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckRe
         kind=CheckKind.SEVERITY,
         outcome=Outcome.PASSED if seen else Outcome.BLIND,
         title=f"no {other}finding at {limit.value} or above",
-        claim=f"none was found{below}" if seen else "no rule could judge anything in this run",
+        claim=f"none was found{below}" if seen else "no rule could judge anything of the training in this run",
         data=f"{len(judged)} rules gave an answer, {open_} could not for want of data",
         fails_if=f"any {other}finding at {limit.value} or above",
         limit=None,

@@ -9,6 +9,7 @@ from ptt.diagnostics.gate.against import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
 from ptt.diagnostics.gate.extent import check_extent
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
+from ptt.diagnostics.gate.origin import check_origin, origin_note
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.required import check_required
 from ptt.diagnostics.gate.values import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
@@ -19,7 +20,7 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
     """Hold a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
     allowances and nothing else.
     """
-    beside, told = check_baseline(opened, policy)
+    beside, told, figures = check_baseline(opened, policy)
     checks = sorted([*_checks(opened, policy, today), *beside], key=_rank)
     diagnosis = opened.diagnosis
     return GatedRun(
@@ -31,7 +32,8 @@ def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun
         framework=diagnosis.run.framework,
         steps=diagnosis.run.step_count,
         model_tokens=diagnosis.run.model_tokens,
-        notes=(*_excused(checks), *told, *idle_allowances(opened, policy, today=today)),
+        notes=(*origin_note(opened), *_excused(checks, policy), *told, *idle_allowances(opened, policy, today=today)),
+        figures=figures,
     )
 
 
@@ -44,6 +46,7 @@ def _checks(opened: Opened, policy: Policy, today: date) -> Iterator[CheckResult
     for crash in opened.diagnosis.crashes:
         yield _crashed(crash.id, crash.error)
     yield from check_findings(opened, policy, today=today)
+    yield from check_origin(opened, policy)
     yield from check_extent(opened, policy)
     yield from check_required(opened, policy)
     yield from check_bounds(opened, policy)
@@ -68,9 +71,9 @@ def _crashed(rule: str, error: str) -> CheckResult:
     )
 
 
-def _excused(checks: Sequence[CheckResult]) -> tuple[str, ...]:
+def _excused(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:
     count = sum(check.excused for check in checks)
-    if not count:
+    if not count or not policy.cannot_say_passes:
         return ()
     noun = "check had" if count == 1 else "checks had"
     return (f"{count} {noun} no data, and the policy lets that pass (cannot_say = 'pass')",)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ptt.diagnostics.gate.policy import Window
+from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.windows import WINDOWS
+
+STOPPED: Final = 0.1
+"""Of a run's steps: what is silent for longer than this at an end has no window there. Two of its own intervals are let
+pass, since evaluations are rare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +58,21 @@ def window_words(window: Window) -> str:
             return f"the last {window.count} logged steps"
         case third:
             return f"the {third} third"
+
+
+def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
+    """Say up to or from where something is logged that is not at the end of the run that its window is of."""
+    if run.first_step is None or run.last_step is None:
+        return ""
+    reach = reach_of(steps, run)
+    if window.name != "early" and run.last_step - int(steps[-1]) > reach:
+        return f"up to step {steps[-1]}, and the run up to step {run.last_step}"
+    if window.name in ("early", "all") and int(steps[0]) - run.first_step > reach:
+        return f"from step {steps[0]} on, and the run from step {run.first_step} on"
+    return ""
+
+
+def reach_of(steps: npt.NDArray[np.int64], run: Run) -> float:
+    """Give how many steps something may be silent: a part of the run, or two of its own intervals."""
+    apart = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
+    return max(STOPPED * ((run.last_step or 0) - (run.first_step or 0)), 2 * apart)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ptt.diagnostics.evidence.departures import step_noise
 from ptt.diagnostics.evidence.series import DEAD_VALUES, LOST_SHARE, Series
-from ptt.diagnostics.gate.measures import Measured, Unmeasured, window_of, window_words
-from ptt.diagnostics.gate.policy import Bound, Window
+from ptt.diagnostics.gate.measures import Measured, Unmeasured, silent_at, window_of, window_words
+from ptt.diagnostics.gate.policy import Bound
 from ptt.diagnostics.gate.seen import Absent, Seen
 from ptt.diagnostics.gate.subjects import Logged
 from ptt.diagnostics.schema import Flag
@@ -20,9 +20,6 @@ from ptt.diagnostics.statistics.summaries import LEAST_VALUES, summary
 IntArray = npt.NDArray[np.int64]
 
 NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)
-STOPPED: Final = 0.1
-"""Of a run's steps: a metric that is silent for longer than this at an end has no window there. Two of its own
-intervals are let pass, since evaluations are rare."""
 
 
 def measured_metric(bound: Bound, subject: Logged, seen: Seen) -> Measured | Unmeasured:
@@ -40,9 +37,11 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
         return Unmeasured(reason=f"{series.raw_name} holds no value", enable="log a number every step")
     cut = window_of(len(steps), bound.window)
     data = f"{series.raw_name}, {window_words(bound.window)}: steps {steps[cut][0]} to {steps[cut][-1]}"
-    silent = _silent(steps, bound.window, seen)
+    silent = silent_at(steps, bound.window, seen.opened.diagnosis.run)
     if silent:
-        return Unmeasured(reason=f"{series.raw_name} {silent}", enable="find out why it is not logged there", data=data)
+        return Unmeasured(
+            reason=f"{series.raw_name} is logged {silent}", enable="find out why it is not logged there", data=data
+        )
     bad = np.isin(flags[cut], NO_NUMBER)
     finite = np.isfinite(values[cut])
     data += f", {int(finite.sum())} finite values of {len(finite)}"
@@ -63,17 +62,3 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
     if not math.isfinite(found.value):
         return Unmeasured(reason=f"{series.raw_name}: its values are too large to sum up", enable="", data=data)
     return Measured(value=found.value, low=found.low, high=found.high, data=data, file=seen.file_of(series))
-
-
-def _silent(steps: IntArray, window: Window, seen: Seen) -> str:
-    """Tell where a metric is not logged at the end of the run that its window is of; empty where it is."""
-    run = seen.opened.diagnosis.run
-    if run.first_step is None or run.last_step is None:
-        return ""
-    apart = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
-    reach = max(STOPPED * (run.last_step - run.first_step), 2 * apart)
-    if window.name != "early" and run.last_step - int(steps[-1]) > reach:
-        return f"is logged up to step {steps[-1]}, and the run up to step {run.last_step}"
-    if window.name in ("early", "all") and int(steps[0]) - run.first_step > reach:
-        return f"is logged from step {steps[0]} on, and the run from step {run.first_step} on"
-    return ""

@@ -10,19 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.gate.measures import Measured, Unmeasured, window_of, window_words
-from ptt.diagnostics.gate.policy import Bound
+from ptt.diagnostics.gate.measures import Measured, Unmeasured, reach_of, silent_at, window_of, window_words
+from ptt.diagnostics.gate.policy import Bound, Window
 from ptt.diagnostics.gate.seen import TABLES_LEFT_OUT, Seen
 from ptt.diagnostics.gate.subjects import Ess, Tail
 from ptt.diagnostics.judging import contaminated
-from ptt.diagnostics.model import Broken
+from ptt.diagnostics.model import Broken, Diagnosis, Run, Severity
 from ptt.diagnostics.parsers.switches import how_to_record
+from ptt.diagnostics.rules.data_validity import missing_logprobs
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.summaries import Z975
 from ptt.diagnostics.statistics.versus import curve
 from ptt.diagnostics.statistics.windows import Span, parts
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
 LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
@@ -37,8 +39,8 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
         reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
         return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
-    distrust = contaminated([Broken(findings=seen.opened.diagnosis.findings)], profile.pair)
-    if distrust is not None:  # copied or filled logprobs have the smallest tails of all
+    distrust = distrusted(seen.opened.diagnosis, profile.pair)
+    if distrust is not None:
         return Unmeasured(
             reason=f"the logprobs cannot be trusted: {distrust}",
             enable="mend how they are recorded first",
@@ -52,15 +54,51 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
     data = f"{profile.pair}, {window_words(bound.window)}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
     if len(cut) < LEAST_RECORDED * (3 if bound.statistic == "ratio" else 1):
         return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
+    gone = _gone(profile, subject.slice, bound.window, steps, cut, seen.opened.diagnosis.run)
+    if gone:
+        return Unmeasured(
+            reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
+        )
     thirds = parts(cut.tolist(), 3)
     spans = (thirds[0], thirds[-1]) if bound.statistic == "ratio" else (Span(int(cut[0]), int(cut[-1])),)
     levels = _tails(profile, subject, spans) if isinstance(subject, Tail) else _ess(profile, subject, spans)
     data += f", {levels.tokens} tokens of {subject.slice}"
+    if levels.overflows:
+        return Unmeasured(
+            reason=f"weights of {subject.slice} are too large for a number",
+            enable="see where the policies come apart: log-ratios of some tokens are in the hundreds",
+            data=data,
+            no_number=True,
+        )
     if not all(math.isfinite(value) for value in (*levels.values, *levels.errors)):
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
         )
     return _together(levels, data)
+
+
+def distrusted(diagnosis: Diagnosis, pair: str) -> str | None:
+    """Say why tails of a pair pass nothing, or None: copied or filled logprobs have the smallest of all.
+
+    Of tokens without a number nobody knows how far they lie out; where they are many, they may be the tail.
+    """
+    many = [one for one in diagnosis.findings if one.id == missing_logprobs.ID and one.severity.at_least(Severity.HIGH)]
+    return contaminated([Broken(findings=diagnosis.findings)], pair) or next((one.claim for one in many), None)
+
+
+def _gone(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: IntArray, run: Run) -> str:
+    """Say where a window has no tokens, or hardly any, of the part of the run that it is to stand for."""
+    silent = silent_at(steps, window, run)
+    if silent:
+        return f"tokens are recorded {silent}"
+    number = {name: key for key, name in profile.slices.items()}[slice_]
+    mine = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
+    inside = mine[(mine >= cut[0]) & (mine <= cut[-1])]
+    if len(inside) < LEAST_RECORDED:
+        return f"{slice_} tokens stand at {len(inside)} of its {len(cut)} recorded steps"
+    if cut[-1] - inside[-1] > reach_of(mine, run):
+        return f"there are no {slice_} tokens after step {inside[-1]}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +109,7 @@ class _Levels:
     errors: tuple[float, ...]
     tokens: int
     most: float = math.inf  # what the figure is never above
+    overflows: bool = False  # sums of weights are no numbers: nothing can be worse
 
 
 def _together(levels: _Levels, data: str) -> Measured:
@@ -100,15 +139,16 @@ def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
     """Give ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
     number = {name: key for key, name in profile.slices.items()}[subject.slice]
     rows = profile.sequences.filter(pl.col("slice") == number)
-    values, errors, tokens = [], [], 0
+    values, errors, tokens, overflows = [], [], 0, False
     for span in spans:
         here = rows.filter(pl.col("step").is_between(span.first, span.last))
         sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
         tokens += int(sums["n"].sum())
+        overflows |= not all(math.isfinite(sums[name].sum()) for name in ("s_rho", "s_rho2"))
         value, error = ess_share(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
         values.append(math.log(value) if value > 0 else math.nan)
         errors.append(error)
-    return _Levels(values=tuple(values), errors=tuple(errors), tokens=tokens, most=1.0)
+    return _Levels(values=tuple(values), errors=tuple(errors), tokens=tokens, most=1.0, overflows=overflows)
 
 
 def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:

@@ -92,6 +92,7 @@ class Policy:
     bounds: tuple[Bound, ...] = ()
     baseline: AgainstBaseline | None = None
     written: bool = False  # whether it comes from a file; else it is the default
+    judged_by: tuple[str, ...] = ()  # other parts of the settings that a diagnosis hangs on: [limits], own rules
 
     def flat(self) -> dict[str, JsonScalar]:
         """Give what is demanded as plain values by name, for the record."""

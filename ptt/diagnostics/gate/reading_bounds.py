@@ -61,6 +61,8 @@ def read_bound(table: Table) -> Bound:
 
 def _subject(table: Table, metric: str) -> Subject:
     if metric.startswith(LOGGED):
+        if metric == LOGGED:
+            table.wrong("metric", f"{metric!r} names nothing; write the name as it is logged behind it")
         return Logged(name=metric.removeprefix(LOGGED), exact=True)
     if metric.startswith((TAIL, ESS)):
         return _of_tokens(table, metric)

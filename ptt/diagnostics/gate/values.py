@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ptt.diagnostics.baseline.values import Figures
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Status
 
 
@@ -95,6 +96,7 @@ class GatedRun:
     report: str | None = None  # where its report.html lies, from the gate's own output folder
     notes: tuple[str, ...] = ()
     path: str | None = None  # as given, relative and with slashes; None where it lies outside the current folder
+    figures: Figures | None = None  # on the steps of the policy's baseline, for what runs show together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ptt.diagnostics import model
+from ptt.diagnostics.kept.fields import LARGEST
 
 T = TypeVar("T")
 
@@ -49,10 +50,10 @@ def _restored(kind: Any, found: Any) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         return cast(Any, kind)(**{name: _restored(hint, found[name]) for name, hint in _hints(kind).items()})
     if kind is float and isinstance(found, int) and not isinstance(found, bool):
-        return float(found)
+        return float(_sized(found))
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise TypeError(f"{kind.__name__} was expected, not {type(found).__name__}")
-    return found
+    return _sized(found)
 
 
 def _one_of(kinds: tuple[Any, ...], found: Any) -> Any:
@@ -61,9 +62,15 @@ def _one_of(kinds: tuple[Any, ...], found: Any) -> Any:
     scalars = [kind for kind in kinds if kind in (bool, int, float, str)]
     for kind in sorted(scalars, key=[bool, int, float, str].index):
         if type(found) is kind:
-            return found
+            return _sized(found)
     others = [kind for kind in kinds if kind is not type(None)]
     return _restored(others[-1 if scalars else 0], found)
+
+
+def _sized(found: Any) -> Any:
+    if isinstance(found, int) and abs(found) > LARGEST:
+        raise ValueError("a whole number beyond any that a run has")
+    return found
 
 
 @cache

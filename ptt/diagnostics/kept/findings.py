@@ -41,7 +41,7 @@ def read_findings(path: Path) -> Diagnosis:
     try:
         _right_version(document)
         diagnosis = _diagnosis(document)
-        _not_too_deep(diagnosis.findings)
+        not_too_deep(diagnosis.findings)
     except FieldError as error:
         raise InputError(
             f"{path}: is not a findings.json that can be read: {error}. Give the findings.json, or better the store, "
@@ -211,7 +211,7 @@ def _steps(field: Field) -> tuple[int, int] | None:
     return field.maybe(lambda ends: ends.pair(Field.whole))
 
 
-def _not_too_deep(findings: tuple[Finding, ...]) -> None:
+def not_too_deep(findings: tuple[Finding, ...]) -> None:
     """Refuse long chains: each link of one but its ends is a finding that both follows and is followed."""
     causes = {finding.consequence_of for finding in findings}
     known = {finding.id for finding in findings}

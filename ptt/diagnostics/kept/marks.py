@@ -22,7 +22,8 @@ def identity(run: Path) -> str:
     """Name the state of a run's files without reading them; an archive is not unpacked for it."""
     if is_archive(run):
         held = run.stat()
-        return f"archive {run.name} {held.st_size} {held.st_mtime_ns}"
+        ends = _ends(run, held.st_size)  # checksums stand there, and times of reproducible archives are all alike
+        return f"archive {run.name} {held.st_size} {held.st_mtime_ns} {sha256(ends).hexdigest()}"
     return fingerprint(run_files(run)[0])
 
 
@@ -35,20 +36,33 @@ def mark_of(identity: str, *, name: str, version: str, settings: str, files: Ite
     return digest.hexdigest()
 
 
+def asked_of(settings: str, files: Iterable[Path]) -> str:
+    """Name settings and custom rules by what they say, wherever they lie."""
+    digest = sha256(settings.encode("utf-8", "surrogateescape"))
+    for path in files:
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
 def source_hash(files: Sequence[RunFile]) -> str:
     """Hash names, sizes and both ends of a run's files: the same for a copy or an archive of it on any machine."""
     digest = sha256()
     for file in files:
         digest.update(f"{file.rel}\0{file.size}\n".encode("utf-8", "surrogateescape"))
         try:
-            with file.path.open("rb") as content:
-                digest.update(content.read(END))
-                if file.size > END:
-                    content.seek(max(END, file.size - END))
-                    digest.update(content.read(END))
+            digest.update(_ends(file.path, file.size))
         except OSError:  # unreadable: its name and size are all that is known, here as elsewhere
             continue
     return digest.hexdigest()
+
+
+def _ends(path: Path, size: int) -> bytes:
+    with path.open("rb") as content:
+        head = content.read(END)
+        if size <= END:
+            return head
+        content.seek(max(END, size - END))
+        return head + content.read(END)
 
 
 @cache

@@ -11,14 +11,15 @@ import polars as pl
 
 from ptt.diagnostics.kept.document import FOLDER
 from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.records import CELL, SEQUENCE, unpack_cells
 
 UNITS: Final = "units.parquet"
 FACTS: Final = "profile.json"
+CELLS: Final = pl.Schema(unpack_cells(pl.DataFrame(schema=CELL)).schema)
 
 
-def write_profile(store: Path, profile: Profile) -> None:
-    """Keep what the store's token tables do not hold: units, and what the slices are called."""
-    place = store / FOLDER
+def write_profile(place: Path, *, store: Path, profile: Profile) -> None:
+    """Keep in `place` what the store's token tables do not hold: units, and what the slices are called."""
     units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
     units.write_parquet(place / UNITS, compression="lz4", statistics=False)
     facts = {"pair": profile.pair, "slices": list(profile.slices.values()), "unit": profile.unit, "tokens": _key(store)}
@@ -28,13 +29,20 @@ def write_profile(store: Path, profile: Profile) -> None:
 def read_profile(store: Path) -> Profile | None:
     """Give the profile of a store, or None where its tokens were not kept."""
     try:
-        facts = json.loads((store / FOLDER / FACTS).read_text(encoding="ascii"))
+        text = (store / FOLDER / FACTS).read_text(encoding="ascii")
+        facts = json.loads(text)
         if facts["tokens"] != _key(store):  # another look at the run left other tokens here
             return None
         cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
         sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
         units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")
         place = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())
+        if cells.schema != CELLS or sequences.schema != pl.Schema(SEQUENCE):
+            return None
+        if not units["seq"].gather(place).equals(sequences["seq"]):
+            return None
+        if facts["tokens"] != _key(store) or text != (store / FOLDER / FACTS).read_text(encoding="ascii"):
+            return None  # another look at the run wrote here while these were read
         return Profile(
             pair=str(facts["pair"]),
             slices=dict(enumerate(str(name) for name in facts["slices"])),
@@ -42,7 +50,7 @@ def read_profile(store: Path) -> Profile | None:
             sequences=sequences.with_columns(units["unit"].gather(place)),
             unit=str(facts["unit"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):  # absent, or torn
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pl.exceptions.PolarsError):  # absent, or torn
         return None
 
 

@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
 from ptt.diagnostics.parsers.interface import RunFile
 from ptt.diagnostics.schema import VERSION
 
 NAME: Final = "manifest.json"
+MAX_BYTES: Final = 256 << 20  # a run of a hundred thousand files lists them in some 40 MB
+DEPTHS: Final = ("*/", "*/*/")  # below the output of a gate, and of a comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +91,22 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def is_store(folder: Path) -> bool:
     """Tell whether a folder is a store, of this version or another."""
     try:
-        document = json.loads((folder / NAME).read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        document = _document(folder)
+    except _UNREADABLE:
         return False
     return isinstance(document, dict) and {"schema_version", "ptt_version", "fingerprint", "in_place"} <= set(document)
+
+
+def stores_below(folder: Path) -> list[str]:
+    """Name what lies in a folder with a store of its own: output of ours over one run or several, and no run."""
+    found = (place for depth in DEPTHS for place in folder.glob(f"{depth}store/{NAME}"))
+    return sorted({place.parents[1].name for place in found if is_store(place.parent)})
 
 
 def read_manifest(folder: Path) -> Manifest | None:
     """Give the manifest of a store, or None where there is none this version can use."""
     try:
-        document = json.loads((folder / NAME).read_text(encoding="ascii"))
+        document = _document(folder)
         in_place = tuple(
             InPlaceFile(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("in_place")
         )
@@ -109,9 +117,44 @@ def read_manifest(folder: Path) -> Manifest | None:
         )
         notes = tuple(document.pop("notes"))
         manifest = Manifest(in_place=in_place, parts=parts, wide=wide, notes=notes, **document)
-    except (OSError, ValueError, KeyError, TypeError):  # absent, or written by another version: made anew
+        if manifest.schema_version != VERSION or not _sound(manifest):
+            return None
+    except (*_UNREADABLE, KeyError, TypeError, AttributeError):  # absent, or written by another version: made anew
         return None
-    names = [*(part.name for part in parts), *(part.file for part in wide)]
+    return manifest
+
+
+_UNREADABLE: Final = (OSError, ValueError, RecursionError)
+
+
+def _document(folder: Path) -> Any:
+    """Parse the manifest; a trainer's own file of that name may be anything."""
+    place = folder / NAME
+    if not place.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(place)
+    with place.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError("larger than any manifest")
+    return json.loads(content.decode("ascii"))
+
+
+def _sound(manifest: Manifest) -> bool:
+    """Tell whether a manifest is one of ours: what it counts are numbers, and what it names lies below its folder."""
+    names = [*(part.name for part in manifest.parts), *(part.file for part in manifest.wide)]
     if any("/" in name or "\\" in name or name.startswith(".") for name in names):
-        return None  # no store of ours names files outside of it
-    return manifest if manifest.schema_version == VERSION else None
+        return False
+    ways = [PurePosixPath(item.path) for item in manifest.in_place]
+    if any(way.is_absolute() or ".." in way.parts for way in ways):
+        return False
+    counts = [item.rows for item in manifest.in_place]
+    counts += [count for part in manifest.parts for count in (part.first_row, part.rows)]
+    counts += [count for part in manifest.wide for count in (part.priority, part.rows)]
+    counts += [column.values for part in manifest.wide for column in part.columns]
+    facts = manifest.facts.values()
+    return (
+        all(type(count) is int and 0 <= count < 1 << 53 for count in counts)
+        and all(fact is None or isinstance(fact, str | int | float) for fact in facts)
+        and all(isinstance(note, str) for note in manifest.notes)
+        and isinstance(manifest.fingerprint, str)
+    )

@@ -10,7 +10,8 @@ GAP = "&#8203;"  # no width: what stands on its two sides is no reference, link 
 _MARKS = re.compile(r"[\\`*_\[\]|~{}]")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _BREAKS = re.compile(
-    r"""(?<=[@#!%~&])(?=[\w"]) | (?<=\bGH)(?=-\d)      # @name, #12, GH-12; of GitLab also !12, %12, ~label, &12
+    r"""(?<=@)(?=\S)      # @name, and whatever may pass for an address
+      | (?<=[#!%~&])(?=[\w"]) | (?<=\bGH)(?=-\d)      # #12, GH-12; of GitLab also !12, %12, ~label, &12
       | (?<=:)(?=//) | (?<=\bwww)(?=\.) | (?<=\bmailto)(?=:) | (?<=\bxmpp)(?=:)      # addresses that become links
       | (?<=:)(?=[\w+-]+:)      # :+1: and the like
     """,

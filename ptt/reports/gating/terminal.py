@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.gate.values import CheckKind, GatedRun, GateReport, Outcome
+from ptt.diagnostics.gate.values import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.gating.standing import COUNTS, Case, Standing, cases_of, named, worst_first
 from ptt.reports.gating.words import (
     EXIT_CODES,
     MEANINGS,
     OUTCOMES,
+    RUNS,
     SHAPES,
     STANDINGS,
     allowance,
@@ -30,7 +32,7 @@ from ptt.reports.numbers import counted
 
 NARROWEST: Final = 40
 LONGEST_NAME: Final = 60
-MOST_RUNS: Final = 30  # that passed, a line each; the index page lists all
+MOST_RUNS: Final = 30  # with lines of their own, of those that passed and of those that did not; the page lists all
 INDENT: Final = 2
 LABEL: Final = 15
 STYLES: Final = {
@@ -61,21 +63,39 @@ GROUPS: Final = {
 def print_gate(report: GateReport, console: Console, index: str, *, explain: bool = False) -> None:
     """Print the answer; `explain` shows each check with its data and what would have failed it."""
     runs = sorted(named(report).items(), key=lambda item: _rank(item[1]))
-    passed = [name for name, run in runs if run.outcome is Outcome.PASSED]
-    for name, run in runs:
-        if run.outcome is Outcome.PASSED and not explain and len(passed) > MOST_RUNS:
-            continue
+    shown = runs if explain else _shown(runs)
+    for name, run in shown:
         _line(console, _head(name, run))
         if explain:
             _explain(console, run)
         else:
             _checks(console, run, alone=len(runs) == 1)
-    if len(passed) > MOST_RUNS and not explain:
-        _line(console, Text(f"{SHAPES[Outcome.PASSED]} {counted(len(passed), 'run')} passed", style="green"))
+    for text in _left_out(runs, shown):
+        _line(console, text)
     for note in report.notes:
         _line(console, Text(f"note: {sentence(note)}", style="dim"))
     _line(console, _outcome(report))
     _line(console, Text("All of it: ", style="dim").append(safe(index), style="underline"))
+
+
+def _shown(runs: Sequence[tuple[str, GatedRun]]) -> list[tuple[str, GatedRun]]:
+    """Give the runs that get lines of their own: the worst of those that did not pass, and few that did, or none."""
+    passed = [one for one in runs if one[1].outcome is Outcome.PASSED]
+    others = [one for one in runs if one[1].outcome is not Outcome.PASSED]
+    return others[:MOST_RUNS] + (passed if len(passed) <= MOST_RUNS else [])
+
+
+def _left_out(runs: Sequence[tuple[str, GatedRun]], shown: Sequence[tuple[str, GatedRun]]) -> Iterator[Text]:
+    """Count the runs that got no line, by outcome, worst first."""
+    left = Counter(run.outcome for _, run in runs)
+    left.subtract(run.outcome for _, run in shown)
+    for outcome in ORDER:
+        if left[outcome] > 0:
+            passed = outcome is Outcome.PASSED
+            told = f"{counted(left[outcome], 'run' if passed else 'more run')} {RUNS[outcome]}"
+            standing = Standing(outcome.value)
+            text = Text(f"{MARKS[standing]} {told}", style=STYLES[standing])
+            yield text if passed else text.append("; the page named below lists all", style="dim")
 
 
 def _rank(run: GatedRun) -> int:

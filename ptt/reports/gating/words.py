@@ -44,7 +44,7 @@ MEANINGS = {
     Outcome.UNREADABLE: "a run cannot be read",
     Outcome.CRASHED: "a fault of the program itself",
 }
-_RUNS = {  # of many: 3 runs ...
+RUNS = {  # of many: 3 runs ...
     Outcome.CRASHED: "crashed",
     Outcome.FAILED: "failed",
     Outcome.UNREADABLE: "cannot be read",
@@ -65,8 +65,8 @@ def headline(report: GateReport) -> str:
     found = Counter(run.outcome for run in report.runs)
     if len(found) == 1:
         (outcome,) = found
-        return f"{_all(len(report.runs))} {_RUNS[outcome]}."
-    parts = [f"{count(found[outcome])} {words}" for outcome, words in _RUNS.items() if outcome in found]
+        return f"{_all(len(report.runs))} {RUNS[outcome]}."
+    parts = [f"{count(found[outcome])} {words}" for outcome, words in RUNS.items() if outcome in found]
     return f"Of {counted(len(report.runs), 'run')}, {joined(parts)}."
 
 
