@@ -15,6 +15,7 @@ ALLOWED = {
     "cli": {"ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
+    "metrics": set(),
     "schema": set(),
     "config": {"errors", "model"},
     "inert": set(),
@@ -30,7 +31,7 @@ ALLOWED = {
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"errors", "model", "parsers", "statistics", "store"},
-    "comparing": {"errors", "evidence", "kept", "model", "statistics", "store"},
+    "comparing": {"errors", "evidence", "kept", "metrics", "model", "statistics", "store"},
     "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
         "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "judging", "kept", "model", "parsers",
@@ -41,7 +42,9 @@ ALLOWED = {
         "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
         "judging", "kept", "model", "parsers", "rules", "statistics", "store",
     },
-    "reports": {"ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "model", "parsers"},
+    "reports": {
+        "ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "metrics", "model", "parsers",
+    },
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

@@ -26,6 +26,7 @@ def compare_json(comparison: Comparison, version: str) -> str:
         "ptt_version": version,
         "headline": comparison.headline,
         "sentences": comparison.sentences,
+        "cautions": comparison.cautions,
         "baseline": comparison.arms[0].name,
         "pair": comparison.pair,
         "arms": [_arm(arm) for arm in comparison.arms],
