@@ -209,7 +209,7 @@ def open_run(
 def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> Opened | None:
     """Give what `open_run` would where that is a matter of reading what is kept below `out`, and None where it is not.
 
-    Neither an archive nor a file of the run is opened for it.
+    No archive is unpacked and no file of the run is opened for it.
     """
     found, store, chosen = Path(path), Path(out) / STORE, settings or Settings()
     if not found.exists():

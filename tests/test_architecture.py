@@ -15,6 +15,7 @@ ALLOWED = {
     "cli": {"ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports"},
     "errors": set(),
     "model": set(),
+    "metrics": set(),
     "schema": set(),
     "config": {"errors", "model"},
     "inert": set(),
@@ -30,18 +31,23 @@ ALLOWED = {
     "judging": {"model"},
     "deliverables": {"evidence", "model", "parsers"},
     "kept": {"errors", "model", "parsers", "statistics", "store"},
-    "comparing": {"errors", "evidence", "kept", "model", "statistics", "store"},
+    "comparing": {"errors", "evidence", "kept", "metrics", "model", "statistics", "store"},
     "baseline": {"errors", "kept", "model", "statistics"},
     "gate": {
         "baseline", "catalogue", "custom", "errors", "evidence", "gathering", "judging", "kept", "model", "parsers",
         "rules", "schema", "statistics", "store",
     },
     "answerable": {"evidence", "parsers", "schema", "store"},
-    "pipeline": {
-        "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
-        "judging", "kept", "model", "parsers", "rules", "statistics", "store",
+    "asking": {
+        "custom", "engines", "evidence", "gathering", "judging", "model", "parsers", "rules", "store",
     },
-    "reports": {"ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "model", "parsers"},
+    "pipeline": {
+        "ptt", "answerable", "asking", "config", "custom", "deliverables", "engines", "errors", "gathering", "kept",
+        "model", "parsers", "statistics", "store",
+    },
+    "reports": {
+        "ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "metrics", "model", "parsers",
+    },
     "recorders": set(),  # runs inside a trainer: it may not even load polars
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptt.diagnostics.metrics import PLAIN
 from ptt.diagnostics.model import Answer, Link, Severity, Status
 from ptt.reports.foreign import safe
 
@@ -12,15 +13,7 @@ SLICES = {
     "post_tool_head": "first tokens after a tool",
     "all": "all tokens",
 }
-METRICS = {
-    "kl/ref": "mean KL",
-    "reward/mean": "reward",
-    "entropy": "entropy",
-    "grad_norm": "gradient norm",
-    "loss/total": "loss",
-    "loss/policy": "policy loss",
-    "clip/frac": "clip fraction",
-}
+METRICS = dict(PLAIN)
 STATUSES = {
     Status.UNSTABLE: "Unstable",
     Status.SUSPECT: "Suspect",

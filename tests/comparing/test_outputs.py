@@ -102,4 +102,5 @@ def test_ten_arms_stay_readable() -> None:
     many = comparisons.ten_arms()
     text = printed(many, width=100)
     assert len(text.splitlines()) <= 90
+    assert "and 5 more arms, in the report" in text  # beside the metrics and the settings, which do not fit
     assert "more" in compare_markdown(many) or len(many.arms) == 10

@@ -17,7 +17,7 @@ def test_a_link_keeps_pointing_where_it_does(tmp_path: Path) -> None:
     write_text(link, "two")
     assert link.is_symlink()
     assert (tmp_path / "real" / "there.html").read_text(encoding="utf-8") == "two"
-    assert os.listdir(tmp_path / "real") == ["there.html"]
+    assert [one.name for one in (tmp_path / "real").iterdir()] == ["there.html"]
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
@@ -46,5 +46,5 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="no"):
         write_with(tmp_path / "a", fail)
-    assert os.listdir(tmp_path) == ["a"]
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text(encoding="utf-8") == "old"

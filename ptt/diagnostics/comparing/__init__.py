@@ -13,7 +13,7 @@ from ptt.diagnostics.comparing.logged import series_of
 from ptt.diagnostics.comparing.measured import Axis, measure
 from ptt.diagnostics.comparing.settings import compare_settings
 from ptt.diagnostics.comparing.tails import tail_tables, vanished
-from ptt.diagnostics.comparing.telling import sentences_of
+from ptt.diagnostics.comparing.telling import told
 from ptt.diagnostics.comparing.values import Arm, Comparison, NotCompared
 from ptt.diagnostics.statistics.matched import NotMatched
 
@@ -48,7 +48,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     if tables["aggregate_differences"].is_empty():
         not_compared.append(_no_metrics(arms))
     not_compared += logged_by_some(given.arms, series)
-    tables["settings"], unrecorded = compare_settings(arms)
+    tables["settings"], unrecorded = compare_settings(arms, series)
     tails = tail_figures(found.arms, names)
     figures = {
         member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
@@ -57,12 +57,14 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     }
     tables["divergence"] = divergence_table(given.arms, figures, given.reach)
     not_compared += unrecorded
+    said = told(arms, tables, found.slices)
     matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
     return Comparison(
         arms=tuple(arms),
         pair=found.pair,
         headline=headline_of(arms, tables, not_compared),
-        sentences=sentences_of(arms, tables, found.slices),
+        sentences=said.sentences,
+        cautions=said.cautions,
         tables=tables,
         not_compared=tuple(not_compared),
         matched=matched,

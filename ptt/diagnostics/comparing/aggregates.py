@@ -9,8 +9,10 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.comparing.differing import told_apart
-from ptt.diagnostics.comparing.logged import COUNTERS, Logged, Series, windows_of
+from ptt.diagnostics.comparing.logged import Logged, Series, windows_of
+from ptt.diagnostics.comparing.phrases import metric_name
 from ptt.diagnostics.comparing.values import Arm, NotCompared
+from ptt.diagnostics.metrics import COUNTERS, kind_of
 from ptt.diagnostics.statistics.levels import Level, between_seeds, levels_of, pooled
 from ptt.diagnostics.statistics.windows import WINDOWS
 
@@ -62,7 +64,8 @@ def compare_aggregates(
             for place, window in enumerate(WINDOWS):
                 means.append(_mean_row(arm, metric, window, place, levels, pieces, windows[place]))
         base = arms[0]
-        for arm in logging[1:] if logging[0] is base else ():
+        compared = logging[1:] if logging[0] is base and kind_of(metric) != "schedule" else ()
+        for arm in compared:
             for place, window in enumerate(WINDOWS):
                 mine, theirs = ([run[place] for run in levels[one.name]] for one in (arm, base))
                 found = told_apart(place, mine, theirs, pieces[arm.name], pieces[base.name])
@@ -82,7 +85,10 @@ def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[Not
     partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
     if not partly or not all(by.values()):  # an arm without any metric is told of by itself
         return ()
-    told = [f"{metric} ({', '.join(name for name, names in by.items() if metric in names)})" for metric in partly]
+    told = [
+        f"{metric_name(metric)} ({', '.join(name for name, names in by.items() if metric in names)})"
+        for metric in partly
+    ]
     more = f" and {len(partly) - MOST_LISTED} more" if len(partly) > MOST_LISTED else ""
     reason = f"logged by some arms only: {', '.join(told[:MOST_LISTED])}{more}"
     return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)

@@ -46,7 +46,12 @@ def comparable(arms: Sequence[Arm]) -> Comparable:
         reach = _reach(arm)
         shared = None if reach is None else (max(base[0], reach[0]), min(base[1], reach[1]))
         if shared is None or shared[1] < shared[0]:
-            reason = "no step of it is logged" if reach is None else f"its steps, {reach[0]} to {reach[1]}, are others"
+            reason = (
+                f"no step of {arm.name} is logged"
+                if reach is None
+                else f"steps {reach[0]} to {reach[1]} of {arm.name} are none of those of {arms[0].name}, "
+                f"{base[0]} to {base[1]}"
+            )
             left_out.append(NotCompared(what=f"all steps of {arm.name}", reason=reason))
         elif shared[1] - shared[0] + 1 < least:
             short.append((arm, shared))
@@ -77,7 +82,11 @@ def _cut_short(kept: Sequence[Arm], high: int, whole: tuple[int, int]) -> list[N
         return []
     first = [arm.name for arm in kept if (reach := _reach(arm)) is not None and reach[1] == high]
     enable = f"leave {' and '.join(first)} out to compare the others further" if len(kept) > 2 else ""
-    return [NotCompared(what=f"steps after {high}", reason=f"{' and '.join(first)} ends there", enable=enable)]
+    return [
+        NotCompared(
+            what=f"steps after {high}", reason=f"no later step of {' and '.join(first)} is logged", enable=enable
+        )
+    ]
 
 
 def _reach(arm: Arm) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ ALIKE_SHARE: Final = 0.1
 """Of the baseline's mean: two runs of one setting differ by as much, and nobody would act on it."""
 ALIKE_NOISE: Final = 0.5
 """Of a single step's standard deviation, for metrics that go below zero: the loss has no level to take a share of."""
+PRECISION: Final = 1e-6  # of a value that was not measured: single precision in one file, all digits in another
 COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set against each other step by step
 
 
@@ -44,18 +45,18 @@ def told_apart(
     difference = _difference(place, mine, theirs, arm_parts, base_parts)
     low, high = difference.bounds()
     measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
-    margin = ALIKE_SHARE * abs(pooled(theirs).mean) if measured else 0.0
+    margin = (ALIKE_SHARE if measured else PRECISION) * abs(pooled(theirs).mean)
     if all(bool((part.values[np.isfinite(part.values)] > 0).all()) for part in parts):
         # factors: one spike of a long-tailed metric then decides nothing
         logs = [[[_in_logs(piece) for piece in run] for run in side] for side in (arm_parts, base_parts)]
         arm, base = ([levels_of([piece.values for piece in run])[place] for run in side] for side in logs)
         factor = _difference(place, arm, base, *logs)
-        words = words_of(factor, math.log1p(ALIKE_SHARE) if measured else 0.0)
+        words = words_of(factor, math.log1p(ALIKE_SHARE if measured else PRECISION))
         if words in ("higher", "lower") and factor.mean * difference.mean < 0:
             words = "cannot_say"  # the typical value and the mean went to opposite sides
     else:
         if any(bool((part.values < 0).any()) for part in parts):
-            margin = max(margin, ALIKE_NOISE * noise_of(mine, theirs)) if measured else 0.0
+            margin = max(margin, ALIKE_NOISE * noise_of(mine, theirs)) if measured else margin
         words = words_of(difference, margin)
     return Apart(difference=difference.mean, low=low, high=high, words=words, margin=margin)
 

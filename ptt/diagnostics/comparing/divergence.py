@@ -12,8 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.comparing.leaving import LEAST, WIDTH, Leaving, leaving
-from ptt.diagnostics.comparing.logged import COUNTERS, Series
+from ptt.diagnostics.comparing.logged import Series
 from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.metrics import kind_of
 from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
 from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
@@ -24,10 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MOST_SPANS: Final = 60
-CLOCKS: Final = ("time/", "throughput/", "mem/", "idle/", "tools/latency")
-"""Figures of the machine: two runs of one seed differ in them, and no training leaves by them."""
-NOT_TRAINING: Final = ("lr", "loss_scale", "tokens/")
-"""Schedules and counters: they are the same in runs that have nothing else in common."""
+TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
+PRECISION: Final = 1e-6
+"""Of a value: event files keep single precision, other logs print all digits; one run in two formats is no two runs."""
 LEAST_SAME: Final = 5
 """Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
 ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
@@ -61,7 +61,7 @@ def metric_figures(series: Series) -> dict[str, Figure]:
     return {
         name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
         for name, one in series.items()
-        if not name.startswith((*CLOCKS, *COUNTERS))
+        if kind_of(name) == "training"
     }
 
 
@@ -129,9 +129,19 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
     if len(steps) < LEAST:
         return None
     sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
-    difference = sides[0].mean(axis=0) - sides[1].mean(axis=0)
     ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
-    return leaving(steps, difference, ends=ends, between=_between(sides))
+    found = _left(steps, ends, sides)
+    if found is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
+        return found
+    # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
+    factors = _left(steps, ends, [np.log(side) for side in sides])
+    return found if factors is not None and factors.last * found.last > 0 else None
+
+
+def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
+    mine, theirs = (side.mean(axis=0) for side in sides)
+    rounded = np.abs(mine - theirs) <= PRECISION * np.maximum(np.abs(mine), np.abs(theirs))
+    return leaving(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
 
 
 def _at(figure: Figure, steps: IntArray) -> FloatArray:
@@ -161,7 +171,7 @@ def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int 
     first_other, telling = math.inf, []
     for key in set(mine) & set(theirs):
         steps = np.intersect1d(mine[key].steps, theirs[key].steps)
-        if key.startswith(NOT_TRAINING) or not len(steps):
+        if key.startswith(TOKENS) or not len(steps):
             continue
         here, there = _at(mine[key], steps), _at(theirs[key], steps)
         alike = (here == there) | (np.isnan(here) & np.isnan(there))

@@ -69,18 +69,24 @@ def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str)
 
 
 def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
-    why = next((item.reason for item in not_compared if "tails" in item.what), "")
+    why = next((item.reason for item in not_compared if item.what.startswith(("all steps", "tails"))), "")
     reason = f"tails were not compared ({why})" if why else "tails after tools were not compared"
-    if tables["aggregate_differences"].is_empty():
-        return f"Nothing could be compared: {not_compared[0].reason if not_compared else 'no figure is shared'}."
+    if not any(late_words(tables, arm) for arm in arms[1:]):
+        first = why or (not_compared[0].reason if not_compared else "no figure is shared")
+        return f"Nothing could be compared: {first}."
     said = []
     for arm in arms[1:]:
         words = late_words(tables, arm)
         apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
-        if words:
-            of = f"{len(apart)} of {len(words)} metrics"
+        told = sum(word != "cannot_say" for word in words.values())
+        if told:
+            unsure = f" ({len(words) - told} more cannot be told)" if told < len(words) else ""
+            of = f"{len(apart)} of {told} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
-    return f"{'; '.join(said[:NAMED])}; {reason}."
+        elif words:
+            said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
+    more = f" and of {len(said) - NAMED} more arms in the tables" if len(said) > NAMED else ""
+    return f"{'; '.join(said[:NAMED])}{more}; {reason}."
 
 
 def _short(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:

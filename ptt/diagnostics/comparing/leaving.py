@@ -20,6 +20,8 @@ WIDTH: Final = 20  # a window's mean tells, never a step
 NARROWEST: Final = 5
 MOST: Final = 400  # a longer series is judged by the means of so many blocks
 SDS: Final = 4.0  # of a window's mean: it is looked at some hundred times in each of some twenty figures
+FEW: Final = 10
+"""Values: a short series tells its noise and its likeness badly, so limits lie higher by so many over their number."""
 NO_NOISE: Final = 1e-9  # of the largest difference: a schedule leaves at its first other value
 DRAWS: Final = 100
 SEED: Final = 20_260_611
@@ -90,7 +92,7 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
 def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
     """Give the standard error of the mean over the last `width` values at each place; inf before there are five."""
     held = np.minimum(np.arange(1, count + 1), width)
-    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held)
+    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + FEW / count)
     error[: NARROWEST - 1] = np.inf
     return error
 

@@ -16,7 +16,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LOST_SHARE: Final = 0.2  # of a window's values are no numbers: the mean of the rest is a selection
-COUNTERS: Final = ("tokens/seen",)  # running totals: what they grow by is told by other metrics
 NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
 
 

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ptt.diagnostics.comparing.reading import Tail
+from ptt.diagnostics.metrics import PLAIN
 
-METRICS: Final = {
-    "kl/ref": "mean KL",
-    "reward/mean": "reward",
-    "grad_norm": "gradient norm",
-    "loss/total": "loss",
-    "len/response_mean": "response length",
-    "tools/call_frequency": "tool use",
-}
+ASKED_FIRST: Final = ("kl/ref", "reward/mean", "grad_norm", "loss/total", "len/response_mean", "tools/call_frequency")
 LABELS: Final = {"post_tool": "post-tool", "post_observation": "post-observation", "text_only": "text-only"}
+
+
+def metric_name(name: str) -> str:
+    """Name a metric in prose; one that no table of ours knows keeps its own name."""
+    return PLAIN.get(name, name)
+
+
+def by_interest(names: Iterable[str]) -> list[str]:
+    """Put metrics in the order that they are asked for; others follow by name."""
+    place = {name: number for number, name in enumerate(ASKED_FIRST)}
+    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
 
 
 def figure_name(row: Mapping[str, object]) -> str:
     """Name a figure of the table `divergence` in prose."""
     what, of = str(row["what"]), row["slice"]
-    return f"{LABELS.get(str(of), str(of))} {what}" if of is not None else METRICS.get(what, what)
+    return f"{LABELS.get(str(of), str(of))} {what}" if of is not None else metric_name(what)
 
 
 def against(tail: Tail) -> str:

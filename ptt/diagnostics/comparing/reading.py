@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.metrics import Kind, kind_of
 
 ALIKE_WITHIN: Final = 1.25  # a factor of tails that nobody would act on
 FAMILY: Final = 0.05  # chance that any arm's late post-tool tail is called other than the baseline's by noise alone
@@ -103,10 +104,10 @@ def tail_of(
     )
 
 
-def late_words(tables: Mapping[str, pl.DataFrame], arm: Arm) -> dict[str, str]:
-    """Give what each metric does late in an arm against the baseline: higher, lower, alike, cannot_say."""
+def late_words(tables: Mapping[str, pl.DataFrame], arm: Arm, *, kind: Kind = "training") -> dict[str, str]:
+    """Give what each metric of a kind does late in an arm against the baseline: higher, lower, alike, cannot_say."""
     rows = tables["aggregate_differences"].filter((pl.col("arm") == arm.name) & (pl.col("window") == "late"))
-    return dict(rows.select("metric", "words").iter_rows())
+    return {metric: word for metric, word in rows.select("metric", "words").iter_rows() if kind_of(metric) == kind}
 
 
 def late_mean(tables: Mapping[str, pl.DataFrame], arm: Arm, metric: str) -> float:
@@ -132,7 +133,11 @@ def _of(row: Mapping[str, object] | None, column: str) -> float:
 
 
 def blind(tables: Mapping[str, pl.DataFrame]) -> bool:
-    """Tell whether neither a tail nor a metric could be compared."""
-    return bool(tables["differences"]["ratio"].null_count() == tables["differences"].height) and bool(
-        tables["aggregate_differences"]["difference"].null_count() == tables["aggregate_differences"].height
+    """Tell whether neither a tail nor a metric of training has a difference with its interval.
+
+    Step times alone answer nothing, and neither do means of three steps.
+    """
+    metrics = tables["aggregate_differences"].drop_nulls("lo")["metric"].unique()
+    return tables["differences"].drop_nulls("lo").is_empty() and not any(
+        kind_of(metric) == "training" for metric in metrics
     )

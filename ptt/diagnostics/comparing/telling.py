@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
 from ptt.diagnostics.comparing.divergence import SAME
-from ptt.diagnostics.comparing.phrases import LABELS, METRICS, against, figure_name, nats, number, times
+from ptt.diagnostics.comparing.phrases import (
+    ASKED_FIRST,
+    LABELS,
+    against,
+    by_interest,
+    figure_name,
+    metric_name,
+    nats,
+    number,
+    times,
+)
 from ptt.diagnostics.comparing.reading import MATERIAL, Tail, late_mean, late_words, post_slice, tail_of
 from ptt.diagnostics.comparing.values import Arm
 
 NAMED: Final = 6  # metrics in a sentence
 RARER: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
 ONE_SEED: Final = (
-    "one run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
+    "One run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
 )
 
 
-def sentences_of(
-    arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]
-) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a comparison says: all of it, and of that what keeps a difference from being a setting's merit."""
+
+    sentences: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]) -> Told:
     """Give what each arm shows against the baseline, arm by arm, and what holds of all."""
     base, name = arms[0], post_slice(tables)
     said: list[str] = []
+    cautions: list[str] = []
     for arm in arms[1:]:
+        mine = _cautions(arm, base, tables, name)
         if name and name in slices.get(arm.name, ()):
             said += _tails(arm, base, tables, name)
+            mine = [*_rarer(arm, base, tables, name), *mine]
         said += _metrics(arm, base, tables)
-        said += _cautions(arm, base, tables, name)
+        said += mine
+        cautions += mine
         said += _first_to_leave(arm, tables)
+        said += _machine(arm, base, tables)
     if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
         said.append(ONE_SEED)
-    return tuple(f"{line[0].upper() if line.startswith('one ') else line[0]}{line[1:]}." for line in said)
+    return Told(sentences=tuple(f"{line}." for line in said), cautions=tuple(f"{line}." for line in cautions))
 
 
 def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
@@ -47,14 +69,6 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
         for tail, unit in ((p95, " nats"), (p99, ""))
     ]
     said = [f"{arm.name}: late {label} p95 of |r| is {levels[0]}, p99 {levels[1]}"]
-    if p95.words == "lower" and p99.late >= MATERIAL:
-        if p99.words != "lower":
-            said.append(
-                f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"
-            )
-        elif p95.ratio > RARER * p99.ratio:
-            said.append(f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats: large ratios are "
-                        "rarer rather than smaller")  # fmt: skip
     said += _growth(arm, p95, p99, label)
     if "text_only" in set(tables["windows"]["slice"]):
         text = tail_of(tables, arm, base, "text_only", "p95")
@@ -64,6 +78,19 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
         said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {against(tokens)}")
     return said
+
+
+def _rarer(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    """Say where the largest ratios are as large as ever, or nearly so: the arm is not safe, only seldom hit."""
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    if p95.words != "lower" or not p99.late >= MATERIAL:
+        return []
+    if p99.words != "lower":
+        return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"]
+    if p95.ratio > RARER * p99.ratio:
+        reaches = f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats"
+        return [f"{reaches}: large ratios are rarer rather than smaller"]
+    return []
 
 
 def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
@@ -98,22 +125,29 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     words = late_words(tables, arm)
     if not words:
         return []
-    apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
-    apart.sort(key=lambda metric: (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric))
-    told = [
-        f"{METRICS.get(metric, metric)} {words[metric]} ({number(late_mean(tables, arm, metric))} against "
-        f"{number(late_mean(tables, base, metric))})"
-        for metric in apart[:NAMED]
-    ]
-    alike = [METRICS.get(metric, metric) for metric in METRICS if words.get(metric) == "alike"]
-    more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
+    alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
     unsure = sum(word == "cannot_say" for word in words.values())
-    parts = [", ".join(told) + more] if told else ["no metric differs beyond noise"]
+    if unsure == len(words):
+        return [f"{arm.name}: none of {len(words)} metrics can be told from the baseline's late in the run"]
+    parts = [_apart(arm, base, tables, words) or "no metric that can be told differs"]
     if alike:
         parts.append(f"alike: {', '.join(alike)}")
     if unsure:
         parts.append(f"{unsure} of {len(words)} metrics cannot be told")
     return [f"{arm.name}: late in the run {'; '.join(parts)}"]
+
+
+def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    """Tell what the machines did apart from what training did: two runs of one seed differ in it."""
+    differing = _apart(arm, base, tables, late_words(tables, arm, kind="machine"))
+    return [f"{arm.name}: of the machine, {differing}"] if differing else []
+
+
+def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
+    apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
+    shown = [f"{metric_name(metric)} {words[metric]} ({_pair(tables, arm, base, metric)})" for metric in apart[:NAMED]]
+    more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
+    return ", ".join(shown) + more
 
 
 def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:

@@ -71,3 +71,4 @@ class Comparison:
     tables: Mapping[str, pl.DataFrame]
     not_compared: tuple[NotCompared, ...]
     matched: Mapping[str, tuple[float, float] | None]  # axis -> the range that all arms share
+    cautions: tuple[str, ...] = ()  # those of the sentences that keep a difference from being a setting's merit

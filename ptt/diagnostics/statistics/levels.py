@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,8 @@ LEAST_VALUES: Final = 20
 """In a stretch: with fewer, likeness to the neighbour cannot be told from a trend, and intervals come out short."""
 NO_NOISE: Final = 1e-9
 """Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
+GRID: Final = np.linspace(0.0, MOST_LIKENESS, 33)
+ROUNDING: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
 T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
               1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
 """Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for tests of likeness."""
@@ -50,9 +53,10 @@ class Level:
 def levels_of(pieces: Sequence[FloatArray]) -> list[Level]:
     """Give the mean of each of several stretches of one series, with an error that knows that steps follow each other.
 
-    A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), widened by how
-    like its neighbour a block is. One likeness is told from all stretches together, since a single short one cannot
-    tell its own; it is corrected for the bias that taking off a line has (Kendall 1954) and held within 0 and 0.8.
+    A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), taken for an AR(1).
+    Its likeness is told from all stretches together, since a single short one cannot tell its own, and held within 0
+    and 0.8. A line takes off much of noise that follows itself: likeness, spread and degrees of freedom are what they
+    would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
     """
     usable = [piece[np.isfinite(piece)] for piece in pieces]
     blocks = [_blocks(piece) for piece in usable if len(piece) >= LEAST_VALUES]
@@ -70,8 +74,11 @@ def _level(values: FloatArray, likeness: float) -> Level:
     if noise <= NO_NOISE * float(np.abs(values).max()):
         return Level(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
     blocks = _blocks(values)
-    error = _about_line(blocks)[1] * math.sqrt((1 + likeness) / (1 - likeness) / len(blocks))
-    return Level(mean=mean, error=error, freedom=len(blocks) - 2, noise=noise, values=len(values))
+    left, _, of_mean, freedom = (float(np.interp(likeness, GRID, column)) for column in _expected(len(blocks)).T)
+    error = math.sqrt(dot(blocks, blocks) / left * of_mean)
+    return Level(
+        mean=mean, error=error, freedom=max(1, math.floor(freedom + ROUNDING)), noise=noise, values=len(values)
+    )
 
 
 def _blocks(values: FloatArray) -> FloatArray:
@@ -83,14 +90,34 @@ def _blocks(values: FloatArray) -> FloatArray:
 
 
 def _likeness(pieces: Sequence[FloatArray]) -> float:
-    """Give the lag-1 correlation of all pieces about their own lines."""
-    residuals = [_about_line(piece)[0] for piece in pieces]
-    squares = math.fsum(dot(residual, residual) for residual in residuals)
+    """Give the AR(1) whose residuals, about a line in each piece, are expected to follow each other as these do."""
+    squares = math.fsum(dot(piece, piece) for piece in pieces)
     if squares <= 0:
         return 0.0
-    raw = math.fsum(dot(residual[1:], residual[:-1]) for residual in residuals) / squares
-    each = math.fsum(len(piece) for piece in pieces) / len(pieces)
-    return min(max(0.0, raw + (2 + 4 * max(raw, 0.0)) / each), MOST_LIKENESS)
+    followed = math.fsum(dot(piece[1:], piece[:-1]) for piece in pieces) / squares
+    left, lagged = np.sum([_expected(len(piece)) for piece in pieces], axis=0)[:, :2].T
+    return min(float(np.interp(followed, lagged / left, GRID)), MOST_LIKENESS)
+
+
+@cache
+def _expected(count: int) -> FloatArray:
+    """Give what a line leaves of `count` values of an AR(1) of variance 1, one row a likeness of GRID.
+
+    Columns: the expected sum of squares, that of products of neighbours, the variance of the mean, and the degrees of
+    freedom of the sum of squares.
+    """
+    position = np.arange(count) - (count - 1) / 2
+    off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    rows = []
+    for likeness in GRID:
+        alike = likeness**apart
+        seen = off @ alike @ off
+        left = float(np.trace(seen))
+        rows.append(
+            (left, float(np.trace(seen, offset=1)), float(alike.mean()), left**2 / float(np.square(seen).sum()))
+        )
+    return np.array(rows)
 
 
 def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> Level:

@@ -16,9 +16,9 @@ from ptt.reports.comparing.words import (
     not_compared,
     setting_rows,
     tail_title,
+    verdict_rows,
 )
 from ptt.reports.gating.marked import text
-from ptt.reports.names import sentence
 
 NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher)?")
 MOST_METRICS: Final = 20
@@ -28,7 +28,7 @@ MOST_SETTINGS: Final = 40
 
 def compare_markdown(comparison: Comparison) -> str:
     """Give the text of compare.md; foreign text is escaped."""
-    blocks = [f"## {text(_title(comparison))}", f"**{text(sentence(comparison.headline))}**"]
+    blocks = [f"## {text(_title(comparison))}", f"**{text(comparison.headline)}**"]
     blocks.append(_listed(comparison.sentences))
     blocks += _arms(comparison)
     blocks += _metrics(comparison)
@@ -50,7 +50,7 @@ def _title(comparison: Comparison) -> str:
 def _arms(comparison: Comparison) -> list[str]:
     title = tail_title(comparison)
     if not title:
-        return []
+        return ["### Each run by itself", _table(("run", "verdict", "what it says"), verdict_rows(comparison))]
     head = (
         "arm",
         "verdict",

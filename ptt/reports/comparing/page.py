@@ -13,7 +13,7 @@ from ptt.reports.comparing.figures.kinds import arm_name
 from ptt.reports.comparing.figures.scales import range_words
 from ptt.reports.comparing.sheets import GrowthTable, SettingRow, growth_tables, settings
 from ptt.reports.comparing.swatches import Swatch, swatch
-from ptt.reports.foreign import shortened
+from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import STATUSES, pair_name, sentence
 from ptt.reports.numbers import count, counted
 
@@ -71,10 +71,11 @@ def page(comparison: Comparison) -> ComparePage:
     """Put a comparison into words."""
     told, general = _told(comparison)
     differing, alike, alone = settings(comparison)
+    names = frozenset(name for arm in comparison.arms for name in (arm.name, *(one.name for one in arm.members)))
     return ComparePage(
         title=" / ".join(shortened(arm_name(arm.name), 40) for arm in comparison.arms[:3])
         + (" / …" if len(comparison.arms) > 3 else ""),
-        headline=sentence(comparison.headline),
+        headline=safe(comparison.headline),
         told=told,
         general=general,
         facts=_facts(comparison),
@@ -85,31 +86,40 @@ def page(comparison: Comparison) -> ComparePage:
         alone=alone,
         arms_down=len(comparison.arms) > max(ARMS_ACROSS, len(differing)),
         not_compared=tuple(
-            (sentence(item.what).rstrip("."), sentence(item.reason), sentence(item.enable))
+            (sentence(item.what).rstrip("."), _clause(item.reason, names), sentence(item.enable))
             for item in comparison.not_compared
         ),
         one_run_each=all(len(arm.members) == 1 for arm in comparison.arms),
     )
 
 
+def _clause(text: str, names: frozenset[str]) -> str:
+    """Give a clause its capital and full stop, but leave a run's name at its head as it is."""
+    named = any(text.startswith(name) for name in names)
+    return safe(text).rstrip(".") + "." if named else sentence(text)
+
+
 def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
     """Sort the sentences by the arm that they begin with; a name may begin another, so the longest counts."""
     of_arms: dict[str, list[str]] = {arm.name: [] for arm in comparison.arms}
+    cautions: set[str] = set()
     general = []
     for text in comparison.sentences:
         named = max((name for name in of_arms if text.startswith(f"{name}: ")), key=len, default=None)
         if named is None:
-            general.append(sentence(text))
+            general.append(safe(text))
         else:
             of_arms[named].append(sentence(text[len(named) + 2 :]))
+            if text in comparison.cautions:
+                cautions.add(of_arms[named][-1])
     shown = len(max(of_arms.values(), key=len, default=[])) if len(of_arms) <= ALL_TOLD else FIRST_TOLD
     drawn = looks(comparison)
     told = tuple(
         ToldOf(
             arm=arm_name(name),
             swatch=swatch(drawn[name]) if name in drawn else None,
-            first=tuple(texts[:shown]),
-            rest=tuple(texts[shown:]),
+            first=(*texts[:shown], *(text for text in texts[shown:] if text in cautions)),
+            rest=tuple(text for text in texts[shown:] if text not in cautions),
         )
         for name, texts in of_arms.items()
         if texts

@@ -18,14 +18,16 @@ from ptt.reports.comparing.words import (
     not_compared,
     setting_rows,
     tail_title,
+    verdict_rows,
 )
 from ptt.reports.foreign import safe, shortened
-from ptt.reports.names import sentence
 
 MOST_METRICS: Final = 6
 MOST_SETTINGS: Final = 5
 MOST_ACROSS: Final = 5  # arms beside each other: more are told in the report
 MOST_UNSAID: Final = 4
+MOST_VERDICTS: Final = 12
+MOST_CAUTIONS: Final = 6
 LONGEST: Final = 150
 LEAST_WIDTH: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
@@ -33,11 +35,12 @@ STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "
 
 def print_comparison(comparison: Comparison, console: Console, report_path: str) -> None:
     """Print the comparison; foreign text steers neither the terminal nor rich."""
-    console.print(Text(safe(sentence(comparison.headline)), style="bold"))
+    console.print(Text(safe(comparison.headline), style="bold"))
     _arms(comparison, console)
     _metrics(comparison, console)
     _settings(comparison, console)
     _divergence(comparison, console)
+    _cautions(comparison, console)
     _unsaid(comparison, console)
     console.print()
     console.print(Text("Report  ", style="dim").append(safe(report_path), style="underline"), soft_wrap=True)
@@ -46,6 +49,7 @@ def print_comparison(comparison: Comparison, console: Console, report_path: str)
 def _arms(comparison: Comparison, console: Console) -> None:
     title = tail_title(comparison)
     if not title:
+        _verdicts(comparison, console)
         return
     table = _table("arm", "p95", "p99", "growth", "base/arm p95", "base/arm p99")
     for row in arm_rows(comparison):
@@ -55,6 +59,17 @@ def _arms(comparison: Comparison, console: Console) -> None:
         table.add_row(Text(row.name + runs), *(Text(cell) for cell in row.late), growth, *ratios)
     _headed(console, f"{title}; base/arm with 95 % intervals")
     console.print(table)
+
+
+def _verdicts(comparison: Comparison, console: Console) -> None:
+    """Show what the runs are by themselves, where no tail can be set beside another."""
+    rows = verdict_rows(comparison)
+    _headed(console, "each run by itself")
+    table = _table("run", "verdict", "")
+    for row in rows[:MOST_VERDICTS]:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    _more(console, len(rows) - MOST_VERDICTS, "runs")
 
 
 def _metrics(comparison: Comparison, console: Console) -> None:
@@ -69,6 +84,11 @@ def _metrics(comparison: Comparison, console: Console) -> None:
             table.add_row(Text(row.metric), *(Text(cell) for cell in row.cells[: len(arms)]))
         console.print(table)
     _more(console, len(rows) - MOST_METRICS, "metrics")
+    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
+    machine = metric_rows(comparison, kind="machine")[:MOST_METRICS]
+    for row in machine:
+        told = " / ".join(row.cells[: len(arms)])
+        console.print(Text(f"  of the machine: {row.metric} {told}", style="dim"))
 
 
 def _settings(comparison: Comparison, console: Console) -> None:
@@ -81,6 +101,7 @@ def _settings(comparison: Comparison, console: Console) -> None:
         table.add_row(Text(row.key), *(Text(value) for value in row.values[: len(arms)]))
     console.print(table)
     _more(console, len(rows) - MOST_SETTINGS, "settings")
+    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
 
 
 def _divergence(comparison: Comparison, console: Console) -> None:
@@ -92,6 +113,15 @@ def _divergence(comparison: Comparison, console: Console) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _cautions(comparison: Comparison, console: Console) -> None:
+    if not comparison.cautions:
+        return
+    _headed(console, "cautions")
+    for line in comparison.cautions[:MOST_CAUTIONS]:
+        console.print(Text(f"  {safe(line)}"))
+    _more(console, len(comparison.cautions) - MOST_CAUTIONS, "cautions")
 
 
 def _unsaid(comparison: Comparison, console: Console) -> None:

@@ -10,19 +10,19 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.comparing.divergence import SAME
-from ptt.diagnostics.comparing.phrases import LABELS, METRICS, figure_name
+from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name
 from ptt.diagnostics.comparing.reading import Tail, late_mean, late_words, post_slice, tail_of
 from ptt.diagnostics.comparing.values import Arm, Comparison
+from ptt.diagnostics.metrics import Kind
 from ptt.reports.foreign import safe, shortened
-from ptt.reports.names import STATUSES
+from ptt.reports.names import STATUSES, metric_name
 from ptt.reports.numbers import bounds, number, times
 
 NONE: Final = "–"
 LONGEST_NAME: Final = 40
 LONGEST_VALUE: Final = 60
+LONGEST_VERDICT: Final = 160
 WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "cannot say"}
-FIRST: Final = tuple(METRICS)
-"""Metrics in the order that they are asked for; others follow by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,18 +92,31 @@ def arm_rows(comparison: Comparison) -> tuple[ArmRow, ...]:
     return tuple(rows)
 
 
-def metric_rows(comparison: Comparison) -> tuple[MetricRow, ...]:
-    """Give the metrics that differ late in any arm, the most asked for first."""
-    words = {arm.name: late_words(comparison.tables, arm) for arm in comparison.arms[1:]}
+def verdict_rows(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
+    """Give what each run is by itself: name, verdict, what the verdict says."""
+    return tuple(
+        (
+            shortened(safe(member.name), LONGEST_NAME),
+            STATUSES[member.diagnosis.verdict.status],
+            shortened(safe(member.diagnosis.verdict.headline), LONGEST_VERDICT),
+        )
+        for arm in comparison.arms
+        for member in arm.members
+    )
+
+
+def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[MetricRow, ...]:
+    """Give the metrics of a kind that differ late in any arm, the most asked for first."""
+    words = {arm.name: late_words(comparison.tables, arm, kind=kind) for arm in comparison.arms[1:]}
     apart = {metric for held in words.values() for metric, word in held.items() if word in ("higher", "lower")}
     rows = []
-    for metric in sorted(apart, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name)):
+    for metric in by_interest(apart):
         cells = []
         for arm in comparison.arms:
             mean = late_mean(comparison.tables, arm, metric)
             word = words.get(arm.name, {}).get(metric, "")
             cells.append(_or_none(mean) + (f" {word}" if word in ("higher", "lower") else ""))
-        rows.append(MetricRow(metric=METRICS.get(metric, safe(metric)), cells=tuple(cells)))
+        rows.append(MetricRow(metric=metric_name(metric), cells=tuple(cells)))
     return tuple(rows)
 
 

@@ -14,7 +14,6 @@ from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
     finite,
-    metric_title,
     names,
     numbers_of,
     of_arm,
@@ -26,7 +25,7 @@ from ptt.reports.comparing.figures.scales import across, mark_divergence, shade_
 from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
 from ptt.reports.figures.style import dress, linear
 from ptt.reports.foreign import safe
-from ptt.reports.names import METRICS
+from ptt.reports.names import METRICS, metric_name
 from ptt.reports.numbers import count, number
 from ptt.reports.panels import NO_LINE, WINDOW_NAMES, DataTable, Panel
 
@@ -102,7 +101,7 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
 
 
 def _title(name: str) -> str:
-    shown = metric_title(name)
+    shown = metric_name(name)
     return shown[:1].upper() + shown[1:]
 
 

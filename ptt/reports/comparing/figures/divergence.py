@@ -13,7 +13,6 @@ from ptt.reports.comparing.figures.kinds import (
     CompareFigure,
     arm_name,
     finite,
-    metric_title,
     names,
     numbers_of,
     of_arm,
@@ -22,7 +21,7 @@ from ptt.reports.comparing.figures.kinds import (
 from ptt.reports.comparing.figures.scales import across
 from ptt.reports.figures.style import INK, LETTER, MUTED, RULE, SMALL, drawable
 from ptt.reports.foreign import safe
-from ptt.reports.names import joined, slice_name
+from ptt.reports.names import joined, metric_name, slice_name
 from ptt.reports.numbers import count
 from ptt.reports.panels import NO_LINE, DataTable, Panel
 
@@ -176,7 +175,7 @@ def _range(comparison: Comparison, lines: list[Line]) -> tuple[float, float]:
 
 
 def _what(event: dict[str, Any]) -> str:
-    what = metric_title(str(event["what"]))
+    what = metric_name(str(event["what"]))
     return f"{slice_name(event['slice'])} {what}" if event["slice"] else what
 
 

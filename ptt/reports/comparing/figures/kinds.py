@@ -9,21 +9,11 @@ import polars as pl
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.foreign import safe, shortened
-from ptt.reports.names import SLICES, metric_name, slice_name
+from ptt.reports.names import SLICES, slice_name
 from ptt.reports.numbers import bounds, count, number
 from ptt.reports.panels import DataTable, Panel
 
 MOST_ARMS = 24  # drawn; the tables hold all
-NAMED = {
-    "len/response_mean": "response length",
-    "len/clipped_frac": "share cut at the length limit",
-    "tools/call_frequency": "tool use",
-    "tools/failure_frequency": "tool failures",
-    "reward/std": "reward spread",
-    "reward/zero_std_frac": "groups of one reward",
-    "lr": "learning rate",
-    "time/step": "time a step",
-}
 LONGEST_NAME = 60  # letters: the JSON holds it whole
 MOST_ROWS = 400  # of a table behind a figure: who needs more reads the JSON
 AFTER = ("post_tool", "post_observation")  # the slice that the question is about, by the names it may have
@@ -84,11 +74,6 @@ def numbers_of(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]
     """Make the table behind a figure: none without rows, and no more rows than a page can hold."""
     cut = f", the first {count(MOST_ROWS)} of {count(len(rows))}" if len(rows) > MOST_ROWS else ""
     return (DataTable(title=f"{title}{cut}", head=head, rows=tuple(rows[:MOST_ROWS])),) if rows else ()
-
-
-def metric_title(name: str) -> str:
-    """Name a metric or a percentile in prose."""
-    return NAMED.get(name) or metric_name(name)
 
 
 def title_of(slice_of: str, rest: str) -> str:
