@@ -44,6 +44,9 @@ def plain_errors() -> Iterator[None]:
 
     try:
         yield
+    except KeyboardInterrupt:
+        typer.echo("ptt: stopped.", err=True)
+        raise typer.Exit(Exit.STOPPED) from None
     except PttError as error:
         from ptt.reports.foreign import safe
 

@@ -46,6 +46,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ptt.api.open_run", stop)
+    code, text = ptt("update", "made.toml", HEALTHY)
+    assert (code, text) == (130, "ptt: stopped.\n")
+    assert not Path("made.toml").exists()
+
+
 def test_update_writes_the_same_bytes_each_time_and_says_what_moved(tmp_path: Path) -> None:
     code, text = ptt("update", "made.toml", HEALTHY)
     assert code == 0
