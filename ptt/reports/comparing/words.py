@@ -9,9 +9,8 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.comparing.divergence import SAME
 from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name
-from ptt.diagnostics.comparing.reading import Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.reading import SAME, Tail, late_mean, late_words, post_slice, tail_of
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.metrics import Kind
 from ptt.reports.foreign import safe, shortened
@@ -148,9 +147,12 @@ def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ..
     for arm in comparison.arms[1:]:
         mine = table.filter(pl.col("arm") == arm.name)
         same = mine.filter(pl.col("what") == SAME)
-        rows += [(name_of(arm), "every figure", str(row["step"]), row["words"]) for row in same.iter_rows(named=True)]
+        rows += [
+            (name_of(arm), "none so far", f"up to {row['step']}", row["words"]) for row in same.iter_rows(named=True)
+        ]
         for row in mine.filter(pl.col("what") != SAME).head(most).iter_rows(named=True):
-            step = f"{row['step']} ({row['low']} to {row['high']})"
+            reach = f"({row['low']} to {row['high']})"
+            step = f"{row['step']} {reach}" if row["step"] is not None else f"cannot be dated {reach}"
             rows.append((name_of(arm), safe(figure_name(row)), step, safe(row["words"])))
     return tuple(rows)
 
