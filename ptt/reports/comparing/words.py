@@ -10,7 +10,16 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name
-from ptt.diagnostics.comparing.reading import SAME, Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.reading import (
+    SAME,
+    Tail,
+    late_mean,
+    late_reach,
+    late_steps,
+    late_words,
+    post_slice,
+    tail_of,
+)
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.metrics import Kind
 from ptt.reports.foreign import safe, shortened
@@ -65,7 +74,9 @@ def tail_title(comparison: Comparison) -> str:
     if not name:
         return ""
     reach = comparison.matched.get("steps")
+    late = late_reach(comparison.tables)
     steps = f", late third of steps {number(reach[0])} to {number(reach[1])}" if reach else ""
+    steps += f" ({late})" if reach and late else ""
     return f"{LABELS.get(name, safe(name))} |r| in nats ({safe(comparison.pair or '')}){steps}"
 
 
@@ -125,7 +136,15 @@ def metrics_counted(comparison: Comparison) -> str:
     if not words:
         return ""
     apart = sum(word in ("higher", "lower") for word in words)
-    return f"{apart} differ, {words.count('alike')} are alike, {words.count('cannot_say')} cannot be told"
+    of = "metrics" if len(comparison.arms) == 2 else "pairs of an arm and a metric"
+    rest = f"{words.count('alike')} are alike, {words.count('cannot_say')} cannot be told"
+    return f"of {len(words)} {of} {apart} differ, {rest}"
+
+
+def metrics_title(comparison: Comparison) -> str:
+    """Say which window of the logged metrics is shown, and its steps."""
+    steps = late_steps(comparison.tables)
+    return f"metrics, late third ({steps})" if steps else "metrics, late third"
 
 
 def setting_rows(comparison: Comparison, *, differs: bool) -> tuple[SettingRow, ...]:
@@ -165,18 +184,28 @@ def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
     )
 
 
+def _sided(tail: Tail) -> tuple[float, float, float, str]:
+    """Give a factor above 1 with its interval, and to which side: as the sentences tell it."""
+    if number(tail.ratio, 2) == "1":
+        return tail.ratio, tail.low, tail.high, ""
+    if tail.ratio > 1:
+        return tail.ratio, tail.low, tail.high, " lower"
+    return 1 / tail.ratio, 1 / tail.high, 1 / tail.low, " higher"
+
+
 def _ratio(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    interval = f" ({bounds(tail.low, tail.high)})" if tail.known else " (no interval)"
-    return times(tail.ratio) + interval
+    factor, low, high, side = _sided(tail)
+    return f"{times(factor)}{side} ({bounds(low, high) if tail.known else 'no interval'})"
 
 
 def _short(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    interval = f"{number(tail.low, 2)}–{number(tail.high, 2)}" if tail.known else "?"
-    return f"×{number(tail.ratio, 2)} [{interval}]"
+    factor, low, high, side = _sided(tail)
+    interval = f"{number(low, 2)}–{number(high, 2)}" if tail.known else "?"
+    return f"×{number(factor, 2)}{side} [{interval}]"
 
 
 def _times(value: float) -> str:
