@@ -56,7 +56,9 @@ def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mappin
     said: list[str] = []
     cautions: list[str] = []
     for arm in arms[1:]:
-        mine = [*_cautions(arm, base, tables, name), *apart_from_setting(arm, base)]
+        mine = _cautions(arm, base, tables, name)
+        if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
+            mine += apart_from_setting(arm, base)
         if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
             said += _first_to_leave(arm, tables) + mine
             cautions += mine
@@ -196,7 +198,7 @@ def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str
             said.append(f"{arm.name}: it uses tools less ({_pair(tables, arm, base, 'tools/call_frequency')})")
     mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
     if mine & theirs:
-        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare but noise")
+        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare")
     frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
     if len(frameworks - {None}) > 1:
         said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "

@@ -76,7 +76,8 @@ def tail_title(comparison: Comparison) -> str:
     reach = comparison.matched.get("steps")
     late = late_reach(comparison.tables)
     steps = f", late third of steps {number(reach[0])} to {number(reach[1])}" if reach else ""
-    steps += f" ({late})" if reach and late else ""
+    if reach and late:
+        steps = f", late third ({late} of {number(reach[0])} to {number(reach[1])})"
     return f"{LABELS.get(name, safe(name))} |r| in nats ({safe(comparison.pair or '')}){steps}"
 
 
