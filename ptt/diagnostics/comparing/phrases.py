@@ -35,7 +35,7 @@ def against(tail: Tail) -> str:
     """Tell a ratio with its interval: how much lower or higher the arm lies."""
     if not tail.known:
         return "no interval"
-    if f"{tail.ratio:.2g}" == "1":
+    if f"{max(tail.ratio, 1 / tail.ratio):.2g}" == "1":
         return f"×1, {times(tail.low)} to {times(tail.high)}"
     if tail.ratio >= 1:
         return f"{times(tail.ratio)} lower, {times(tail.low)} to {times(tail.high)}"

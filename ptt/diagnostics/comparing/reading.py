@@ -132,6 +132,8 @@ def _reach(rows: pl.DataFrame, first: str, last: str) -> str:
 
 def identical(tables: Mapping[str, pl.DataFrame], arm: Arm) -> int | None:
     """Give the last step of an arm that is the baseline to the last digit in all that both log; None of any other."""
+    if tables["divergence"].is_empty():
+        return None
     rows = tables["divergence"].filter((pl.col("arm") == arm.name) & (pl.col("what") == SAME))
     return int(rows["step"][0]) if rows.height and rows["step"][0] == rows["high"][0] else None
 

@@ -138,7 +138,7 @@ def _suppressed(tail: Tail) -> str:
     if not math.isfinite(tail.suppression_low):
         return "no interval"
     interval = f"{times(tail.suppression_low)} to {times(tail.suppression_high)}"
-    if f"{tail.suppression:.2g}" == "1":
+    if f"{max(tail.suppression, 1 / tail.suppression):.2g}" == "1":
         return f"×1, {interval}"
     if tail.suppression > 1:
         lower = tail.words == "lower"

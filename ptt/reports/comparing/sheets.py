@@ -91,7 +91,7 @@ def _against(row: Mapping[str, Any]) -> tuple[str, str]:
     """Tell growth against the baseline's by a factor above 1, less or more, as the sentences do."""
     cell = _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
     factor = row.get("suppression")
-    if factor is None or math.isnan(factor) or number(factor, 2) == "1":
+    if factor is None or not factor > 0 or number(max(factor, 1 / factor), 2) == "1":
         return cell
     if factor > 1:
         return f"{cell[0]} less", cell[1]

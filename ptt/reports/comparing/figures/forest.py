@@ -140,7 +140,7 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame) -> None:
     lines, arms = _lines(comparison, rows), looks(comparison)
     low, high = _span(lines)
     places = _places(lines)
-    logarithmic(ax, "x", low, high, ticks=5)
+    logarithmic(ax, "x", low, high, ticks=3)  # the axis is short
     if high / low <= LOG_FROM:
         _short_ticks(ax, low, high)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(max(value, 1 / value), 2)))
@@ -211,7 +211,7 @@ def _told(row: dict[str, Any]) -> str:
 def _sided(row: dict[str, Any], written: str) -> tuple[str, str]:
     """Write a factor above 1 with its interval and its side, as the sentences do."""
     ratio, low, high = row["ratio"], row["lo"], row["hi"]
-    level = number(ratio, 2) == "1"
+    level = number(max(ratio, 1 / ratio), 2) == "1"
     side = "" if level else " lower" if ratio > 1 else " higher"
     if side == " higher":
         ratio, low, high = 1 / ratio, 1 / high if high else None, 1 / low if low else None
