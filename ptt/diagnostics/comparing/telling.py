@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.comparing.cautions import cautions_of, means
 from ptt.diagnostics.comparing.phrases import (
     ASKED_FIRST,
     LABELS,
@@ -17,7 +18,6 @@ from ptt.diagnostics.comparing.phrases import (
     figure_name,
     metric_name,
     nats,
-    pair,
     times,
 )
 from ptt.diagnostics.comparing.reading import (
@@ -25,7 +25,6 @@ from ptt.diagnostics.comparing.reading import (
     SAME,
     Tail,
     identical,
-    late_mean,
     late_reach,
     late_steps,
     late_words,
@@ -56,7 +55,7 @@ def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mappin
     said: list[str] = []
     cautions: list[str] = []
     for arm in arms[1:]:
-        mine = _cautions(arm, base, tables, name)
+        mine = cautions_of(arm, base, tables, name)
         if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
             mine += apart_from_setting(arm, base)
         if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
@@ -175,50 +174,9 @@ def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
 
 def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
     apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
-    shown = [f"{metric_name(metric)} {words[metric]} ({_pair(tables, arm, base, metric)})" for metric in apart[:NAMED]]
+    shown = [f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})" for metric in apart[:NAMED]]
     more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
     return ", ".join(shown) + more
-
-
-def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
-    """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
-    words = late_words(tables, arm)
-    said = _high_start(arm, base, tables, name) if name else []
-    if name and tail_of(tables, arm, base, name, "p95").words == "lower":
-        if words.get("reward/mean") == "higher":
-            gradient = ", with a smaller gradient norm" if words.get("grad_norm") == "lower" else ""
-            said.append(
-                f"{arm.name}: its reward is higher ({_pair(tables, arm, base, 'reward/mean')}){gradient}: an easier "
-                "task drifts less by itself, so part of the difference may be the task's"
-            )
-        elif words.get("reward/mean") == "lower":
-            lower = f"its reward is lower ({_pair(tables, arm, base, 'reward/mean')})"
-            said.append(f"{arm.name}: {lower}: it may drift less because it learnt less")
-        if words.get("tools/call_frequency") == "lower":
-            said.append(f"{arm.name}: it uses tools less ({_pair(tables, arm, base, 'tools/call_frequency')})")
-    mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
-    if mine & theirs:
-        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare")
-    frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
-    if len(frameworks - {None}) > 1:
-        said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
-                    "in other ways")  # fmt: skip
-    return said
-
-
-def _high_start(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
-    """Say where an arm grew by less because it started high: that is no suppression."""
-    for quantile in ("p95", "p99"):
-        tail = tail_of(tables, arm, base, name, quantile)
-        if tail.growth_words == "lower" and tail.words != "lower" and tail.early > tail.base_early:
-            ends = "and lies higher late" if tail.words == "higher" else "and does not lie lower late"
-            start = f"early {quantile} {nats(tail.early)} nats against {nats(tail.base_early)}"
-            return [f"{arm.name}: it grew by less because it started high ({start}) {ends}: nothing was suppressed"]
-    return []
-
-
-def _pair(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, metric: str) -> str:
-    return pair(late_mean(tables, arm, metric), late_mean(tables, base, metric))
 
 
 def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
@@ -229,9 +187,10 @@ def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
         named = ", ".join(figure_name(row) for row in first.head(NAMED).iter_rows(named=True))
         said.append(f"{arm.name}: left the baseline for good, at steps that cannot be told: {named}")
     elif first.height:
-        row = first.row(0, named=True)
+        row, undated = first.row(0, named=True), first.filter(pl.col("step").is_null()).height
+        beside = f"; {undated} more left at a step that cannot be told" if undated else ""
         said.append(
             f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step {row['step']} "
-            f"({row['low']} to {row['high']})"
+            f"({row['low']} to {row['high']}){beside}"
         )
     return said

@@ -188,7 +188,7 @@ def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
 def _sided(tail: Tail) -> tuple[float, float, float, str]:
     """Give a factor above 1 with its interval, and to which side: as the sentences tell it."""
     if number(max(tail.ratio, 1 / tail.ratio), 2) == "1":
-        return tail.ratio, tail.low, tail.high, ""
+        return 1.0, tail.low, tail.high, ""
     if tail.ratio > 1:
         return tail.ratio, tail.low, tail.high, " lower"
     return 1 / tail.ratio, 1 / tail.high, 1 / tail.low, " higher"

@@ -216,7 +216,7 @@ def _sided(row: dict[str, Any], written: str) -> tuple[str, str]:
     if side == " higher":
         ratio, low, high = 1 / ratio, 1 / high if high else None, 1 / low if low else None
     known = low is not None and high is not None
-    return f"×{number(ratio, 2)}{side}", f"{number(low, 2)}–{number(high, 2)}" if known else written
+    return "×1" if level else f"×{number(ratio, 2)}{side}", f"{number(low, 2)}–{number(high, 2)}" if known else written
 
 
 def _beside(ax: Axes, text: str, y: float, x: float | None, colour: str) -> None:
