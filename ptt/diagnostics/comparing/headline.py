@@ -110,8 +110,6 @@ def _why_no_tails(arms: Sequence[Arm], not_compared: Sequence[NotCompared]) -> s
                 given.setdefault(arm.name, item.reason)
             elif item.what == f"all steps of {arm.name}":
                 given[arm.name] = item.reason
-    if len(arms) == 2 and len(given) == 1:
-        return next(iter(given.values()))
     more = f"; and {len(given) - NAMED} more" if len(given) > NAMED else ""
     return "; ".join(f"{name}: {reason}" for name, reason in list(given.items())[:NAMED]) + more
 

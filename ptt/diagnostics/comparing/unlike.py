@@ -10,7 +10,7 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Member
 
 SHORTER: Final = 0.6
-"""Of the longer run's steps: a schedule that ends with its run is then far along in one, hardly begun in the other."""
+"""Of the longer run's last step: a schedule that ends with its run is then far along in one, hardly begun in another."""
 COMPONENT: Final = re.compile(r"^(?:train/)?rewards?/([^/]+)(?:/mean)?$")
 NO_COMPONENTS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "mean", "std", "min", "max", "total"})
 """Figures of preference training and of the whole reward, which are logged under the same heading."""
@@ -27,8 +27,8 @@ def _other_reward(arm: Arm, base: Arm) -> list[str]:
     if not mine or not theirs or mine == theirs:
         return []
     apart = [
-        f"{_listed(names)} is logged by {one.name} alone"
-        for one, names in ((arm, mine - theirs), (base, theirs - mine))
+        f"{_listed(names)} is logged by {one.name} and not by {other.name}"
+        for one, other, names in ((arm, base, mine - theirs), (base, arm, theirs - mine))
         if names
     ]
     said = f"another reward: {', '.join(apart)}: their rewards may measure other things"
@@ -46,24 +46,17 @@ def _components(member: Member) -> frozenset[str]:
 
 
 def _other_length(arm: Arm, base: Arm) -> list[str]:
-    mine, theirs = (_length(one) for one in (arm, base))
+    mine, theirs = (_end(one) for one in (arm, base))
     if not mine or not theirs or min(mine, theirs) >= SHORTER * max(mine, theirs):
         return []
-    lengths = f"it logs {mine} steps, {base.name} {theirs}"
-    return [f"{arm.name}: {lengths}: a schedule that ends with its run is elsewhere in its course at the same step"]
+    ends = f"it ends at step {mine}, {base.name} at {theirs}"
+    return [f"{arm.name}: {ends}: a schedule that ends with its run is elsewhere in its course at the same step"]
 
 
-def _length(arm: Arm) -> int:
-    """Give the steps that the longest of an arm's runs went through, 0 where none are known."""
-    runs = [member.diagnosis.run for member in arm.members]
-    return max(
-        (
-            run.last_step - run.first_step + 1
-            for run in runs
-            if run.first_step is not None and run.last_step is not None
-        ),
-        default=0,
-    )
+def _end(arm: Arm) -> int:
+    """Give the last step of any run of an arm, 0 where none is known."""
+    lasts = [member.diagnosis.run.last_step for member in arm.members]
+    return max((last for last in lasts if last is not None), default=0)
 
 
 def _listed(names: frozenset[str]) -> str:
