@@ -38,9 +38,12 @@ ALLOWED = {
         "rules", "schema", "statistics", "store",
     },
     "answerable": {"evidence", "parsers", "schema", "store"},
+    "asking": {
+        "custom", "engines", "evidence", "gathering", "judging", "model", "parsers", "rules", "store",
+    },
     "pipeline": {
-        "ptt", "answerable", "config", "custom", "deliverables", "engines", "errors", "evidence", "gathering",
-        "judging", "kept", "model", "parsers", "rules", "statistics", "store",
+        "ptt", "answerable", "asking", "config", "custom", "deliverables", "engines", "errors", "gathering", "kept",
+        "model", "parsers", "statistics", "store",
     },
     "reports": {
         "ptt", "answerable", "baseline", "catalogue", "comparing", "custom", "gate", "metrics", "model", "parsers",

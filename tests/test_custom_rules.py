@@ -233,7 +233,7 @@ def test_a_rule_that_crashes_is_shown_and_costs_the_exit_code(tmp_path: Path, mo
     def fault(*_: object) -> RuleVerdict:
         raise ZeroDivisionError("made")
 
-    monkeypatch.setattr("ptt.diagnostics.pipeline.judge_custom", fault)
+    monkeypatch.setattr("ptt.diagnostics.asking.judge_custom", fault)
     own = ptt.diagnose(run_dir(tmp_path / "run"), rules=[files(tmp_path / "rules", WHOLE)])
     assert [crash.id for crash in own.crashes] == ["custom:a"]
 

@@ -126,7 +126,7 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
         raise ZeroDivisionError("no such luck")
 
     bad = Rule(id="bursting", link=Link.NUMERICS, check=burst)  # type: ignore[arg-type]
-    monkeypatch.setattr("ptt.diagnostics.pipeline.RULES", (*RULES, bad))
+    monkeypatch.setattr("ptt.diagnostics.asking.RULES", (*RULES, bad))
     found = ptt.diagnose(SAMPLE)
     assert [crash.id for crash in found.crashes] == ["bursting"]
     assert "no such luck" in found.crashes[0].error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,32 +13,22 @@ import polars as pl
 
 from ptt import __version__
 from ptt.diagnostics.answerable import Answerable, answerable
+from ptt.diagnostics.asking import diagnosis_of
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
-from ptt.diagnostics.custom.judge import judge as judge_custom
-from ptt.diagnostics.custom.lookup import Lookup
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.gathering import Gathered, gather
-from ptt.diagnostics.gathering.losses import sources
+from ptt.diagnostics.gathering import gather
 from ptt.diagnostics.gathering.series import read_evaluations
 from ptt.diagnostics.gathering.tails import profile_of
-from ptt.diagnostics.judging import contaminated, verdict_of
-from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.kept.document import Asked, KeptDiagnosis, read_kept, write_kept
 from ptt.diagnostics.kept.marks import asked_of, identity, mark_of, source_hash
 from ptt.diagnostics.kept.profile import write_profile
-from ptt.diagnostics.model import Diagnosis, NotJudged, RuleCrash, RuleVerdict
+from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.interface import RunFile
-from ptt.diagnostics.parsers.switches import how_to_record
-from ptt.diagnostics.rules import RULES, tool_tail_growth
-from ptt.diagnostics.rules.aggregates import aggregates_of
-from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.claims import alone
@@ -215,7 +204,7 @@ def _judged(
             progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
         )
         gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
-    judged = _verdict(gathered, own_rules, read_table(place.store, "sources"), manifest, tokens)
+    judged = diagnosis_of(gathered, own_rules, read_table(place.store, "sources"), manifest, tokens)
     held = Held(
         files=files,
         evaluated=read_evaluations(gathered.tables["metrics"]),
@@ -248,33 +237,6 @@ def _keep(
     return True
 
 
-def _verdict(
-    gathered: Gathered,
-    own_rules: Sequence[CustomRule],
-    table: pl.DataFrame,
-    manifest: Manifest,
-    tokens: local.Tokens | None,
-) -> Diagnosis:
-    verdicts, crashes = _judge((rule.id, partial(rule.run, gathered.evidence)) for rule in RULES)
-    judgement = _signature(gathered.evidence, verdicts)
-    if isinstance(judgement, RuleCrash):
-        crashes.append(judgement)
-        judgement = _unjudged(gathered.evidence, verdicts)
-    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
-    mine = ((rule.name, partial(judge_custom, rule, gathered.evidence, lookup.series)) for rule in own_rules)
-    own, faults = _judge(mine)  # after the signature, which they have no part in
-    every = (judgement.verdict, *verdicts, *own)
-    return verdict_of(
-        run=gathered.evidence.run,
-        signature=judgement.signature,
-        verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
-        crashes=[*crashes, *faults],
-        sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
-        tables=gathered.tables,
-        explains=explains(),
-    )
-
-
 def _asked(settings: Settings) -> Asked:
     chosen = (settings.min_observation, sorted((k, sorted(v.items())) for k, v in settings.limits.items()))
     return Asked(settings=asked_of(repr(chosen), rule_files(settings.rules)), version=__version__)
@@ -295,14 +257,6 @@ def _mark(place: Place, settings: Settings) -> str:
     )
 
 
-def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
-    """Name the framework's own line where what is missing has one."""
-    if not isinstance(verdict, NotJudged) or not verdict.missing:
-        return verdict
-    line = how_to_record(framework, verdict.missing)
-    return verdict if line is None else replace(verdict, enable=line)
-
-
 def _something_read(place: Place, table: pl.DataFrame) -> None:
     """Refuse a run of which every file that could be recognised is damaged from end to end."""
     known = table.filter(pl.col("kind") != UNRECOGNISED)
@@ -312,40 +266,3 @@ def _something_read(place: Place, table: pl.DataFrame) -> None:
         first = known.row(0, named=True)
         why = first["note"] or f"{first['path']} holds no row."
         raise InputError(f"{place.run}: none of its {known.height} recognised files could be read. {why}")
-
-
-def _judge(asked: Iterable[tuple[str, Callable[[], RuleVerdict]]]) -> tuple[list[RuleVerdict], list[RuleCrash]]:
-    """Ask each rule, by its id; one that raises is told of, and the others are asked all the same."""
-    verdicts: list[RuleVerdict] = []
-    crashes: list[RuleCrash] = []
-    for name, answer in asked:
-        try:
-            verdicts.append(answer())
-        except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
-            crashes.append(RuleCrash(id=name, error=_where(error)))
-    return verdicts, crashes
-
-
-def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | RuleCrash:
-    try:
-        aggregates = aggregates_of(evidence, verdicts)
-        if evidence.algorithm.family not in (None, Family.ONLINE):
-            return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
-        pair = evidence.tails.pair if evidence.tails is not None else None
-        distrust = contaminated(verdicts, pair)
-        if distrust is not None:
-            return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
-        return tool_tail_growth.judge(evidence, aggregates)
-    except Exception as error:  # the signature is a rule like the others: shown, and costs the exit code
-        return RuleCrash(id=tool_tail_growth.ID, error=_where(error))
-
-
-def _unjudged(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
-    reason = "the rule itself failed; see the crash below"
-    return tool_tail_growth.cannot_say(reason, None, aggregates_of(evidence, verdicts))
-
-
-def _where(error: Exception) -> str:
-    """Name the error and the line of ours it came from, without paths of this machine."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-
 from ptt.diagnostics.model import Diagnosis, Finding, Interval, Run, Signature, TailGrowth
-from ptt.reports.foreign import encodable
+from ptt.reports.finite_json import finite_json
 
 SCHEMA_VERSION = 1
-SIGNIFICANT_DIGITS = 6  # more would differ between machines: sums of floats depend on their order
-
-Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def findings_json(diagnosis: Diagnosis, version: str) -> str:
@@ -46,7 +39,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             for source in diagnosis.sources
         ],
     }
-    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return finite_json(content)
 
 
 def _run(run: Run) -> dict[str, object]:
@@ -101,18 +94,3 @@ def _finding(finding: Finding) -> dict[str, object]:
         "next": [*finding.confirm, *finding.next],
         "consequence_of": finding.consequence_of,
     }
-
-
-def _finite(value: object) -> Json:
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else None
-        case str():
-            return encodable(str(value))
-        case Mapping():
-            return {encodable(str(key)): _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-    raise TypeError(f"findings.json cannot hold a {type(value).__name__}")

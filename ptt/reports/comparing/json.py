@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from typing import Final
 
 from ptt.diagnostics.comparing.values import Arm, Comparison, Member
-from ptt.reports.findings_json import SIGNIFICANT_DIGITS, Json
-from ptt.reports.foreign import encodable
+from ptt.reports.finite_json import finite_json
 
 SCHEMA_VERSION: Final = 1
 TABLES: Final = (
@@ -36,7 +32,7 @@ def compare_json(comparison: Comparison, version: str) -> str:
         ],
         **{name: comparison.tables[name].to_dicts() for name in TABLES},
     }
-    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return finite_json(content)
 
 
 def _arm(arm: Arm) -> dict[str, object]:
@@ -56,18 +52,3 @@ def _run(member: Member) -> dict[str, object]:
         "status": verdict.status.value,
         "headline": verdict.headline,
     }
-
-
-def _finite(value: object) -> Json:
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else None
-        case str():
-            return encodable(str(value))
-        case Mapping():
-            return {encodable(str(key)): _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-    raise TypeError(f"compare.json cannot hold a {type(value).__name__}")

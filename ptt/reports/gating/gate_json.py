@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from ptt import __version__
 from ptt.diagnostics.gate.values import CheckResult, GatedRun, GateReport
-from ptt.reports.foreign import encodable
+from ptt.reports.finite_json import finite_json
 from ptt.reports.gating.standing import standing_of
 from ptt.reports.gating.words import EXIT_CODES, headline
 
 SCHEMA_VERSION = 1
-SIGNIFICANT_DIGITS = 6  # more would differ between machines: sums of floats depend on their order
 
 
 def render(report: GateReport, *, version: str = __version__) -> str:
@@ -30,7 +26,7 @@ def render(report: GateReport, *, version: str = __version__) -> str:
         "runs": [_run(run) for run in report.runs],
         "notes": report.notes,
     }
-    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return finite_json(content)
 
 
 def _run(run: GatedRun) -> dict[str, object]:
@@ -74,18 +70,3 @@ def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
         "waiver": None if check.waiver is None else asdict(check.waiver),
         "next": check.next,
     }
-
-
-def _finite(value: object) -> object:
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if math.isfinite(value) else None
-        case str():
-            return encodable(str(value))
-        case Mapping():
-            return {encodable(str(key)): _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-    raise TypeError(f"gate.json cannot hold a {type(value).__name__}")
