@@ -10,7 +10,7 @@ import polars as pl
 from ptt.diagnostics.comparing.values import Arm, Member
 
 SHORTER: Final = 0.6
-"""Of the longer run's last step: a schedule that ends with its run is then far along in one, hardly begun in another."""
+"""Of the later last step: a schedule that ends with its run is then far along in one run, hardly begun in the other."""
 COMPONENT: Final = re.compile(r"^(?:train/)?rewards?/([^/]+)(?:/mean)?$")
 NO_COMPONENTS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "mean", "std", "min", "max", "total"})
 """Figures of preference training and of the whole reward, which are logged under the same heading."""
