@@ -266,6 +266,9 @@ def compare(
     with TemporaryDirectory(prefix="ptt-") as scratch:
         base = Path(scratch if out is None else out)
         planned = arms.planned([Path(run) for run in runs], groups or {}, baseline)
+        for run in planned.runs:  # all of them before the first is judged, which may take a while
+            if not run.exists():
+                raise InputError(f"{run}: there is no such file or folder; {OPENED}.")
         folders = [base / name for name in planned.names]
         if jobs > 1:
             _judge_ahead(

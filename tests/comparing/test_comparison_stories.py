@@ -123,7 +123,7 @@ def test_tools_that_vanish_are_no_improvement(kept: Path) -> None:
     found = api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "collapse"], out=kept)
     late = row(found.tables["differences"], axis="steps", slice="post_tool", q="p95", window="late")
     assert late["ratio"] is None
-    (said,) = [item for item in found.not_compared if "post_tool tails of collapse" in item.what]
+    (said,) = [item for item in found.not_compared if "late post-tool tails of collapse" in item.what]
     assert "no improvement" in said.reason
     assert "lies below" not in found.headline
     words = late_words(found.tables, found.arms[1])

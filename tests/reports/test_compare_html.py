@@ -149,11 +149,11 @@ def test_arms_differ_by_more_than_colour() -> None:
 
 def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure]) -> None:
     text = said(read["missing"])
-    assert "collapse: no post-tool value after 176" in text
+    assert "no post-tool value: 1 arm; no post-tool values to the end: 1 arm" in text
     assert "collapse has no post-tool value after 176: what is gone was not suppressed." in text
     assert "No post-tool values: scalars_only; a missing line is not a low one." in text
     assert text.count("not compared") >= 4
-    table = text[text.index("Growth and suppression") : text.index("Settings that differ")]
+    table = text[text.index("read the level and the growth together") : text.index("Settings that differ")]
     assert "collapse 6.2 5.58 to 6.82 no value no value no value no value" in table
 
 
@@ -198,7 +198,7 @@ def test_nothing_to_compare_is_said(read: dict[str, Structure]) -> None:
 def test_growth_table_tells_level_growth_and_suppression(read: dict[str, Structure]) -> None:
     text = said(read["two"])
     assert "baseline 1.9 1.71 to 2.09 5.8 5.22 to 6.38 9.1 8.19 to 10 ×4.79 3.83 to 5.99 —" in text
-    assert "×1.83 1.47 to 2.29 ×2.61 1.83 to 3.66" in text
+    assert "×1.83 1.47 to 2.29 ×2.61 less 1.83 to 3.66" in text
 
 
 def test_settings_that_differ_are_shown_and_the_rest_is_folded(pages: dict[str, str]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import polars as pl
 
 from ptt.diagnostics.comparing.aggregates import compare_aggregates, logged_by_some
-from ptt.diagnostics.comparing.comparable import comparable, with_tails
+from ptt.diagnostics.comparing.comparable import Comparable, WithTails, comparable, with_tails
 from ptt.diagnostics.comparing.distributions import ECDF, ESS, distribution_tables
-from ptt.diagnostics.comparing.divergence import divergence_table, metric_figures, tail_figures
+from ptt.diagnostics.comparing.divergence import Figure, divergence_table, metric_figures, tail_figures
 from ptt.diagnostics.comparing.headline import headline_of
-from ptt.diagnostics.comparing.logged import series_of
+from ptt.diagnostics.comparing.logged import Series, series_of
 from ptt.diagnostics.comparing.measured import Axis, measure
 from ptt.diagnostics.comparing.settings import compare_settings
 from ptt.diagnostics.comparing.tails import tail_tables, vanished
@@ -49,13 +51,8 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         not_compared.append(_no_metrics(arms))
     not_compared += logged_by_some(given.arms, series)
     tables["settings"], unrecorded = compare_settings(arms, series)
-    tails = tail_figures(found.arms, names)
-    figures = {
-        member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
-        for arm in given.arms
-        for member in arm.members
-    }
-    tables["divergence"] = divergence_table(given.arms, figures, given.reach)
+    tables["divergence"], undated = _divergence(given, found, series)
+    not_compared += undated
     not_compared += unrecorded
     said = told(arms, tables, found.slices)
     matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
@@ -69,6 +66,25 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         not_compared=tuple(not_compared),
         matched=matched,
     )
+
+
+def _divergence(
+    given: Comparable, found: WithTails, series: Mapping[str, Series]
+) -> tuple[pl.DataFrame, list[NotCompared]]:
+    """Give the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    undated = []
+    base, held = given.arms[0], {arm.name for arm in found.arms}
+    for arm in given.arms[1:]:
+        tails = tail_figures(arm, base, found.slices[arm.name]) if arm.name in held and found.slices[arm.name] else {}
+        if isinstance(tails, NotCompared):
+            undated.append(tails)
+            tails = {}
+        figures[arm.name] = {
+            member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
+            for member in (*base.members, *arm.members)
+        }
+    return divergence_table(given.arms, figures, given.reach), undated
 
 
 def _no_metrics(arms: Sequence[Arm]) -> NotCompared:

@@ -13,7 +13,8 @@ import polars as pl
 
 from ptt.diagnostics.comparing.leaving import LEAST, WIDTH, Leaving, leaving
 from ptt.diagnostics.comparing.logged import Series
-from ptt.diagnostics.comparing.values import Arm
+from ptt.diagnostics.comparing.reading import SAME
+from ptt.diagnostics.comparing.values import Arm, NotCompared
 from ptt.diagnostics.metrics import kind_of
 from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
@@ -31,6 +32,7 @@ PRECISION: Final = 1e-6
 LEAST_SAME: Final = 5
 """Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
 ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
+DATED: Final = 0.5  # of the steps that both log: a wider interval dates nothing
 DIVERGENCE: Final = pl.Schema(
     {
         "arm": pl.String,
@@ -65,17 +67,25 @@ def metric_figures(series: Series) -> dict[str, Figure]:
     }
 
 
-def tail_figures(arms: Sequence[Arm], slices: Sequence[str]) -> dict[str, dict[str, Figure]]:
-    """Give the tails of each run, by member: percentiles over spans of steps that all runs share.
+def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[str, Figure]] | NotCompared:
+    """Give the tails of the runs of an arm and the baseline, by member, over spans of the steps that these share.
 
-    A span holds two recorded steps or more: two updates on one batch have nearly the same tokens.
+    Of these alone: what a third arm recorded says nothing of when this one left. A span holds two recorded steps or
+    more: two updates on one batch have nearly the same tokens.
     """
-    members = [member for arm in arms for member in arm.members]
+    members = [*base.members, *arm.members]
     profiles = [member.profile for member in members if member.profile is not None]
-    fewest = min((len(recorded(profile)) for profile in profiles), default=0)
+    steps = [recorded(profile) for profile in profiles]
+    low, high = max(int(one[0]) for one in steps), min(int(one[-1]) for one in steps)
+    fewest = min(int(((one >= low) & (one <= high)).sum()) for one in steps)
     matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2)) if fewest >= 2 * LEAST else None
-    if not isinstance(matched, Matched):
-        return {}
+    if not isinstance(matched, Matched) or len(matched.spans[0]) < LEAST:
+        return NotCompared(
+            what=f"when the tails of {arm.name} left",
+            reason=f"of the steps it shares with {base.name} only {fewest} are recorded on both sides, or they leave "
+            f"gaps; at least {2 * LEAST} are needed to date a departure of tails",
+            enable="record more steps",
+        )
     edges = np.array(matched.edges)
     firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
     ends[-1] = int(edges[-1])
@@ -97,35 +107,33 @@ def tail_figures(arms: Sequence[Arm], slices: Sequence[str]) -> dict[str, dict[s
 
 
 def divergence_table(
-    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Figure]], reach: tuple[int, int] | None
+    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Mapping[str, Figure]]], reach: tuple[int, int] | None
 ) -> pl.DataFrame:
-    """Give the table `divergence`; `figures`: of each member."""
+    """Give the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
     rows: list[tuple[object, ...]] = []
     for arm in arms[1:] if reach else ():
-        mine = [figures[member.name] for member in arm.members]
-        theirs = [figures[member.name] for member in arms[0].members]
+        mine = [figures[arm.name][member.name] for member in arm.members]
+        theirs = [figures[arm.name][member.name] for member in arms[0].members]
         found = []
         for key in sorted(set.intersection(*(set(held) for held in (*mine, *theirs)))):
             one = leaving_of([held[key] for held in mine], [held[key] for held in theirs])
             if one is not None:
                 figure = mine[0][key]
-                found.append((arm.name, figure.what, figure.slice, one.step, one.low, one.high, _words(one, figure)))
-        rows += sorted(found, key=lambda row: (row[3], row[4], row[5], str(row[2]), row[1]))
+                shared = _shared([held[key] for held in (*mine, *theirs)])
+                step = one.step if one.high - one.low <= DATED * (int(shared[-1]) - int(shared[0])) else None
+                found.append((arm.name, figure.what, figure.slice, step, one.low, one.high, _words(one, figure, step)))
+        rows += sorted(found, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1]))
         if len(mine) == len(theirs) == 1 and (same := same_up_to(mine[0], theirs[0])) is not None:
-            words = f"identical to the last digit up to step {same}"
-            rows.append((arm.name, SAME, None, same, same, same, words))
+            last = max(same, _last_shared(mine[0], theirs[0]))
+            where = f"up to step {same}" if same < last else f"in all steps that both log, up to {same}"
+            words = f"identical to the last digit {where}"
+            rows.append((arm.name, SAME, None, same, same, last, words))
     return pl.DataFrame(rows, schema=DIVERGENCE, orient="row")
-
-
-SAME: Final = "identical"
-"""Stands in the table's column `what` where two runs are one run up to that step."""
 
 
 def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | None:
     """Give where an arm's mean leaves the baseline's, over the steps that all their runs have."""
-    steps = mine[0].steps
-    for figure in (*mine[1:], *theirs):
-        steps = np.intersect1d(steps, figure.steps)
+    steps = _shared([*mine, *theirs])
     if len(steps) < LEAST:
         return None
     sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
@@ -136,6 +144,20 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
     # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
     factors = _left(steps, ends, [np.log(side) for side in sides])
     return found if factors is not None and factors.last * found.last > 0 else None
+
+
+def _shared(figures: Sequence[Figure]) -> IntArray:
+    """Give the steps that all of them have."""
+    steps = figures[0].steps
+    for figure in figures[1:]:
+        steps = np.intersect1d(steps, figure.steps)
+    return steps
+
+
+def _last_shared(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int:
+    """Give the last step at which both have a value of anything."""
+    shared = [np.intersect1d(mine[key].steps, theirs[key].steps) for key in set(mine) & set(theirs)]
+    return max((int(steps[-1]) for steps in shared if len(steps)), default=0)
 
 
 def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
@@ -168,22 +190,28 @@ def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int 
 
     Schedules and shares of a small batch are equal in any two runs: enough other values must be.
     """
-    first_other, telling = math.inf, []
+    first_other, telling, spans = math.inf, [], []
     for key in set(mine) & set(theirs):
         steps = np.intersect1d(mine[key].steps, theirs[key].steps)
         if key.startswith(TOKENS) or not len(steps):
             continue
         here, there = _at(mine[key], steps), _at(theirs[key], steps)
         alike = (here == there) | (np.isnan(here) & np.isnan(there))
+        if mine[key].logs:  # tails below the floor are equal in any two runs; their spans tell only where runs differ
+            ends = mine[key].ends[np.searchsorted(mine[key].steps, steps)]
+            spans += list(zip(steps[~alike].tolist(), ends[~alike].tolist(), strict=True))
+            continue
         if not alike.all():
             first_other = min(first_other, int(steps[~alike][0]))
-        if not mine[key].logs:  # tails below the floor are equal in any two runs
-            telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND))].tolist()
+        telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND))].tolist()
+    # a span that ends after the metrics part differs by what came after: one that ends before parted unseen by them
+    first_other = min([first_other, *(first for first, end in spans if end < first_other)])
     same = [step for step in telling if step < first_other]
     return max(same) if len(same) >= LEAST_SAME else None
 
 
-def _words(found: Leaving, figure: Figure) -> str:
+def _words(found: Leaving, figure: Figure, step: int | None) -> str:
     side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
     size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
-    return f"{side} the baseline, {size} at the end"
+    left = "" if step is not None else "since when cannot be told: "
+    return f"{left}{side} the baseline, {size} on average over steps {found.since} to {found.until}"

@@ -35,6 +35,8 @@ class Leaving:
     low: int
     high: int
     last: float  # mean over the last window
+    since: int  # the first step of that window
+    until: int  # and its last
 
 
 def leaving(
@@ -68,6 +70,8 @@ def leaving(
         low=int(firsts[max(0, min(low, found) - 1)]),
         high=int(lasts[max(high, found)]),
         last=float(levels[-width:].mean()),
+        since=int(firsts[-width]),
+        until=int(lasts[-1]),
     )
 
 

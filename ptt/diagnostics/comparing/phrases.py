@@ -9,6 +9,7 @@ from typing import Final
 from ptt.diagnostics.comparing.reading import Tail
 from ptt.diagnostics.metrics import PLAIN
 
+MOST_DIGITS: Final = 9
 ASKED_FIRST: Final = ("kl/ref", "reward/mean", "grad_norm", "loss/total", "len/response_mean", "tools/call_frequency")
 LABELS: Final = {"post_tool": "post-tool", "post_observation": "post-observation", "text_only": "text-only"}
 
@@ -34,6 +35,8 @@ def against(tail: Tail) -> str:
     """Tell a ratio with its interval: how much lower or higher the arm lies."""
     if not tail.known:
         return "no interval"
+    if f"{max(tail.ratio, 1 / tail.ratio):.2g}" == "1":
+        return f"×1, {times(tail.low)} to {times(tail.high)}"
     if tail.ratio >= 1:
         return f"{times(tail.ratio)} lower, {times(tail.low)} to {times(tail.high)}"
     return f"{times(1 / tail.ratio)} higher, {times(1 / tail.high)} to {times(1 / tail.low)}"
@@ -51,6 +54,12 @@ def nats(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "no value"
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     """Write a metric's mean."""
-    return f"{value:.3g}" if math.isfinite(value) else "no value"
+    return f"{value:.{digits}g}" if math.isfinite(value) else "no value"
+
+
+def pair(one: float, other: float) -> str:
+    """Write two means that differ with as many digits as show it."""
+    digits = next((some for some in range(3, MOST_DIGITS) if number(one, some) != number(other, some)), MOST_DIGITS)
+    return f"{number(one, digits)} against {number(other, digits)}"

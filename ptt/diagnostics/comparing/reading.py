@@ -16,6 +16,8 @@ ALIKE_WITHIN: Final = 1.25  # a factor of tails that nobody would act on
 FAMILY: Final = 0.05  # chance that any arm's late post-tool tail is called other than the baseline's by noise alone
 MATERIAL: Final = math.log(2.0)
 """In nats, of p99: below it no weight leaves 0.5 to 2, where the usual caps begin; tails that small harm nobody."""
+SAME: Final = "identical"
+"""Stands in the column `what` of the table of divergence where two runs are one run up to that step."""
 POST: Final = ("post_tool", "post_observation")
 
 
@@ -25,6 +27,8 @@ class Tail:
 
     late: float
     base_late: float
+    early: float
+    base_early: float
     ratio: float  # baseline over arm: above 1 the arm lies lower
     low: float
     high: float
@@ -90,6 +94,8 @@ def tail_of(
     asked = tables["differences"]["arm"].n_unique()
     return Tail(
         late=_of(_row(tables["windows"], arm, axis, slice_name, quantile, window="late"), "value"),
+        early=_of(_row(tables["windows"], arm, axis, slice_name, quantile, window="early"), "value"),
+        base_early=_of(_row(tables["windows"], base, axis, slice_name, quantile, window="early"), "value"),
         base_late=_of(_row(tables["windows"], base, axis, slice_name, quantile, window="late"), "value"),
         ratio=_of(difference, "ratio"),
         low=_of(difference, "lo"),
@@ -102,6 +108,34 @@ def tail_of(
         suppression_high=_of(growth, "suppression_hi"),
         tests=2 * asked,
     )
+
+
+def late_reach(tables: Mapping[str, pl.DataFrame], axis: str = "steps") -> str:
+    """Say which steps the late window of tails is of; empty where that is not known."""
+    rows = tables["windows"]
+    if not {"x_first", "x_last"} <= set(rows.columns):
+        return ""
+    return _reach(rows.filter((pl.col("axis") == axis) & (pl.col("window") == "late")), "x_first", "x_last")
+
+
+def late_steps(tables: Mapping[str, pl.DataFrame]) -> str:
+    """Say which steps the late window of metrics is of; empty where that is not known."""
+    rows = tables["aggregates"]
+    if not {"step_first", "step_last"} <= set(rows.columns):
+        return ""
+    return _reach(rows.filter(pl.col("window") == "late"), "step_first", "step_last")
+
+
+def _reach(rows: pl.DataFrame, first: str, last: str) -> str:
+    return f"steps {math.ceil(rows[first][0])} to {math.floor(rows[last][0])}" if rows.height else ""
+
+
+def identical(tables: Mapping[str, pl.DataFrame], arm: Arm) -> int | None:
+    """Give the last step of an arm that is the baseline to the last digit in all that both log; None of any other."""
+    if tables["divergence"].is_empty():
+        return None
+    rows = tables["divergence"].filter((pl.col("arm") == arm.name) & (pl.col("what") == SAME))
+    return int(rows["step"][0]) if rows.height and rows["step"][0] == rows["high"][0] else None
 
 
 def late_words(tables: Mapping[str, pl.DataFrame], arm: Arm, *, kind: Kind = "training") -> dict[str, str]:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.comparing.comparable import WithTails
 from ptt.diagnostics.comparing.measured import LEAST_TOKENS, Axis, Measured
+from ptt.diagnostics.comparing.phrases import LABELS
 from ptt.diagnostics.comparing.values import Arm, NotCompared
+from ptt.diagnostics.statistics.curves import window_of
 from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import TAIL_QUANTILES
 from ptt.diagnostics.statistics.levels import Level, between_seeds, pooled
@@ -26,7 +29,7 @@ CURVES: Final = pl.Schema(
 )  # fmt: skip
 WINDOW: Final = pl.Schema(
     _KEYS | {"window": pl.String, "value": pl.Float64, "lo": pl.Float64, "hi": pl.Float64}
-    | {"n_tokens": pl.Int64, "runs": pl.Int64}
+    | {"n_tokens": pl.Int64, "runs": pl.Int64, "x_first": pl.Float64, "x_last": pl.Float64}
 )  # fmt: skip
 DIFFERENCES: Final = pl.Schema(
     _KEYS | {"window": pl.String} | dict.fromkeys(("ratio", "lo", "hi", "p_value", "detectable"), pl.Float64)
@@ -47,7 +50,7 @@ def tail_tables(found: WithTails, axes: Sequence[Axis]) -> dict[str, pl.DataFram
                     sides = {one.name: _runs(one, axis) for one in found.arms if name in found.slices[one.name]}
                     head = (arm.name, axis.name, name, quantile)
                     rows["curves"] += [(*head, *row) for row in _curve(arm, sides, axis, name, quantile)]
-                    rows["windows"] += [(*head, *row) for row in _windows(arm, sides, name, quantile)]
+                    rows["windows"] += [(*head, *row) for row in _windows(arm, sides, axis, name, quantile)]
                     mine, theirs = sides[arm.name], sides[base.name] if base else ()
                     rows["growth"].append((*head, *_growth(mine, theirs, sides, name, quantile, arm is base)))
                     if arm is not base:
@@ -69,10 +72,14 @@ def vanished(found: WithTails, axis: Axis) -> tuple[NotCompared, ...]:
                 continue
             was = f"{mine[0]} in the early third, {mine[2]} in the late one"
             beside = "" if arm is found.arms[0] else f" ({found.arms[0].name}: {base[2]})"
-            gone = f"too few {name} tokens are left: {was}{beside}"
+            gone = f"too few {LABELS.get(name, name)} tokens are left: {was}{beside}"
             no_gain = "; tails that are not there are no improvement" if name != "text_only" else ""
             enable = "see why the tools are no longer called" if name != "text_only" else "record more tokens"
-            said.append(NotCompared(what=f"late {name} tails of {arm.name}", reason=gone + no_gain, enable=enable))
+            said.append(
+                NotCompared(
+                    what=f"late {LABELS.get(name, name)} tails of {arm.name}", reason=gone + no_gain, enable=enable
+                )
+            )
     return tuple(said)
 
 
@@ -108,12 +115,15 @@ def _curve(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list
     return rows
 
 
-def _windows(arm: Arm, sides: Sides, name: str, quantile: str) -> list[Row]:
-    mine = sides[arm.name]
+def _windows(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
+    mine, edges = sides[arm.name], axis.matched.edges
+    spans = window_of(len(edges) - 1)
     rows: list[Row] = []
     for place, window in enumerate(WINDOWS):
         level = _of_arm(mine, sides, lambda run, at=place: run.window(name, quantile, at))  # type: ignore[misc]
-        rows.append((window, *_factor(level), _tokens(mine, name)[place], len(mine)))
+        held = np.flatnonzero(spans == place)
+        reach = (edges[held[0]], edges[held[-1] + 1])
+        rows.append((window, *_factor(level), _tokens(mine, name)[place], len(mine), *reach))
     return rows
 
 

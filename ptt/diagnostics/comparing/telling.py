@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.comparing.divergence import SAME
+from ptt.diagnostics.comparing.cautions import cautions_of, means
 from ptt.diagnostics.comparing.phrases import (
     ASKED_FIRST,
     LABELS,
@@ -18,10 +18,20 @@ from ptt.diagnostics.comparing.phrases import (
     figure_name,
     metric_name,
     nats,
-    number,
     times,
 )
-from ptt.diagnostics.comparing.reading import MATERIAL, Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.reading import (
+    MATERIAL,
+    SAME,
+    Tail,
+    identical,
+    late_reach,
+    late_steps,
+    late_words,
+    post_slice,
+    tail_of,
+)
+from ptt.diagnostics.comparing.unlike import apart_from_setting
 from ptt.diagnostics.comparing.values import Arm
 
 NAMED: Final = 6  # metrics in a sentence
@@ -45,7 +55,13 @@ def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mappin
     said: list[str] = []
     cautions: list[str] = []
     for arm in arms[1:]:
-        mine = _cautions(arm, base, tables, name)
+        mine = cautions_of(arm, base, tables, name)
+        if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
+            mine += apart_from_setting(arm, base)
+        if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
+            said += _first_to_leave(arm, tables) + mine
+            cautions += mine
+            continue
         if name and name in slices.get(arm.name, ()):
             said += _tails(arm, base, tables, name)
             mine = [*_rarer(arm, base, tables, name), *mine]
@@ -68,7 +84,7 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
         f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({against(tail)})"
         for tail, unit in ((p95, " nats"), (p99, ""))
     ]
-    said = [f"{arm.name}: late {label} p95 of |r| is {levels[0]}, p99 {levels[1]}"]
+    said = [f"{arm.name}: late {label} p95 of |r|{_over(late_reach(tables))} is {levels[0]}, p99 {levels[1]}"]
     said += _growth(arm, p95, p99, label)
     if "text_only" in set(tables["windows"]["slice"]):
         text = tail_of(tables, arm, base, "text_only", "p95")
@@ -112,11 +128,24 @@ def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
     return said
 
 
+def _over(steps: str) -> str:
+    return f" ({steps})" if steps else ""
+
+
 def _suppressed(tail: Tail) -> str:
+    """Tell growth against the baseline's; less of it is suppression only where the level came out lower as well."""
     if not math.isfinite(tail.suppression_low):
         return "no interval"
-    if tail.suppression >= 1:
-        return f"suppressed {times(tail.suppression)}, {times(tail.suppression_low)} to {times(tail.suppression_high)}"
+    interval = f"{times(tail.suppression_low)} to {times(tail.suppression_high)}"
+    if f"{max(tail.suppression, 1 / tail.suppression):.2g}" == "1":
+        return f"×1, {interval}"
+    if tail.suppression > 1:
+        lower = tail.words == "lower"
+        return (
+            f"suppressed {times(tail.suppression)}, {interval}"
+            if lower
+            else f"{times(tail.suppression)} less, {interval}"
+        )
     bounds = f"{times(1 / tail.suppression_high)} to {times(1 / tail.suppression_low)}"
     return f"{times(1 / tail.suppression)} more, {bounds}"
 
@@ -126,15 +155,15 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     if not words:
         return []
     alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
-    unsure = sum(word == "cannot_say" for word in words.values())
+    unsure, late = sum(word == "cannot_say" for word in words.values()), _over(late_steps(tables))
     if unsure == len(words):
-        return [f"{arm.name}: none of {len(words)} metrics can be told from the baseline's late in the run"]
+        return [f"{arm.name}: late in the run{late} none of {len(words)} metrics can be told from the baseline's"]
     parts = [_apart(arm, base, tables, words) or "no metric that can be told differs"]
     if alike:
         parts.append(f"alike: {', '.join(alike)}")
     if unsure:
         parts.append(f"{unsure} of {len(words)} metrics cannot be told")
-    return [f"{arm.name}: late in the run {'; '.join(parts)}"]
+    return [f"{arm.name}: late in the run{late} {'; '.join(parts)}"]
 
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
@@ -145,49 +174,23 @@ def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
 
 def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
     apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
-    shown = [f"{metric_name(metric)} {words[metric]} ({_pair(tables, arm, base, metric)})" for metric in apart[:NAMED]]
+    shown = [f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})" for metric in apart[:NAMED]]
     more = f" and {len(apart) - NAMED} more" if len(apart) > NAMED else ""
     return ", ".join(shown) + more
-
-
-def _cautions(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
-    """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
-    words = late_words(tables, arm)
-    said = []
-    if name and tail_of(tables, arm, base, name, "p95").words == "lower":
-        if words.get("reward/mean") == "higher":
-            gradient = ", with a smaller gradient norm" if words.get("grad_norm") == "lower" else ""
-            said.append(
-                f"{arm.name}: its reward is higher ({_pair(tables, arm, base, 'reward/mean')}){gradient}: an easier "
-                "task drifts less by itself, so part of the difference may be the task's"
-            )
-        elif words.get("reward/mean") == "lower":
-            lower = f"its reward is lower ({_pair(tables, arm, base, 'reward/mean')})"
-            said.append(f"{arm.name}: {lower}: it may drift less because it learnt less")
-        if words.get("tools/call_frequency") == "lower":
-            said.append(f"{arm.name}: it uses tools less ({_pair(tables, arm, base, 'tools/call_frequency')})")
-    mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
-    if mine & theirs:
-        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare but noise")
-    frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
-    if len(frameworks - {None}) > 1:
-        said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
-                    "in other ways")  # fmt: skip
-    return said
-
-
-def _pair(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, metric: str) -> str:
-    return f"{number(late_mean(tables, arm, metric))} against {number(late_mean(tables, base, metric))}"
 
 
 def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     rows = tables["divergence"].filter(pl.col("arm") == arm.name)
     said = [f"{arm.name}: {row['words']}" for row in rows.filter(pl.col("what") == SAME).iter_rows(named=True)]
     first = rows.filter(pl.col("what") != SAME)
-    if first.height:
-        row = first.row(0, named=True)
+    if first.height and first["step"][0] is None:
+        named = ", ".join(figure_name(row) for row in first.head(NAMED).iter_rows(named=True))
+        said.append(f"{arm.name}: left the baseline for good, at steps that cannot be told: {named}")
+    elif first.height:
+        row, undated = first.row(0, named=True), first.filter(pl.col("step").is_null()).height
+        beside = f"; {undated} more left at a step that cannot be told" if undated else ""
         said.append(
             f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step {row['step']} "
-            f"({row['low']} to {row['high']})"
+            f"({row['low']} to {row['high']}){beside}"
         )
     return said

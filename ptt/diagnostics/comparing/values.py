@@ -49,7 +49,7 @@ class Comparison:
     (matched model tokens trained on); `window` is early, mid or late third of what the arms share on that axis.
 
     curves: arm, axis, slice, q, x_first, x_last, x_mid, value, lo, hi, n_tokens, runs.
-    windows: arm, axis, slice, q, window, value, lo, hi, n_tokens, runs.
+    windows: arm, axis, slice, q, window, value, lo, hi, n_tokens, runs, x_first, x_last.
     differences: arm (not the baseline), axis, slice, q, window (or `all`), ratio (baseline over arm: above 1 is
         suppressed), lo, hi, p_value, detectable.
     growth: arm, axis, slice, q, growth (late over early), lo, hi, suppression (baseline's growth over the arm's; null
@@ -61,7 +61,7 @@ class Comparison:
         cannot_say).
     settings: key, arm, value (as JSON text, null where not recorded), differs.
     divergence: arm, what, slice, step, low, high, words: the first step from which on the arm left the baseline, for
-        each figure that did; sorted by step.
+        each figure that did; sorted by step. step is null where its interval is too wide to date anything.
     """
 
     arms: tuple[Arm, ...]

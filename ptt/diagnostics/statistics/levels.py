@@ -152,12 +152,21 @@ def between_seeds(sides: Sequence[Sequence[Level]]) -> tuple[float, int]:
 def minus(one: Level, other: Level) -> Level:
     """Give the difference of two levels that were measured apart; freedom after Welch and Satterthwaite."""
     variance = one.error**2 + other.error**2
+    if math.isnan(variance):  # too few values on one side: a difference, and no error of it
+        freedom = max(one.freedom, other.freedom)
+        return Level(
+            mean=one.mean - other.mean,
+            error=math.nan,
+            freedom=freedom,
+            noise=max(one.noise, other.noise),
+            values=min(one.values, other.values),
+        )
     parts = [(level.error**4, level.freedom) for level in (one, other) if level.freedom > 0]
     weight = math.fsum(fourth / freedom for fourth, freedom in parts)
     freedom = max(1, int(variance**2 / weight)) if weight > 0 else max(one.freedom, other.freedom)
     return Level(
         mean=one.mean - other.mean,
-        error=math.sqrt(variance) if variance >= 0 else math.nan,
+        error=math.sqrt(variance),
         freedom=freedom,
         noise=max(one.noise, other.noise),
         values=min(one.values, other.values),

@@ -12,6 +12,7 @@ from ptt.reports.comparing.words import (
     divergence_rows,
     metric_rows,
     metrics_counted,
+    metrics_title,
     name_of,
     not_compared,
     setting_rows,
@@ -37,7 +38,7 @@ def compare_markdown(comparison: Comparison) -> str:
     said = not_compared(comparison, remedy=True)
     if said:
         blocks += ["### Not compared", _listed(said)]
-    blocks.append("Factors are baseline over arm: above 1 the arm lies lower. Intervals are 95 %.")
+    blocks.append("×3 lower: a third of the baseline's; ×3 higher: three times it. Intervals are 95 %.")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -58,8 +59,8 @@ def _arms(comparison: Comparison) -> list[str]:
         "late p99",
         "growth p95",
         "growth p99",
-        "baseline / arm p95",
-        "baseline / arm p99",
+        "p95 against the baseline",
+        "p99 against the baseline",
     )
     rows = []
     for row in arm_rows(comparison):
@@ -72,12 +73,12 @@ def _metrics(comparison: Comparison) -> list[str]:
     counted, rows = metrics_counted(comparison), metric_rows(comparison)
     if not counted:
         return []
-    said = f"Of the metrics that two arms log, {counted}."
+    title, said = f"### {text(_capital(metrics_title(comparison)))}", f"{_capital(counted)}."
     if not rows:
-        return ["### Metrics, late third", said]
+        return [title, said]
     head = ("metric", *(name_of(arm) for arm in comparison.arms))
     table = _table(head, [(row.metric, *row.cells) for row in rows[:MOST_METRICS]])
-    return ["### Metrics, late third", said, table, _more(len(rows) - MOST_METRICS, "metrics")]
+    return [title, said, table, _more(len(rows) - MOST_METRICS, "metrics")]
 
 
 def _settings(comparison: Comparison) -> list[str]:

@@ -24,7 +24,7 @@ NOT_RECORDED = "not recorded"
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthRow:
-    """One arm's tail by thirds, its growth and what of the baseline's growth it suppresses."""
+    """One arm's tail by thirds, its growth, and that against the baseline's."""
 
     arm: str
     swatch: Swatch | None
@@ -84,7 +84,20 @@ def _grown(rows: pl.DataFrame, *, baseline: bool) -> tuple[tuple[str, str], ...]
     grown = _cell(row, "growth", "lo", "hi", write=times)
     if baseline:
         return grown, ("—", "")
-    return grown, _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
+    return grown, _against(row)
+
+
+def _against(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Tell growth against the baseline's by a factor above 1, less or more, as the sentences do."""
+    cell = _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
+    factor = row.get("suppression")
+    if factor is None or not factor > 0 or number(max(factor, 1 / factor), 2) == "1":
+        return cell
+    if factor > 1:
+        return f"{cell[0]} less", cell[1]
+    ends = row.get("suppression_hi"), row.get("suppression_lo")
+    known = all(end is not None and end > 0 for end in ends)
+    return f"{times(1 / factor)} more", bounds(*(1 / end for end in ends if end)) if known else cell[1]
 
 
 def _cell(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from textwrap import shorten
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
@@ -14,21 +16,23 @@ from ptt.reports.comparing.words import (
     divergence_rows,
     metric_rows,
     metrics_counted,
+    metrics_title,
     name_of,
     not_compared,
     setting_rows,
     tail_title,
     verdict_rows,
 )
-from ptt.reports.foreign import safe, shortened
+from ptt.reports.foreign import safe
 
 MOST_METRICS: Final = 6
 MOST_SETTINGS: Final = 5
-MOST_ACROSS: Final = 5  # arms beside each other: more are told in the report
+MOST_ACROSS: Final = 5  # arms beside each other: with more each is a row
+WIDE: Final = 2000  # columns: more than any table is wide
 MOST_UNSAID: Final = 4
 MOST_VERDICTS: Final = 12
 MOST_CAUTIONS: Final = 6
-LONGEST: Final = 150
+LONGEST: Final = 400  # letters of a reason; it ends with a whole word
 LEAST_WIDTH: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
 
@@ -51,13 +55,13 @@ def _arms(comparison: Comparison, console: Console) -> None:
     if not title:
         _verdicts(comparison, console)
         return
-    table = _table("arm", "p95", "p99", "growth", "base/arm p95", "base/arm p99")
+    table = _table("arm", "p95", "p99", "growth", "p95 against base", "p99 against base")
     for row in arm_rows(comparison):
         runs = f" ({row.runs} runs)" if row.runs > 1 else ""
         growth = Text(" ".join(row.growth))
         ratios = (Text(cell, style=STYLES[word]) for cell, word in zip(row.short, row.words, strict=True))
         table.add_row(Text(row.name + runs), *(Text(cell) for cell in row.late), growth, *ratios)
-    _headed(console, f"{title}; base/arm with 95 % intervals")
+    _headed(console, f"{title}; 95 % intervals")
     console.print(table)
 
 
@@ -76,32 +80,49 @@ def _metrics(comparison: Comparison, console: Console) -> None:
     counted = metrics_counted(comparison)
     if not counted:
         return
-    rows, arms = metric_rows(comparison), comparison.arms[:MOST_ACROSS]
-    _headed(console, f"metrics, late third: {counted}")
-    if rows:
-        table = _table("metric", *(name_of(arm) for arm in arms))
-        for row in rows[:MOST_METRICS]:
-            table.add_row(Text(row.metric), *(Text(cell) for cell in row.cells[: len(arms)]))
-        console.print(table)
-    _more(console, len(rows) - MOST_METRICS, "metrics")
-    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
-    machine = metric_rows(comparison, kind="machine")[:MOST_METRICS]
-    for row in machine:
-        told = " / ".join(row.cells[: len(arms)])
-        console.print(Text(f"  of the machine: {row.metric} {told}", style="dim"))
+    rows = metric_rows(comparison)
+    _headed(console, f"{metrics_title(comparison)}: {counted}")
+    _by_arm(comparison, console, [(row.metric, row.cells) for row in rows], "metric", MOST_METRICS)
+    for row in metric_rows(comparison, kind="machine")[:MOST_METRICS]:
+        console.print(Text(f"  of the machine: {row.metric} {' / '.join(row.cells)}", style="dim"))
+
+
+def _by_arm(
+    comparison: Comparison, console: Console, rows: Sequence[tuple[str, Sequence[str]]], noun: str, most: int
+) -> None:
+    """Show values by arm: an arm a column where they fit, else an arm a row, so that none is left out."""
+    names = [name_of(arm) for arm in comparison.arms]
+    if not rows:
+        return
+    shown = list(rows[:most])
+    across = _table(noun, *names)
+    for key, cells in shown:
+        across.add_row(Text(key), *(Text(cell) for cell in cells))
+    if len(names) <= MOST_ACROSS and across.__rich_measure__(console, _unbounded(console)).maximum <= console.width:
+        console.print(across)
+    else:
+        while True:
+            down = _table("arm", *(key for key, _ in shown))
+            for place, name in enumerate(names):
+                down.add_row(Text(name), *(Text(cells[place]) for _, cells in shown))
+            # as many columns as fit without breaking a cell, and one at least
+            if len(shown) == 1 or down.__rich_measure__(console, _unbounded(console)).maximum <= console.width:
+                break
+            shown.pop()
+        console.print(down)
+    _more(console, len(rows) - len(shown), f"{noun}s")
+
+
+def _unbounded(console: Console) -> ConsoleOptions:
+    return console.options.update(max_width=WIDE, width=WIDE)
 
 
 def _settings(comparison: Comparison, console: Console) -> None:
-    rows, arms = setting_rows(comparison, differs=True), comparison.arms[:MOST_ACROSS]
+    rows = setting_rows(comparison, differs=True)
     if not rows:
         return
     _headed(console, "settings that differ")
-    table = _table("setting", *(name_of(arm) for arm in arms))
-    for row in rows[:MOST_SETTINGS]:
-        table.add_row(Text(row.key), *(Text(value) for value in row.values[: len(arms)]))
-    console.print(table)
-    _more(console, len(rows) - MOST_SETTINGS, "settings")
-    _more(console, len(comparison.arms) - MOST_ACROSS, "arms")
+    _by_arm(comparison, console, [(row.key, row.values) for row in rows], "setting", MOST_SETTINGS)
 
 
 def _divergence(comparison: Comparison, console: Console) -> None:
@@ -130,7 +151,7 @@ def _unsaid(comparison: Comparison, console: Console) -> None:
         return
     _headed(console, "not compared")
     for line in said[:MOST_UNSAID]:
-        console.print(Text(f"  {shortened(line, LONGEST)}", style="dim"))
+        console.print(Text(f"  {shorten(line, LONGEST, placeholder=' …')}", style="dim"))
     _more(console, len(said) - MOST_UNSAID, "questions")
 
 

@@ -9,9 +9,17 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.comparing.divergence import SAME
 from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name
-from ptt.diagnostics.comparing.reading import Tail, late_mean, late_words, post_slice, tail_of
+from ptt.diagnostics.comparing.reading import (
+    SAME,
+    Tail,
+    late_mean,
+    late_reach,
+    late_steps,
+    late_words,
+    post_slice,
+    tail_of,
+)
 from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.metrics import Kind
 from ptt.reports.foreign import safe, shortened
@@ -66,7 +74,10 @@ def tail_title(comparison: Comparison) -> str:
     if not name:
         return ""
     reach = comparison.matched.get("steps")
+    late = late_reach(comparison.tables)
     steps = f", late third of steps {number(reach[0])} to {number(reach[1])}" if reach else ""
+    if reach and late:
+        steps = f", late third ({late} of {number(reach[0])} to {number(reach[1])})"
     return f"{LABELS.get(name, safe(name))} |r| in nats ({safe(comparison.pair or '')}){steps}"
 
 
@@ -126,7 +137,15 @@ def metrics_counted(comparison: Comparison) -> str:
     if not words:
         return ""
     apart = sum(word in ("higher", "lower") for word in words)
-    return f"{apart} differ, {words.count('alike')} are alike, {words.count('cannot_say')} cannot be told"
+    of = "metrics" if len(comparison.arms) == 2 else "pairs of an arm and a metric"
+    rest = f"{words.count('alike')} are alike, {words.count('cannot_say')} cannot be told"
+    return f"of {len(words)} {of} {apart} differ, {rest}"
+
+
+def metrics_title(comparison: Comparison) -> str:
+    """Say which window of the logged metrics is shown, and its steps."""
+    steps = late_steps(comparison.tables)
+    return f"metrics, late third ({steps})" if steps else "metrics, late third"
 
 
 def setting_rows(comparison: Comparison, *, differs: bool) -> tuple[SettingRow, ...]:
@@ -148,9 +167,12 @@ def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ..
     for arm in comparison.arms[1:]:
         mine = table.filter(pl.col("arm") == arm.name)
         same = mine.filter(pl.col("what") == SAME)
-        rows += [(name_of(arm), "every figure", str(row["step"]), row["words"]) for row in same.iter_rows(named=True)]
+        rows += [
+            (name_of(arm), "none so far", f"up to {row['step']}", row["words"]) for row in same.iter_rows(named=True)
+        ]
         for row in mine.filter(pl.col("what") != SAME).head(most).iter_rows(named=True):
-            step = f"{row['step']} ({row['low']} to {row['high']})"
+            reach = f"({row['low']} to {row['high']})"
+            step = f"{row['step']} {reach}" if row["step"] is not None else f"cannot be dated {reach}"
             rows.append((name_of(arm), safe(figure_name(row)), step, safe(row["words"])))
     return tuple(rows)
 
@@ -163,18 +185,28 @@ def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
     )
 
 
+def _sided(tail: Tail) -> tuple[float, float, float, str]:
+    """Give a factor above 1 with its interval, and to which side: as the sentences tell it."""
+    if number(max(tail.ratio, 1 / tail.ratio), 2) == "1":
+        return 1.0, tail.low, tail.high, ""
+    if tail.ratio > 1:
+        return tail.ratio, tail.low, tail.high, " lower"
+    return 1 / tail.ratio, 1 / tail.high, 1 / tail.low, " higher"
+
+
 def _ratio(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    interval = f" ({bounds(tail.low, tail.high)})" if tail.known else " (no interval)"
-    return times(tail.ratio) + interval
+    factor, low, high, side = _sided(tail)
+    return f"{times(factor)}{side} ({bounds(low, high) if tail.known else 'no interval'})"
 
 
 def _short(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    interval = f"{number(tail.low, 2)}–{number(tail.high, 2)}" if tail.known else "?"
-    return f"×{number(tail.ratio, 2)} [{interval}]"
+    factor, low, high, side = _sided(tail)
+    interval = f"{number(low, 2)}–{number(high, 2)}" if tail.known else "?"
+    return f"×{number(factor, 2)}{side} [{interval}]"
 
 
 def _times(value: float) -> str:

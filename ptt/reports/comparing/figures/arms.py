@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES: tuple[Any, ...] = ((0, (6, 1.6)), (0, (1.3, 1.2)), (0, (6, 1.4, 1.3, 1.4)), "-")
-MARKERS = ("s", "^", "D", "v", "P", "X", "*")  # with six colours and four dashes, 84 arms before one comes again
+MARKERS = ("s", "^", "D", "v", "P", "X", "*")  # with ten colours and four dashes, 140 arms before one comes again
 LETTERS = 18  # of a name beside a line
 SAMPLE = 27.0  # pixels of line before each name
 ROW, TALL_ROW = 15.0, 30.0  # pixels: a name, and a name with its value below

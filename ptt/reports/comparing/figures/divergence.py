@@ -69,6 +69,9 @@ def caption(comparison: Comparison) -> str:
     quiet = [arm_name(name) for name in names(comparison)[1:] if not of_arm(events, name).height]
     if quiet:
         told.append(f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared.")
+    undated = _undated(comparison).height
+    if undated:
+        told.append(f"{count(undated)} more left at a step that cannot be told; the table names them.")
     drawn = len([event for _, event in _lines(comparison) if event is not None])
     if drawn < events.height:
         told.append(f"The earliest {count(drawn)} of {count(events.height)} are drawn; the table holds all.")
@@ -79,7 +82,8 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
     """Give all events in order of time."""
     rows = tuple(
         (arm_name(row["arm"]), _what(row), _step(row), safe(str(row["words"] or "")))
-        for row in _events(comparison).iter_rows(named=True)
+        for frame in (_events(comparison), _undated(comparison))
+        for row in frame.iter_rows(named=True)
     )
     return numbers_of("All, in order of time", ("Arm", "What", "Since", "How"), rows)
 
@@ -87,6 +91,12 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
 def _events(comparison: Comparison) -> pl.DataFrame:
     frame = finite(rows_of(comparison, "divergence"), "step")
     return frame.filter(pl.col("what") != IDENTICAL).sort("step", maintain_order=True) if frame.height else frame
+
+
+def _undated(comparison: Comparison) -> pl.DataFrame:
+    """Give what left the baseline at a step that cannot be told."""
+    frame = rows_of(comparison, "divergence")
+    return frame.filter(pl.col("step").is_null()) if frame.height else frame
 
 
 def _identical(comparison: Comparison) -> dict[str, int]:
@@ -180,6 +190,8 @@ def _what(event: dict[str, Any]) -> str:
 
 
 def _step(event: dict[str, Any]) -> str:
+    if event["step"] is None:
+        return f"cannot be dated ({count(event['low'])} to {count(event['high'])})"
     step = count(round(event["step"]))
     if event["low"] is None or event["high"] is None:
         return step

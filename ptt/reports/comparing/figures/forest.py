@@ -1,4 +1,4 @@
-"""Draws how many times smaller each arm's late tails are than the baseline's, with intervals: a forest plot."""
+"""Draws how many times lower or higher each arm's late tails are than the baseline's: a forest plot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from ptt.diagnostics.comparing.reading import late_reach
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import Look, looks, name_width
 from ptt.reports.comparing.figures.kinds import (
@@ -23,14 +25,14 @@ from ptt.reports.comparing.figures.kinds import (
 from ptt.reports.figures.style import INK, LOG_FROM, MUTED, PAPER, SHADE, SMALL, logarithmic
 from ptt.reports.foreign import safe
 from ptt.reports.names import slice_name
-from ptt.reports.numbers import MINUS, bounds, number, times
+from ptt.reports.numbers import bounds, number, times
 from ptt.reports.panels import DataTable, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = "late"
-WIDTH, NUMBERS = 430, 146  # pixels: a panel, and the numbers right of its axes
+WIDTH, NUMBERS = 430, 172  # pixels: a panel, and the numbers right of its axes
 PERCENTILE = 44  # pixels between the arms' names and the axes
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
@@ -53,7 +55,7 @@ def _panel(comparison: Comparison, index: int, name: str, rows: pl.DataFrame) ->
     gaps = len({arm for arm, _, _ in lines}) - 1
     return Panel(
         key=f"compare-forest-{index}",
-        title=title_of(name, "baseline over arm, late third"),
+        title=title_of(name, "against the baseline, late third"),
         alt=_alt(lines, name),
         draw=partial(_draw, comparison=comparison, rows=rows),
         width=WIDTH,
@@ -67,8 +69,9 @@ def _panel(comparison: Comparison, index: int, name: str, rows: pl.DataFrame) ->
 def caption(comparison: Comparison) -> str:
     """Tell how to read the figure."""
     return (
-        "How many times smaller the arm's tail is than the baseline's in the late third of the steps that all arms "
-        "share: right of 1 it is suppressed, left of 1 it is larger; log axis. Filled marks are p95, open ones "
+        "How many times lower or higher the arm's tail is than the baseline's in the late third of the steps that all "
+        f"arms share ({late_reach(comparison.tables) or 'as recorded'}): right of 1 it is lower, left of 1 it is "
+        "higher; log axis. Filled marks are p95, open ones "
         "p99, lines 95 % intervals; an arrow leads on to an end outside the axis. An interval that "
         "holds 1 shows no difference: the arm may still differ by less than its width. " + _seeds(comparison)
     )
@@ -92,15 +95,24 @@ def data(comparison: Comparison) -> tuple[DataTable, ...]:
             row["q"],
             safe(row["window"]),
             safe(row["axis"]),
-            times(row["ratio"]),
-            bounds(row["lo"], row["hi"]),
+            *_sided(row, bounds(row["lo"], row["hi"])),
             number(row["p_value"], 2),
             times(row["detectable"]),
         )
         for row in frame.iter_rows(named=True)
     )
-    head = ("Arm", "Slice", "Percentile", "Window", "Matched by", "Ratio", "95 % interval", "p", "Detectable")
-    return numbers_of("All ratios, baseline over arm", head, rows)
+    head = (
+        "Arm",
+        "Slice",
+        "Percentile",
+        "Window",
+        "Matched by",
+        "Against the baseline",
+        "95 % interval",
+        "p",
+        "Detectable",
+    )
+    return numbers_of("All factors against the baseline", head, rows)
 
 
 def _rows(comparison: Comparison) -> pl.DataFrame:
@@ -128,17 +140,18 @@ def _draw(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame) -> None:
     lines, arms = _lines(comparison, rows), looks(comparison)
     low, high = _span(lines)
     places = _places(lines)
-    logarithmic(ax, "x", low, high, ticks=5)
+    logarithmic(ax, "x", low, high, ticks=3)  # the axis is short
     if high / low <= LOG_FROM:
         _short_ticks(ax, low, high)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(max(value, 1 / value), 2)))
     ax.set_ylim(places[-1] + ROW / 2 + GAP, -GAP)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="x", length=3, width=0.8, pad=5)
-    ax.set_xlabel("baseline over arm, log axis")
+    ax.set_xlabel("times higher or lower than the baseline, log axis")
     ax.grid(axis="x", color=SHADE, linewidth=0.8)
     ax.axvline(1.0, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
-    for text, x, side in (("larger tails", 1.0, "right"), ("suppressed", 1.0, "left")):
+    for text, x, side in (("higher", 1.0, "right"), ("lower", 1.0, "left")):
         shift = -6 if side == "right" else 6
         ax.annotate(
             text,
@@ -191,9 +204,19 @@ def _end(value: float | None, edge: float) -> float:
 def _told(row: dict[str, Any]) -> str:
     if not row:
         return "not compared"
-    if row["lo"] is None or row["hi"] is None:
-        return f"{times(row['ratio'])}, no interval"
-    return f"×{number(row['ratio'], 2)} ({number(row['lo'], 2)}–{number(row['hi'], 2)})"
+    factor, interval = _sided(row, "")
+    return f"{factor}, no interval" if not interval else f"{factor} ({interval})"
+
+
+def _sided(row: dict[str, Any], written: str) -> tuple[str, str]:
+    """Write a factor above 1 with its interval and its side, as the sentences do."""
+    ratio, low, high = row["ratio"], row["lo"], row["hi"]
+    level = number(max(ratio, 1 / ratio), 2) == "1"
+    side = "" if level else " lower" if ratio > 1 else " higher"
+    if side == " higher":
+        ratio, low, high = 1 / ratio, 1 / high if high else None, 1 / low if low else None
+    known = low is not None and high is not None
+    return "×1" if level else f"×{number(ratio, 2)}{side}", f"{number(low, 2)}–{number(high, 2)}" if known else written
 
 
 def _beside(ax: Axes, text: str, y: float, x: float | None, colour: str) -> None:
@@ -233,22 +256,19 @@ def _span(lines: list[tuple[str, str, dict[str, Any]]]) -> tuple[float, float]:
 
 def _short_ticks(ax: Axes, low: float, high: float) -> None:
     """Mark a short range more closely than powers of ten do."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter
-
     inside = [[mark for mark in marks if low <= mark <= high] for marks in TICKS]
     ax.xaxis.set_major_locator(FixedLocator(next((marks for marks in inside if len(marks) > 2), inside[-1])))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(float(value)).replace("-", MINUS)))
 
 
 def _alt(lines: list[tuple[str, str, dict[str, Any]]], name: str) -> str:
-    told = [f"Ratio of the baseline's late {slice_name(name)} tail to each arm's, with 95 % intervals."]
+    told = [f"Each arm's late {slice_name(name)} tail against the baseline's, with 95 % intervals."]
     told += [f"{arm_name(arm)} {q}: {_told(row)}." for arm, q, row in lines]
     return " ".join(told)
 
 
 FIGURE = CompareFigure(
     name="suppression",
-    title="How many times smaller than the baseline's",
+    title="How far from the baseline's",
     columns=2,
     panels=panels,
     caption=caption,

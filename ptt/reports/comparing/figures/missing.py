@@ -35,13 +35,18 @@ def notes(comparison: Comparison, rows: pl.DataFrame, name: str) -> tuple[str, .
     kind = short_slice(name)
     told = []
     if absent:
-        every = f"no {kind} value: {joined([arms[arm].label for arm in absent])}"
-        told.append(every if len(every) <= NOTE_LETTERS else f"no {kind} value: {count(len(absent))} arms")
-    for arm, last in ended[:2]:
-        told.append(f"{arms[arm].label}: no {kind} value after {number(round(last))}")
-    if len(ended) > 2:
-        told = [*told[:-2], f"{count(len(ended))} arms end early: no {kind} values to the end"]
-    return tuple(told)
+        told.append(f"no {kind} value: {joined([arms[arm].label for arm in absent])}")
+    told += [f"{arms[arm].label}: no {kind} value after {number(round(last))}" for arm, last in ended]
+    if len("; ".join(told)) <= NOTE_LETTERS:
+        return ("; ".join(told),) if told else ()
+    # one line, whatever the number of arms: which they are stands in the caption
+    counted = [f"no {kind} value: {_arms(len(absent))}"] if absent else []
+    counted += [f"no {kind} values to the end: {_arms(len(ended))}"] if ended else []
+    return ("; ".join(counted) if len(told) > 1 else told[0][:NOTE_LETTERS],)
+
+
+def _arms(number_of: int) -> str:
+    return "1 arm" if number_of == 1 else f"{count(number_of)} arms"
 
 
 def vanished(comparison: Comparison, frame: pl.DataFrame) -> list[str]:
