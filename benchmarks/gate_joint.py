@@ -71,7 +71,7 @@ file = "..."
 Classes, noise, factors and truth are those above; beside its tokens each seed logs five metrics (reward, entropy, KL,
 gradient norm, loss) of the setting's levels with AR(1) noise of 0.5 of its own, the same size in both, so that none of
 them may fail. Tails count as one question (Holm, 0.02) and metrics as another (0.01). A metric too noisy to tell is let
-pass, a tail is not. `wrong` is a failed gate where nothing is worse, or
+pass unless it is itself seen 1.6 times worse, a tail is not. `wrong` is a failed gate where nothing is worse, or
 a passed gate where post-tool tails lie 1.6 times as high."""
 SIZE_ABOUT: Final = """\
 By how long the runs are; `blind` is exit code 4. Tails 1.6 times as high in the last third alone are the hardest

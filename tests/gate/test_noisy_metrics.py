@@ -1,4 +1,4 @@
-"""A metric that the policy does not name and that is too noisy to tell: told, unless it looks worse as it is."""
+"""A metric that the policy does not name and that is too noisy to tell: told, unless it is seen 1.6 times worse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gate(run: Opened, *held: Opened, metrics: dict[str, str | None] | None = Non
 
 @pytest.mark.parametrize(
     ("level", "outcome"),
-    [(0.5, Outcome.PASSED), (0.6, Outcome.PASSED), (0.4, Outcome.PASSED), (0.66, Outcome.BLIND), (0.8, Outcome.BLIND)],
+    [(0.6, Outcome.PASSED), (0.4, Outcome.PASSED), (0.79, Outcome.PASSED), (0.82, Outcome.BLIND)],
 )
 def test_noise_is_let_pass_only_while_the_metric_does_not_look_worse(level: float, outcome: Outcome) -> None:
     sound = {"entropy": (1.0, 0.01)}  # something that can be told
@@ -54,7 +54,7 @@ def test_noise_is_let_pass_only_while_the_metric_does_not_look_worse(level: floa
 
 def test_a_metric_that_may_get_worse_both_ways_is_let_pass_between_both_limits() -> None:
     held = run_of("1", entropy=(1.0, 1.5), kl=(0.5, 0.01))
-    for level, excused in ((0.81, True), (0.79, False), (1.24, True), (1.26, False)):
+    for level, excused in ((0.63, True), (0.62, False), (1.59, True), (1.61, False)):
         run = gate(run_of("2", entropy=(level, 1.5), kl=(0.5, 0.01)), held)
         assert check_of(run, "baseline:entropy").excused is excused, level
 

@@ -158,6 +158,7 @@ def _compared(
         found,
         low=low if math.isfinite(low) else None,
         high=high if math.isfinite(high) else None,
+        shown=bounds[1],
         limit=bounds[0][1] if higher and (not lower or known.difference > 0) else bounds[0][0],
         extra={
             "worse": direction.worse.value,

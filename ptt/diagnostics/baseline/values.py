@@ -100,6 +100,7 @@ class Against:
     high: float | None = None
     limit: float | None = None  # the ratio (tails) or difference (metrics) at which it fails, if beyond noise as well
     allowed: tuple[float, float] | None = None  # of metrics: the differences between which it is not worse
+    shown: tuple[float, float] | None = None  # of metrics: the differences it must lie between to be said not worse
     noise_only: bool = False  # blind for no other reason than that its interval is too wide to tell
     unit: str = ""  # of what low, high and limit bound: x for tails, the metric's own for differences
     p_value: float | None = None  # after Holm's correction over all that is judged
@@ -109,10 +110,10 @@ class Against:
 
     @property
     def beyond(self) -> bool:
-        """Tell whether a metric lies beyond its limit as seen, whatever the noise; True where nobody can say."""
-        if self.allowed is None or self.difference is None:
+        """Tell whether a metric looks as much worse as would have to be excluded; True where nobody can say."""
+        if self.shown is None or self.difference is None:
             return True
-        return not self.allowed[0] <= self.difference <= self.allowed[1]
+        return not self.shown[0] <= self.difference <= self.shown[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ ID: Final = "baseline"
 OUTCOMES: Final = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "blind": Outcome.BLIND}
 SOURCE: Final = "source"
 TAILS: Final = "tails"
-TOLD: Final = "not named by the policy and not beyond the limit as seen: told, not demanded"
+TOLD: Final = "not named by the policy, and not seen to be as much worse as must be excluded: told, not demanded"
 
 
 def with_baseline(policy: Policy) -> Policy:
@@ -96,8 +96,9 @@ class _Excuse:
         """Tell whether this one may.
 
         Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that
-        is blind for each of them would be switched off. One that lies beyond its limit as seen is not one of those,
-        and one that the run has lost is another matter: its baseline shows that it can be had.
+        is blind for each of them would be switched off. One that is itself seen where the interval must not reach (1.6
+        times worse) is not one of those, and one that the run has lost is another matter: its baseline shows that
+        it can be had.
         """
         if one.statistic == TAILS:
             return self.lets_pass and self.sound
