@@ -33,6 +33,7 @@ MOST_UNSAID: Final = 4
 MOST_VERDICTS: Final = 12
 MOST_CAUTIONS: Final = 6
 LONGEST: Final = 400  # letters of a reason; it ends with a whole word
+WHOLE_NAME: Final = 20  # an arm's name up to so long is not folded, whatever the terminal's width
 LEAST_WIDTH: Final = 12
 STYLES: Final = {"lower": "green", "higher": "red", "alike": "", "cannot say": "cyan", "": "dim"}
 
@@ -56,6 +57,7 @@ def _arms(comparison: Comparison, console: Console) -> None:
         _verdicts(comparison, console)
         return
     table = _table("arm", "p95", "p99", "growth", "p95 against base", "p99 against base")
+    table.columns[0].min_width = min(WHOLE_NAME, max((len(row.name) for row in arm_rows(comparison)), default=0))
     for row in arm_rows(comparison):
         runs = f" ({row.runs} runs)" if row.runs > 1 else ""
         growth = Text(" ".join(row.growth))
