@@ -5,6 +5,7 @@ The pool of the standard library cannot tell whose process was killed, and ends 
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -117,12 +118,18 @@ class _Worker:
 
 def _serve(line: Connection, function: Callable[..., object]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs what cleans up
+    signal.signal(signal.SIGTERM, _leave)
     if MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # it was started with them blocked
     with suppress(EOFError, OSError):  # the parent has hung up
         while True:
             line.send(function(line.recv()))
+
+
+def _leave(number: int, _: object) -> None:
+    """End by an exception, which runs what cleans up, and in silence: it may be raised inside an import."""
+    sys.stderr = io.StringIO()
+    sys.exit(128 + number)
 
 
 def _how(code: int | None) -> str:
