@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from hashlib import sha256
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
 
-from ptt import __version__
-from ptt.diagnostics import comparing, model, pipeline
+from ptt.diagnostics import comparing, pipeline
 from ptt.diagnostics.answerable import Answerable
 from ptt.diagnostics.catalogue import Page, page_of, pages
 from ptt.diagnostics.comparing import arms
@@ -22,19 +16,25 @@ from ptt.diagnostics.comparing.values import Comparison
 from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.checking import Report, report_on
 from ptt.diagnostics.custom.files import load_rules
-from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.errors import InputError, PttError, SettingsError
 from ptt.diagnostics.gate import Known, Policy, read_policy, with_baseline
-from ptt.diagnostics.kept import marks
-from ptt.diagnostics.kept.findings import read_findings
-from ptt.diagnostics.kept.opened import Opened
-from ptt.diagnostics.kept.profile import read_profile
 from ptt.diagnostics.rules import LIMITS
-from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.claims import alone, note_run
-from ptt.diagnostics.store.manifest import is_store, stores_below
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ptt.opening import (
+    OPENED,
+    STORE,
+    Diagnosis,
+    Places,
+    Progress,
+    as_paths,
+    chosen_of,
+    judge,
+    kept_run,
+    open_run,
+    placed,
+    whole,
+)
+from ptt.workers import Died, in_workers
 
 __all__ = [
     "Comparison",
@@ -44,50 +44,13 @@ __all__ = [
     "SettingsError",
     "compare",
     "diagnose",
+    "gate_policy",
     "ingest",
+    "kept_run",
+    "open_run",
     "read_settings",
     "sources",
 ]
-
-STORE = "store"
-NAMED = 5  # folders named in an error
-FINDINGS = "findings.json"
-REPORT = "report.html"
-NO_TOKENS = "findings.json holds no tokens; give the store or the run"
-OPENED = "give a run dir, an archive of one, a store, or a findings.json"
-Kind = Literal["run", "archive", "store", "findings"]
-Progress = Callable[[str, int, int], None]
-Places = str | Path | Sequence[str | Path]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis(model.Diagnosis):
-    """A diagnosis that can draw and write itself; `tables` holds its Polars frames by name."""
-
-    @property
-    def figures(self) -> dict[str, Figure]:
-        """The figures as matplotlib figures, by name; those without data are left out."""
-        from ptt.reports.drawing import composed_figures
-
-        return composed_figures(self)
-
-    def to_html(self) -> str:
-        """Give the report: one file that needs nothing else."""
-        from ptt.reports.render import render_html
-
-        return render_html(self)
-
-    def to_json(self) -> str:
-        """Give findings.json."""
-        from ptt.reports.findings_json import findings_json
-
-        return findings_json(self, __version__)
-
-    def _repr_html_(self) -> str:
-        """Show the report where a notebook shows a value."""
-        from html import escape
-
-        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:40em;border:0"></iframe>'
 
 
 def read_settings(path: Path | None = None) -> Settings:
@@ -103,7 +66,7 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     name: their findings can be allowed as well.
     """
     settings = read_settings(path)
-    custom = load_rules((*settings.rules, *_paths(rules)))
+    custom = load_rules((*settings.rules, *as_paths(rules)))
     place, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
     policy = with_baseline(read_policy(document, place, known=known, baseline=baseline))
@@ -129,36 +92,9 @@ def diagnose(
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
-    chosen = _chosen(settings, keep_text, rules)
+    chosen = chosen_of(settings, keep_text, rules)
     with TemporaryDirectory(prefix="ptt-") as scratch:
-        return _whole(_judge(Path(run), Path(scratch if out is None else out), chosen, out is not None, progress))
-
-
-def _chosen(settings: Settings | None, keep_text: bool | None, rules: Places) -> Settings:
-    chosen = settings or Settings()
-    if keep_text is not None:
-        chosen = replace(chosen, keep_text=keep_text)
-    return replace(chosen, rules=(*chosen.rules, *_paths(rules)))
-
-
-def _judge(run: Path, out: Path, settings: Settings, kept: bool, progress: Progress | None) -> pipeline.Judged:
-    """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
-    _check_place(run, out)
-    identity = ""
-    if kept and archives.is_archive(run):
-        identity = marks.identity(run)
-        place = pipeline.Place(run=run, store=out / STORE, name=archives.run_name(run), identity=identity)
-        if (held := pipeline.kept(place, settings)) is not None:
-            return held
-    with _placed(run, out) as place:
-        judged = pipeline.diagnose(replace(place, kept=kept, identity=identity), settings, progress=progress)
-    if kept:
-        note_run(out / STORE, run)
-    return judged
-
-
-def _whole(judged: pipeline.Judged) -> Diagnosis:
-    return Diagnosis(**{field.name: getattr(judged.diagnosis, field.name) for field in fields(judged.diagnosis)})
+        return whole(judge(Path(run), Path(scratch if out is None else out), chosen, out is not None, progress))
 
 
 def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progress: Progress | None = None) -> Path:
@@ -166,83 +102,11 @@ def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progres
 
     `keep_text` keeps the texts of samples, shortened.
     """
-    with _placed(Path(run), Path(out)) as place:
+    with placed(Path(run), Path(out)) as place:
         with alone(place.store.parent):
             pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
         note_run(place.store, Path(run))
         return place.store
-
-
-def open_run(
-    path: str | Path,
-    *,
-    out: str | Path,
-    settings: Settings | None = None,
-    rules: Places = (),
-    progress: Progress | None = None,
-    as_judged: bool = False,
-) -> Opened:
-    """Give the diagnosis and the tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
-
-    A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
-    unchanged input only reads it. A store that was judged under other settings or rules is judged anew where it holds
-    the tokens; where it does not, `as_judged` gives it as it is, and says so in `judged_with`. Raises InputError where
-    nothing can be read there.
-    """
-    found, place = Path(path), Path(out)
-    chosen = _chosen(settings, None, rules)
-    if not found.exists():
-        raise InputError(f"{found}: there is no such file or folder; {OPENED}.")
-    if (store := _store_at(found)) is not None:
-        name = (store.parent if store.name == STORE else store).resolve().name
-        place_of = pipeline.Place(run=store, store=store, name=name)
-        return _opened(pipeline.diagnose_store(place_of, chosen, as_judged=as_judged), "store")
-    if (found / REPORT).is_file() and (found / FINDINGS).is_file():  # what is left where the store was deleted
-        found = found / FINDINGS
-    if found.is_file() and found.name.endswith(FINDINGS):
-        held = read_findings(found)
-        return Opened(diagnosis=held, profile=None, why_no_profile=NO_TOKENS, source=_hash(found), kind="findings")
-    kind: Kind = "archive" if archives.is_archive(found) else "run"
-    return _opened(_judge(found, place, chosen, True, progress), kind)
-
-
-def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> Opened | None:
-    """Give what `open_run` would where that is a matter of reading what is kept below `out`, and None where it is not.
-
-    No archive is unpacked and no file of the run is opened for it.
-    """
-    found, store, chosen = Path(path), Path(out) / STORE, settings or Settings()
-    if not found.exists():
-        return None
-    if _store_at(found) is not None or (found.is_file() and found.name.endswith(FINDINGS)):
-        return open_run(found, out=out, settings=chosen)
-    archive = archives.is_archive(found)
-    place = pipeline.Place(
-        run=found,
-        store=store,
-        name=archives.run_name(found) if archive else found.resolve().name,
-        identity=marks.identity(found) if archive else "",
-    )
-    held = pipeline.kept(place, chosen)
-    return None if held is None else _opened(held, "archive" if archive else "run")
-
-
-def _store_at(path: Path) -> Path | None:
-    """Give the store that a folder is, or holds as `ptt diagnose` leaves it."""
-    places = (path, path / STORE) if path.is_dir() else ()
-    return next((place for place in places if is_store(place)), None)
-
-
-def _opened(judged: pipeline.Judged, kind: Kind) -> Opened:
-    profile = judged.profile or read_profile(judged.store)
-    why = "" if profile is not None else _why_no_profile(judged.diagnosis)
-    return Opened(diagnosis=_whole(judged), profile=profile, why_no_profile=why, source=judged.source, kind=kind)
-
-
-def _why_no_profile(diagnosis: model.Diagnosis) -> str:
-    if diagnosis.signature.pair is None:
-        return diagnosis.signature.reason or "the run records no pair of logprobs"
-    return "its store holds no token tables; judge the run again"
 
 
 def compare(
@@ -262,7 +126,7 @@ def compare(
     `out` each run's store is kept in a folder of its own below it, and a second call reuses it. `jobs` runs are judged
     at a time. Raises SettingsError where fewer than two arms are given, and InputError where a run cannot be read.
     """
-    chosen = _chosen(settings, None, rules)
+    chosen = chosen_of(settings, None, rules)
     with TemporaryDirectory(prefix="ptt-") as scratch:
         base = Path(scratch if out is None else out)
         planned = arms.planned([Path(run) for run in runs], groups or {}, baseline)
@@ -287,29 +151,30 @@ def _judge_ahead(tasks: Sequence[tuple[Path, Path, Settings]], jobs: int, progre
     waiting = [task for task in tasks if not (task[1] / STORE / "kept").is_dir()]
     if len(waiting) < 2:
         return
-    with ProcessPoolExecutor(min(jobs, len(waiting)), mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_judge_one, task) for task in waiting]
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                if progress is not None:
-                    progress("judging runs", done, len(futures))
-        except BrokenProcessPool as error:
-            raise InputError(
-                "a process that judged a run was killed, as where memory runs out; use --jobs 1."
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with closing(in_workers(_judge_one, waiting, jobs=min(jobs, len(waiting)))) as answers:
+        for done, (number, answer) in enumerate(answers, start=1):
+            if isinstance(answer, Died):
+                raise InputError(f"{waiting[number][0]}: {answer.how}; judge the runs one by one with --jobs 1.")
+            if answer is not None:
+                raise answer
+            if progress is not None:
+                progress("judging runs", done, len(waiting))
 
 
-def _judge_one(task: tuple[Path, Path, Settings]) -> None:
+def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
     run, folder, settings = task
-    open_run(run, out=folder, settings=settings)
+    try:
+        open_run(run, out=folder, settings=settings)
+    except PttError as error:
+        return error
+    except Exception:  # a bug: met again, and told with its place, where the run is opened by itself
+        return None
+    return None
 
 
 def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
     """Say what the files of the run hold, which questions they answer, and what would record the rest."""
-    with TemporaryDirectory(prefix="ptt-") as scratch, _placed(Path(run), Path(scratch)) as place:
+    with TemporaryDirectory(prefix="ptt-") as scratch, placed(Path(run), Path(scratch)) as place:
         return pipeline.look(place, progress=progress)
 
 
@@ -325,36 +190,4 @@ def rule_page(name: str) -> Page:
 
 def check_rules(paths: Places) -> Report:
     """Read files and folders of custom rules without a run: what was understood, and every problem."""
-    return report_on(_paths(paths))
-
-
-def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
-
-
-def _paths(places: Places) -> tuple[Path, ...]:
-    """Give one place, or several, as paths."""
-    return (Path(places),) if isinstance(places, str | Path) else tuple(map(Path, places))
-
-
-def _check_place(run: Path, out: Path) -> None:
-    if not run.exists():
-        raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
-    home = run.resolve()
-    if home.is_dir() and (ours := stores_below(home)):
-        raise InputError(
-            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:NAMED])}; give one of "
-            "these folders, or the run itself."
-        )
-    if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
-        raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
-
-
-@contextmanager
-def _placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
-    _check_place(run, out)
-    if archives.is_archive(run):
-        with archives.unpacked(run) as held:
-            yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes)
-    else:
-        yield pipeline.Place(run=run, store=out / STORE, name=run.resolve().name)
+    return report_on(as_paths(paths))

@@ -31,6 +31,11 @@ KeepTextOption = Annotated[
     bool, typer.Option("--keep-text", help="Keep shortened texts of samples in the store; without it none is kept.")
 ]
 
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
+]
+
 RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", help="File or folder of rules of your own; may be given more than once."),
@@ -82,10 +87,7 @@ def diagnose(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
     ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
-    ] = None,
+    settings: SettingsOption = None,
     fail_on: Annotated[
         FailOn | None,
         typer.Option("--fail-on", help="End with code 3 if a finding is as severe as this, or worse."),
@@ -136,9 +138,7 @@ def compare(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
     ] = None,
-    settings: Annotated[
-        Path | None, typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one.")
-    ] = None,
+    settings: SettingsOption = None,
     rules: RulesOption = None,
     jobs: Annotated[
         int | None,
@@ -269,10 +269,7 @@ def report(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Write each figure as SVG and PNG into this folder.")
     ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
-    ] = None,
+    settings: SettingsOption = None,
     rules: RulesOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
@@ -364,10 +361,7 @@ def baseline_update(
         bool,
         typer.Option("--yes-even-failed", help="Take runs with high findings as well; the file records which."),
     ] = False,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
-    ] = None,
+    settings: SettingsOption = None,
     out: StoresOption = None,
 ) -> None:
     """Make or renew a baseline of passing runs, and say what moved."""
@@ -395,10 +389,7 @@ def baseline_diff(
         list[Path] | None,
         typer.Option("--against", metavar="RUN", help="A run instead of NEW; may be given more than once."),
     ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
-    ] = None,
+    settings: SettingsOption = None,
     out: StoresOption = None,
 ) -> None:
     """Say what moved from one baseline to another, or to runs: beyond noise or within."""

@@ -60,8 +60,8 @@ def plain_errors() -> Iterator[None]:
         where = safe(str(error.filename2 or error.filename or "the output"))
         typer.echo(f"ptt: {where}: {error.strerror}; choose another place with --out, or make room.", err=True)
         raise typer.Exit(Exit.USAGE) from error
-    except Exception as error:  # Polars wraps what the system says
+    except Exception as error:  # Polars' own kind, which is not imported here for it: a full disk in its words
         if not (why := no_room(error)):
-            raise
+            raise  # a bug of ours
         typer.echo(f"ptt: the output: {why}; choose another place with --out, or make room.", err=True)
         raise typer.Exit(Exit.USAGE) from error

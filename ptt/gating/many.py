@@ -10,7 +10,7 @@ from typing import Final
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.values import GatedRun
 from ptt.gating.one import Refused, Task, gate_kept, gate_one, lost
-from ptt.gating.workers import EACH, Died, in_workers
+from ptt.workers import EACH, Died, in_workers
 
 MOST_JOBS: Final = 4  # by default: each process may need the memory of a whole run
 

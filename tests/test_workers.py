@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ptt.gating.workers import EACH, Died, in_workers
+from ptt.workers import EACH, Died, in_workers
 
 Task = tuple[str, int]
 

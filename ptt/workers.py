@@ -44,7 +44,7 @@ def in_workers(
 ) -> Generator[tuple[int, Result | Died]]:
     """Give each task's number and result as they are done; closing the generator ends all processes."""
     waiting = deque(range(len(tasks)))
-    with TemporaryDirectory(prefix="ptt-gate-") as scratch:  # what a killed process leaves lying goes with it
+    with TemporaryDirectory(prefix="ptt-work-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
         crew: dict[Connection, _Worker] = {}
 
