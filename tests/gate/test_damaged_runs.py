@@ -113,6 +113,13 @@ def test_the_share_that_may_be_lost_is_the_policys(most: str, outcome: Outcome) 
     assert check_of(run, "extent:damage").observed == pytest.approx(0.05)
 
 
+def test_weights_beside_the_logs_do_not_hide_what_the_logs_lost() -> None:
+    tenth = source("tokens/1.jsonl", kind="recorder_jsonl", rows_ok=90, rows_bad=10)
+    weights = source("checkpoint-1/model.safetensors", kind="unrecognised", size=10_000_000_000, rows_ok=0)
+    assert lost(tenth).checks == lost(tenth, weights).checks
+    assert lost(tenth, weights).outcome is Outcome.BLIND
+
+
 def test_a_whole_file_lost_counts_whatever_its_share_and_samples_by_their_share_alone() -> None:
     tokens = source("tokens/1.parquet", size=50, bytes_lost=50)
     assert lost(tokens).outcome is Outcome.BLIND

@@ -31,7 +31,7 @@ counts by its size alone."""
 class Damage:
     """What is missing of a run."""
 
-    share: float  # of its bytes, as far as they are there; of a torn archive more is missing than that
+    share: float  # of the bytes of files in known formats, as far as there; of a torn archive more is missing
     bytes: int  # lost
     torn: bool  # the archive ends, or breaks, before its end: what it held behind is not known
     files: tuple[str, ...]  # of tokens or metrics that are lost as a whole
@@ -47,7 +47,7 @@ def damage_of(diagnosis: Diagnosis) -> Damage:
     """Add up what the sources of a diagnosis lost: bytes, and rows by their share of a file where bytes are unknown."""
     sources = diagnosis.sources
     lost = sum(_lost(one) for one in sources)
-    held = sum(max(0, one.bytes) for one in sources)
+    held = sum(max(0, one.bytes) for one in sources if one.kind != UNRECOGNISED)  # weights would hide any loss
     torn = any(one.note is not None and one.note.startswith(DAMAGED) for one in sources)
     gone = tuple(_gone(sources))
     share = min(1.0, lost / held) if held else 0.0
