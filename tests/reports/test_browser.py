@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browsers import show
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.files import write_text
 from ptt.reports.render import render_html
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-SWITCHES = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
-)  # fmt: skip
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 BOXES = """
 return [...document.querySelectorAll('.panel:not(.' + (innerWidth > 760 ? 'narrow' : 'wide') + ') svg')].map(svg => {
@@ -33,38 +26,10 @@ return [...document.querySelectorAll('.panel:not(.' + (innerWidth > 760 ? 'narro
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if BROWSER is None or DRIVER is None:
-        reason = "chromium and chromedriver are needed to look at the page"
-        if os.environ.get("CI"):
-            pytest.fail(f"{reason}; CI must not skip this")
-        pytest.skip(reason)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def pages(samples: dict[str, Diagnosis], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     files = {name: write_text(folder / f"{name}.html", render_html(samples[name])) for name in NAMES}
     return {name: path.as_uri() for name, path in files.items()}
-
-
-def show(browser: Any, url: str, *, scheme: str = "light", media: str = "", width: int = 1280) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(url)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import comparisons
 import polars as pl
 import pytest
+from browsers import show
 
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures import EVERY
@@ -30,11 +29,6 @@ MADE: dict[str, Callable[[], Comparison]] = {
     "nothing": comparisons.nothing,
 }
 VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-SWITCHES = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
-)  # fmt: skip
 
 
 class Structure(HTMLParser):
@@ -229,37 +223,9 @@ def test_figures_are_written_as_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if BROWSER is None or DRIVER is None:
-        reason = "chromium and chromedriver are needed to look at the page"
-        if os.environ.get("CI"):
-            pytest.fail(f"{reason}; CI must not skip this")
-        pytest.skip(reason)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def urls(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("compared")
     return {name: write_text(folder / f"{name}.html", page).as_uri() for name, page in pages.items()}
-
-
-def show(browser: Any, url: str, *, scheme: str = "light", width: int = 1280) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(url)
 
 
 @pytest.mark.parametrize("name", MADE)
