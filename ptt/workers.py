@@ -50,7 +50,7 @@ def in_workers(
 
         def hire() -> None:
             if waiting:
-                with _uninterrupted():
+                with uninterrupted():
                     worker = _Worker(function, {"TMPDIR": scratch, THREADS: threads})
                     crew[worker.line] = worker
                 number = waiting.popleft()
@@ -116,19 +116,28 @@ class _Worker:
             self.process.join()
 
 
-def _serve(line: Connection, function: Callable[..., object]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.signal(signal.SIGTERM, _leave)
+def leave_ctrl_c_to_the_parent() -> None:
+    """Ignore, in a process started uninterrupted, what reaches the whole group; from here on it can be told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # it was started with them blocked
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def _serve(line: Connection, function: Callable[..., object]) -> None:
+    signal.signal(signal.SIGTERM, _leave)
+    leave_ctrl_c_to_the_parent()
     with suppress(EOFError, OSError):  # the parent has hung up
         while True:
             line.send(function(line.recv()))
 
 
 def _leave(number: int, _: object) -> None:
-    """End by an exception, which runs what cleans up, and in silence: it may be raised inside an import."""
+    """End by an exception, which runs what cleans up, and in silence: it may be raised inside an import.
+
+    What is compiled writes to the descriptor: Polars prints a trace of its own where one of its imports is cut short.
+    """
     sys.stderr = io.StringIO()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     sys.exit(128 + number)
 
 
@@ -159,7 +168,7 @@ def _set(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Let signals that end a process wait until the block is done, so that no process is started and forgotten.
 
     What is started in the block inherits that: it hears none before it can clean up.
@@ -167,6 +176,9 @@ def _uninterrupted() -> Iterator[None]:
     if not MASKS:
         yield
         return
+    from multiprocessing import resource_tracker  # needs what Windows has not
+
+    resource_tracker.ensure_running()  # a process starts it where there is none, and that lets both signals in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     heard: list[int] = []  # by another thread, which is not masked: Python would tell the main one all the same
     main = threading.current_thread() is threading.main_thread()

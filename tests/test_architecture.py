@@ -14,7 +14,10 @@ ALLOWED = {
     "opening": {"config", "errors", "kept", "model", "pipeline", "ptt", "reports", "store"},
     "workers": set(),  # knows nothing of what is done in them
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports", "workers"},
-    "cli": {"ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports"},
+    "cli": {
+        "ptt", "api", "baseline", "comparing", "config", "errors", "gate", "gating", "model", "store", "reports",
+        "workers",
+    },
     "errors": set(),
     "model": set(),
     "metrics": set(),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
 import pytest
+from processes import LINUX, started, until_spawned
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 HEALTHY, BROKEN = SAMPLES / "healthy", SAMPLES / "tool_tail_growth"
@@ -162,3 +165,17 @@ def test_completion_can_be_installed() -> None:
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "complete" in done.stdout
+
+
+@pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
+@pytest.mark.parametrize("wait", [0.0, 0.2, 0.4])
+def test_ctrl_c_says_one_word_and_leaves_nothing(wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    process = started("diagnose", str(BROKEN), "--out", "o")
+    (drawing,) = until_spawned(process, 1)
+    time.sleep(wait)  # into what the process that draws imports
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "ptt: stopped.\n")
+    assert not Path(f"/proc/{drawing}").exists()
+    assert list(Path("tmp").iterdir()) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -79,3 +81,39 @@ def test_processes_share_the_cores_and_what_the_user_set_stands(monkeypatch: pyt
     assert "POLARS_MAX_THREADS" not in os.environ
     monkeypatch.setenv("POLARS_MAX_THREADS", "3")
     assert list(in_workers(work, [("environment", 0)], jobs=1)) == [(0, "3")]
+
+
+STARTED = """
+import sys
+from multiprocessing import spawn
+from pathlib import Path
+
+from ptt.workers import in_workers
+
+if __name__ == "__main__":
+    spawn.set_executable(sys.argv[1])
+    assert len(list(in_workers(abs, [-1, -2, -3], jobs=2))) == 3
+"""
+
+LOOKING = """#!{python} -IS
+import os, sys
+
+if any("spawn_main" in word for word in sys.argv):
+    with open("/proc/self/status") as status, open({masks!r}, "a") as masks:
+        masks.writelines(line for line in status if line.startswith("SigBlk"))
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the mask in /proc")
+def test_no_process_hears_ctrl_c_before_it_can_clean_up(tmp_path: Path) -> None:
+    """Every process is started with both signals held back, the first one too: an interpreter dies of them aloud."""
+    script, python, masks = tmp_path / "started.py", tmp_path / "python", tmp_path / "masks"
+    script.write_text(STARTED, encoding="utf-8")
+    python.write_text(LOOKING.format(python=sys.executable, masks=str(masks)), encoding="utf-8")
+    python.chmod(0o755)
+    subprocess.run([sys.executable, script, python], check=True, timeout=120)
+    held = [int(line.split()[1], 16) for line in masks.read_text(encoding="utf-8").splitlines()]
+    assert len(held) == 2
+    for one in (signal.SIGINT, signal.SIGTERM):
+        assert all(mask >> (one - 1) & 1 for mask in held), (one.name, held)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from multiprocessing import active_children, get_context
 from typing import TYPE_CHECKING
 
+from ptt.workers import leave_ctrl_c_to_the_parent, uninterrupted
+
 if TYPE_CHECKING:
     from ptt.diagnostics.model import Diagnosis
 
@@ -17,7 +19,8 @@ class Artist:
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
-        pool.submit(_ready)
+        with uninterrupted():
+            pool.submit(_ready)  # starts the process
 
     def html(self, diagnosis: Diagnosis) -> str:
         """Give the report."""
@@ -27,7 +30,8 @@ class Artist:
 @contextmanager
 def artist() -> Iterator[Artist]:
     """Start the process, and end it with the block whatever happens."""
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # a fork of a process with threads may hang
+    spawn = get_context("spawn")  # a fork of a process with threads may hang
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=leave_ctrl_c_to_the_parent)
     try:
         yield Artist(pool)
     except BaseException:  # Ctrl-C as well: nothing will be drawn, so do not wait until the process has imported all

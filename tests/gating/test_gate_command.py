@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from processes import LINUX, started, until_spawned
 from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
@@ -24,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
 HEALTHY, BROKEN, DPO = "trl_sft_healthy.tar.zst", "trl_sft_overfit.tar.zst", "trl_dpo_healthy.tar.zst"
 OUT = Path("ptt-report/gate")
-LINUX = Path("/proc/self/task").is_dir()
 
 
 @pytest.fixture(scope="module")
@@ -344,46 +342,11 @@ def test_a_report_that_cannot_be_drawn_leaves_what_was_judged(monkeypatch: pytes
     assert files(OUT / "trl_sft_overfit") >= {"findings.json"}
 
 
-def started(*words: str) -> subprocess.Popen[str]:
-    """Start the command as a user does, with temporary files in a folder of its own."""
-    Path("tmp").mkdir()
-    return subprocess.Popen(
-        [sys.executable, "-m", "ptt", "gate", *words],
-        env={**os.environ, "TMPDIR": str(Path("tmp").absolute())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def workers(parent: int) -> list[int]:
-    """Give the processes that judge runs, on Linux."""
-    found = []
-    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-        except OSError:  # it has ended
-            continue
-        if b"spawn_main" in command:
-            found.append(int(child))
-    return found
-
-
-def until_there_are_workers(process: subprocess.Popen[str], seconds: float = 60.0) -> list[int]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and process.poll() is None:
-        if len(found := workers(process.pid)) == 2:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("no two processes were started")
-
-
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_a_killed_process_costs_its_run_and_no_other() -> None:
     shutil.rmtree(OUT)
-    process = started("runs/*", "--jobs", "2", "--reports", "none")
-    os.kill(until_there_are_workers(process)[0], signal.SIGKILL)
+    process = started("gate", "runs/*", "--jobs", "2", "--reports", "none")
+    os.kill(until_spawned(process, 2)[0], signal.SIGKILL)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1, said
     assert sorted(outcomes().values()) in (
@@ -399,8 +362,8 @@ def test_a_killed_process_costs_its_run_and_no_other() -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: signal.Signals) -> None:
     shutil.rmtree(OUT)
-    process = started("runs/*", "--jobs", "2")
-    judging = until_there_are_workers(process)
+    process = started("gate", "runs/*", "--jobs", "2")
+    judging = until_spawned(process, 2)
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
