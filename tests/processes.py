@@ -24,6 +24,11 @@ def started(*words: str) -> subprocess.Popen[str]:
     )
 
 
+def exit_code(process: subprocess.Popen[str]) -> int:
+    """Give the code as a shell does: Python ends by the signal itself where Ctrl-C fell into an `exec` of some text."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
 def until_spawned(process: subprocess.Popen[str], count: int, seconds: float = 60.0) -> list[int]:
     """Wait until the command has started so many processes that work for it, on Linux, and give their numbers."""
     end = time.monotonic() + seconds

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from processes import LINUX, started, until_spawned
+from processes import LINUX, exit_code, started, until_spawned
 from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
@@ -366,7 +366,7 @@ def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: si
     judging = until_spawned(process, 2)
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert exit_code(process) == 130
     assert "the same command goes on from there" in said
     assert "Traceback" not in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in judging)
