@@ -36,22 +36,6 @@ def test_of_white_noise_the_error_is_near_the_textbook_one() -> None:
     assert found[0].mean == pytest.approx(float(noise(24, 0.0, 0).mean()))
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.4, 0.8])
-def test_what_a_line_leaves_of_noise_is_what_made_noise_shows(likeness: float) -> None:
-    count, scale = 26, math.sqrt(1 - likeness**2)
-    made = np.array([scale * noise(count, likeness, seed) for seed in range(4000)])
-    steps = np.arange(count)
-    slope, start = np.polyfit(steps, made.T, 1)
-    rests = made - start[:, None] - slope[:, None] * steps
-    place = int(np.argmin(np.abs(levels.GRID - likeness)))
-    squares, lagged, of_mean, freedom = levels._expected(count)[place]
-    seen = np.square(rests).sum(axis=1)
-    assert seen.mean() == pytest.approx(squares, rel=0.05)
-    assert (rests[:, 1:] * rests[:, :-1]).sum(axis=1).mean() == pytest.approx(lagged, rel=0.05, abs=0.1)
-    assert made.mean(axis=1).var() == pytest.approx(of_mean, rel=0.1)
-    assert 2 * seen.mean() ** 2 / seen.var() == pytest.approx(freedom, rel=0.1)
-
-
 def test_a_trend_is_no_noise() -> None:
     flat = levels_of([noise(100, 0.0, 1)])[0]
     trending = levels_of([noise(100, 0.0, 1) + np.linspace(0, 50, 100)])[0]

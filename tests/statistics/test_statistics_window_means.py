@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import SHAPES, ar1
 
-from ptt.diagnostics.statistics import window_means as room
 from ptt.diagnostics.statistics.students_t import quantile
 from ptt.diagnostics.statistics.window_means import window_means
 from ptt.diagnostics.statistics.windows import Span
@@ -30,25 +29,6 @@ def test_mean_and_count_are_those_of_the_finite_values(values: list[float]) -> N
         assert found.n == len(finite)
         assert found.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-6) if found.n else math.isnan(found.mean)
         assert not found.error < 0
-
-
-def test_expectations_are_those_of_drawn_noise() -> None:
-    rng = np.random.default_rng(4)
-    count, place = 20, 16
-    likeness = float(room.LIKENESSES[place])
-    position = np.arange(count)
-    squares, products, means = [], [], []
-    for _ in range(6000):
-        noise = ar1(rng, count, likeness)
-        residual = noise - np.polyval(np.polyfit(position, noise, 1), position)
-        squares.append(residual @ residual)
-        products.append(residual[1:] @ residual[:-1])
-        means.append(noise.mean())
-    wanted = room._expected(count)
-    assert np.mean(squares) == pytest.approx(wanted.squares[place], rel=0.03)
-    assert np.mean(products) / np.mean(squares) == pytest.approx(wanted.ratio[place], abs=0.02)
-    assert np.var(means) == pytest.approx(wanted.of_mean[place], rel=0.06)
-    assert 2 * np.mean(squares) ** 2 / np.var(squares) == pytest.approx(wanted.freedom[place], rel=0.12)
 
 
 @pytest.mark.parametrize("likeness", [0.0, 0.4, 0.8])

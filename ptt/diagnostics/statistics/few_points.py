@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.statistics.about_line import line_of, places
 from ptt.diagnostics.statistics.products import dot
 
 FloatArray = npt.NDArray[np.float64]
@@ -75,19 +76,16 @@ def change_of(values: FloatArray) -> Change | None:
     if len(values) > MOST_POINTS:
         values = np.array([part.mean() for part in np.array_split(values, MOST_POINTS)])
     count = len(values)
-    position = np.arange(count) - (count - 1) / 2
-    slope = dot(position, values) / dot(position, position)
-    residual = values - values.mean() - slope * position
-    squares = dot(residual, residual)
-    spread = math.sqrt(squares / (count - 2))
-    raw = dot(residual[1:], residual[:-1]) / squares if squares > 0 else 0.0
+    line, position = line_of(values), places(count)
+    spread = math.sqrt(line.squares / (count - 2))
+    raw = dot(line.residual[1:], line.residual[:-1]) / line.squares if line.squares > 0 else 0.0
     likeness = min(max(0.0, raw + (1 + 3 * raw) / count), MOST_LIKENESS)
     error = spread * (count - 1) / math.sqrt(dot(position, position)) * math.sqrt((1 + likeness) / (1 - likeness))
     third = max(1, count // 3)
     return Change(
         early=float(values[:third].mean()),
         late=float(values[-third:].mean()),
-        amount=float(slope * (count - 1)),
+        amount=line.slope * (count - 1),
         error=error,
         freedom=count - 2,
         noise=_point_noise(values) if count >= THIRDS_POINTS else math.inf,

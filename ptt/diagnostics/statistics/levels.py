@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.statistics.about_line import LIKENESSES, left_of, line_of
 from ptt.diagnostics.statistics.few_points import MOST_LIKENESS, MOST_POINTS, T975, T999
 from ptt.diagnostics.statistics.products import dot
 
@@ -20,7 +20,6 @@ LEAST_VALUES: Final = 20
 """In a stretch: with fewer, likeness to the neighbour cannot be told from a trend, and intervals come out short."""
 NO_NOISE: Final = 1e-9
 """Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
-GRID: Final = np.linspace(0.0, MOST_LIKENESS, 33)
 ROUNDING: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
 T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
               1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
@@ -74,8 +73,8 @@ def _level(values: FloatArray, likeness: float) -> Level:
     if noise <= NO_NOISE * float(np.abs(values).max()):
         return Level(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
     blocks = _blocks(values)
-    left, _, of_mean, freedom = (float(np.interp(likeness, GRID, column)) for column in _expected(len(blocks)).T)
-    error = math.sqrt(dot(blocks, blocks) / left * of_mean)
+    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
+    error = math.sqrt(dot(blocks, blocks) / squares * of_mean)
     return Level(
         mean=mean, error=error, freedom=max(1, math.floor(freedom + ROUNDING)), noise=noise, values=len(values)
     )
@@ -95,29 +94,9 @@ def _likeness(pieces: Sequence[FloatArray]) -> float:
     if squares <= 0:
         return 0.0
     followed = math.fsum(dot(piece[1:], piece[:-1]) for piece in pieces) / squares
-    left, lagged = np.sum([_expected(len(piece)) for piece in pieces], axis=0)[:, :2].T
-    return min(float(np.interp(followed, lagged / left, GRID)), MOST_LIKENESS)
-
-
-@cache
-def _expected(count: int) -> FloatArray:
-    """Give what a line leaves of `count` values of an AR(1) of variance 1, one row a likeness of GRID.
-
-    Columns: the expected sum of squares, that of products of neighbours, the variance of the mean, and the degrees of
-    freedom of the sum of squares.
-    """
-    position = np.arange(count) - (count - 1) / 2
-    off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
-    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    rows = []
-    for likeness in GRID:
-        alike = likeness**apart
-        seen = off @ alike @ off
-        left = float(np.trace(seen))
-        rows.append(
-            (left, float(np.trace(seen, offset=1)), float(alike.mean()), left**2 / float(np.square(seen).sum()))
-        )
-    return np.array(rows)
+    left = [left_of(len(piece)) for piece in pieces]
+    expected = np.sum([one.neighbours for one in left], axis=0) / np.sum([one.squares for one in left], axis=0)
+    return min(float(np.interp(followed, expected, LIKENESSES)), MOST_LIKENESS)
 
 
 def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> Level:
@@ -175,7 +154,5 @@ def minus(one: Level, other: Level) -> Level:
 
 def _about_line(values: FloatArray) -> tuple[FloatArray, float]:
     """Give what values lie off their straight line, and the standard deviation of it."""
-    position = np.arange(len(values)) - (len(values) - 1) / 2
-    centred = values - values.mean()
-    residual: FloatArray = centred - position * (dot(position, centred) / dot(position, position))
-    return residual, math.sqrt(dot(residual, residual) / (len(values) - 2))
+    line = line_of(values)
+    return line.residual, math.sqrt(line.squares / (len(values) - 2))

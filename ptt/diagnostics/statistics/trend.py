@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.statistics.about_line import line_of, places
 from ptt.diagnostics.statistics.products import dot, product
 
 FloatArray = npt.NDArray[np.float64]
@@ -35,7 +36,7 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
         return math.nan
     _, place, ties = np.unique(usable, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties + 1) / 2)[place]  # equal values share a rank: a flat stretch is no trend
-    position = np.arange(count) - (count - 1) / 2
+    position = places(count)
     seen = dot(ranks, position)
     generator = np.random.default_rng(seed)
     shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
@@ -102,12 +103,10 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
     means = np.array([values[block].mean() for block in blocks])
     if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
         return "flat"
-    position = np.arange(FLATNESS_BLOCKS) - (FLATNESS_BLOCKS - 1) / 2
-    slope = dot(position, means) / dot(position, position)
-    residual = means - means.mean() - slope * position
-    spread = math.sqrt(dot(residual, residual) / (FLATNESS_BLOCKS - 2))
+    line, position = line_of(means), places(FLATNESS_BLOCKS)
+    spread = math.sqrt(line.squares / (FLATNESS_BLOCKS - 2))
     error = spread / math.sqrt(dot(position, position)) * (FLATNESS_BLOCKS - 1)
-    change = slope * (FLATNESS_BLOCKS - 1)
+    change = line.slope * (FLATNESS_BLOCKS - 1)
     about = values - change * np.linspace(-0.5, 0.5, len(values))
     robust = 1.4826 * float(np.median(np.abs(about - np.median(about))))
     bound = FLAT_WITHIN_SD * max(robust, spread)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.statistics.about_line import LIKENESSES, left_of, line_of
+from ptt.diagnostics.statistics.products import dot
 from ptt.diagnostics.statistics.windows import Span
 
 FloatArray = npt.NDArray[np.float64]
@@ -18,8 +19,6 @@ IntArray = npt.NDArray[np.int64]
 
 LEAST_VALUES: Final = 6  # four degrees of freedom about a line
 MOST_VALUES: Final = 40  # of a window: more are taken as the means of so many blocks
-LIKENESSES: Final = np.linspace(0.0, 0.95, 39)
-"""AR(1) correlations of neighbours that are considered; a window cannot tell a longer memory from a shape."""
 SURE: Final = 1.0
 """Standard errors that the estimated correlation is raised by: taken too low it makes any two seeds differ."""
 
@@ -59,20 +58,10 @@ def _window(part: FloatArray, blocks: FloatArray, likeness: float) -> WindowMean
     mean = float(part.mean()) if len(part) else math.nan
     if len(blocks) < LEAST_VALUES:
         return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part), scatter=math.nan)
-    expected = _expected(len(blocks))
-    squares = float(np.square(_residual(blocks)).sum())
-    spread = squares / float(np.interp(likeness, LIKENESSES, expected.squares))
-    freedom = float(np.interp(likeness, LIKENESSES, expected.freedom))
-    of_mean = float(np.interp(likeness, LIKENESSES, expected.of_mean))
-    error, scatter = math.sqrt(spread * of_mean), math.sqrt(float(np.square(_residual(part)).sum()) / (len(part) - 2))
+    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
+    error = math.sqrt(line_of(blocks).squares / squares * of_mean)
+    scatter = math.sqrt(line_of(part).squares / (len(part) - 2))
     return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=scatter)
-
-
-def _residual(values: FloatArray) -> FloatArray:
-    position = np.arange(len(values)) - (len(values) - 1) / 2
-    slope = (position * values).sum() / np.square(position).sum()
-    residual: FloatArray = values - values.mean() - slope * position
-    return residual
 
 
 def _likeness(parts: Sequence[FloatArray]) -> float:
@@ -81,12 +70,12 @@ def _likeness(parts: Sequence[FloatArray]) -> float:
     usable = 0
     table = np.zeros(len(LIKENESSES))
     for part in parts:
-        residual = _residual(part)
-        squares = float(np.square(residual).sum())
-        if squares <= 0:
+        line = line_of(part)
+        if line.squares <= 0:
             continue
-        seen += len(part) * float((residual[1:] * residual[:-1]).sum()) / squares
-        table += len(part) * _expected(len(part)).ratio
+        seen += len(part) * dot(line.residual[1:], line.residual[:-1]) / line.squares
+        left = left_of(len(part))
+        table += len(part) * left.neighbours / left.squares
         weight += len(part)
         usable += len(part)
     if not weight:
@@ -96,32 +85,3 @@ def _likeness(parts: Sequence[FloatArray]) -> float:
     slope = float(np.interp(found, LIKENESSES, np.gradient(LIKENESSES, table)))
     error = math.sqrt((1 - found**2) / usable) * max(1.0, slope)
     return min(float(LIKENESSES[-1]), found + SURE * error)
-
-
-@dataclass(frozen=True)
-class _Expected:
-    """What AR(1) noise of variance 1 gives about a line, one entry a correlation of LIKENESSES."""
-
-    squares: FloatArray  # sum of squared residuals
-    ratio: FloatArray  # sum of products of neighbours over that
-    of_mean: FloatArray  # variance of the mean
-    freedom: FloatArray  # of the sum of squares (Satterthwaite)
-
-
-@lru_cache(maxsize=MOST_VALUES)
-def _expected(count: int) -> _Expected:
-    position = np.arange(count) - (count - 1) / 2
-    line = np.stack([np.full(count, 1 / math.sqrt(count)), position / math.sqrt(float(np.square(position).sum()))])
-    off = np.eye(count) - np.einsum("ki,kj->ij", line, line)
-    lag = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    rows = []
-    for likeness in LIKENESSES:
-        noise = np.where(lag == 0, 1.0, likeness ** np.maximum(lag, 1))
-        left = np.einsum("ij,jk->ik", off, noise)
-        of_residual = np.einsum("ij,jk->ik", left, off)
-        squares = float(np.trace(of_residual))
-        neighbours = float(np.trace(of_residual, offset=1))
-        freedom = squares**2 / float(np.square(of_residual).sum())
-        rows.append((squares, neighbours / squares, float(noise.sum()) / count**2, freedom))
-    table = np.array(rows)
-    return _Expected(*(table[:, column] for column in range(4)))

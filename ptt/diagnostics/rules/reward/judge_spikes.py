@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.turning import noise_of
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE
-from ptt.diagnostics.statistics.products import dot
+from ptt.diagnostics.statistics.about_line import line_of
 
 ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
@@ -82,10 +82,8 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
 def _sudden(values: FloatArray) -> bool:
     """Tell whether a step in the middle fits better than a straight line: what climbs for a while has not jumped."""
     half = len(values) // 2
-    position = np.arange(len(values)) - (len(values) - 1) / 2
-    line = values.mean() + position * (dot(position, values) / dot(position, position))
     step = np.concatenate([np.full(half, values[:half].mean()), np.full(len(values) - half, values[half:].mean())])
-    return float(np.square(values - step).sum()) < float(np.square(values - line).sum())
+    return float(np.square(values - step).sum()) < line_of(values).squares
 
 
 def _jumps_too(series: Series, step: int) -> bool:
