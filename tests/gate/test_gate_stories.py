@@ -154,7 +154,8 @@ def bound(metric: str, rest: str) -> str:
         ("tool_tail_growth", "tail.text_only.p99", "max = 2\nstatistic = 'ratio'\nwindow = 'all'", Outcome.PASSED),
         ("tool_tail_growth", "tail.post_tool.p95", "max = 2\nstatistic = 'ratio'\nwindow = 'all'", Outcome.FAILED),
         ("collapse", "tail.post_tool.p95", "max = 2", Outcome.BLIND),  # no tool is called in its late third
-        ("healthy", "ess.post_tool", "min = 0.001", Outcome.PASSED),
+        ("healthy", "ess.text_only", "min = 0.1", Outcome.PASSED),
+        ("healthy", "ess.post_tool", "min = 0.001", Outcome.BLIND),  # one weight decides it: 2e-8 to 1
         ("tool_tail_growth", "ess.post_tool", "min = 0.5", Outcome.FAILED),
         ("healthy", "ess.post_observation", "min = 0.001", Outcome.BLIND),
     ],

@@ -14,10 +14,10 @@ from gate_samples import check_of, gated
 
 from ptt import api
 from ptt.diagnostics.gate import Outcome
-from ptt.diagnostics.gate.of_tokens import ess_share
 from ptt.diagnostics.gate.values import CheckResult
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.parsers.switches import how_to_record
+from ptt.diagnostics.statistics.ess import ess_share
 
 Array = npt.NDArray[np.float64]
 
@@ -110,6 +110,22 @@ def test_a_bound_inside_an_order_of_magnitude_divides_nothing(tmp_path: Path) ->
     assert inside.outcome is Outcome.BLIND
     assert "leave it at anything from 0.08 to 2.5" in inside.claim
     assert inside.title == f"{name} over the last 15 recorded steps is at most 1"
+
+
+def test_an_effective_sample_size_that_one_weight_decides_divides_nothing(tmp_path: Path) -> None:
+    calm = sequences_of(Story(seed=4))
+    last = pl.col("seq") == calm["seq"].max()
+    shifted = pl.col("ref_logp").list.eval(
+        pl.when(pl.int_range(pl.len()) == 0).then(pl.element() - 12).otherwise(pl.element())
+    )
+    run = opened(tmp_path, calm.with_columns(ref_logp=pl.when(last).then(shifted).otherwise("ref_logp")))
+    inside = checked(run, "ess.text_only", "min = 0.3")
+    assert inside.outcome is Outcome.BLIND
+    assert "tokens of text_only leave it at anything from" in inside.claim
+    assert "a few weights decide it" in inside.next[0]
+    assert checked(run, "ess.text_only", "min = 1e-30").outcome is Outcome.PASSED  # far outside of what it may be
+    whole = checked(run, "ess.text_only", 'min = 0.3\nwindow = "early"')
+    assert whole.outcome is Outcome.PASSED
 
 
 def test_copied_logprobs_have_no_tail_and_pass_no_bound(tmp_path: Path) -> None:

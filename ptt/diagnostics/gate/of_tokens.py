@@ -18,6 +18,7 @@ from ptt.diagnostics.judging import contaminated
 from ptt.diagnostics.model import Broken, Diagnosis, Run, Severity
 from ptt.diagnostics.parsers.switches import how_to_record
 from ptt.diagnostics.rules.data_validity import missing_logprobs
+from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.summaries import Z975
 from ptt.diagnostics.statistics.versus import curve
@@ -26,8 +27,8 @@ from ptt.diagnostics.statistics.windows import Span, parts
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
 WIDEST: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
+FEW_WEIGHTS: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
 LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
@@ -78,12 +79,12 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         )
     found = _together(levels, data)
     ends = [end for end in (bound.low, bound.high) if end is not None]
-    wide = isinstance(subject, Tail) and found.high > WIDEST * found.low
+    wide = found.high > WIDEST * found.low
     if wide and any(found.low <= end <= found.high for end in ends):
         reach = f"anything from {found.low:.2g} to {found.high:.2g}"
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} leave it at {reach}",
-            enable="record more sequences, or take a longer window",
+            enable="record more sequences, or take a longer window" + (FEW_WEIGHTS if isinstance(subject, Ess) else ""),
             data=data,
         )
     return found
@@ -149,28 +150,11 @@ def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
 
 def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
     """Give ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
-    number = {name: key for key, name in profile.slices.items()}[subject.slice]
-    rows = profile.sequences.filter(pl.col("slice") == number)
-    values, errors, tokens, overflows = [], [], 0, False
-    for span in spans:
-        here = rows.filter(pl.col("step").is_between(span.first, span.last))
-        sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
-        tokens += int(sums["n"].sum())
-        overflows |= not all(math.isfinite(sums[name].sum()) for name in ("s_rho", "s_rho2"))
-        value, error = ess_share(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
-        values.append(math.log(value) if value > 0 else math.nan)
-        errors.append(error)
-    return _Levels(values=tuple(values), errors=tuple(errors), tokens=tokens, most=1.0, overflows=overflows)
-
-
-def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:
-    """Give (sum w)^2 / (n sum w^2) over units, and the jackknife standard error of its logarithm."""
-    units = len(n)
-    if units < LEAST_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
-        return math.nan, math.nan
-    value = first.sum() ** 2 / (n.sum() * second.sum())
-    without = (first.sum() - first) ** 2 / ((n.sum() - n) * (second.sum() - second))
-    if not (np.isfinite(without) & (without > 0)).all():
-        return float(value), math.nan
-    logs = np.log(without)
-    return float(value), math.sqrt((units - 1) / units * float(np.square(logs - logs.mean()).sum()))
+    found = [pooled_ess(profile, slice_name=subject.slice, span=span) for span in spans]
+    return _Levels(
+        values=tuple(math.log(one.share) if one.share > 0 else math.nan for one in found),
+        errors=tuple(one.error for one in found),
+        tokens=sum(one.tokens for one in found),
+        most=1.0,
+        overflows=any(one.overflows for one in found),
+    )

@@ -5,15 +5,21 @@ Kish's n_eff = (sum w)^2 / sum w^2, given as a share of n. (Not the autocorrelat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.windows import Span
 
 FloatArray = npt.NDArray[np.float64]
+
+LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
 
 SCHEMA = {
     "level": pl.String,
@@ -64,3 +70,40 @@ def log_ess(logs: FloatArray) -> tuple[float, int, float]:
     shifted = np.exp(logs - logs.max())
     total = float(shifted.sum())
     return total**2 / (len(logs) * float(np.square(shifted).sum())), len(logs), 1.0 / total
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledEss:
+    """ESS/n of the token weights of one slice over all tokens of a span of steps, with its jackknife error."""
+
+    share: float  # NaN: too few units, or weights that are no numbers
+    error: float  # standard error of the share's logarithm
+    tokens: int
+    overflows: bool  # sums of weights are no numbers: nothing can be worse
+
+
+def pooled_ess(profile: Profile, *, slice_name: str, span: Span) -> PooledEss:
+    """Give ESS/n of all tokens of a span, with the error that leaving out whole units one at a time gives."""
+    number = {name: key for key, name in profile.slices.items()}[slice_name]
+    here = profile.sequences.filter((pl.col("slice") == number) & pl.col("step").is_between(span.first, span.last))
+    sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
+    share, error = ess_share(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
+    return PooledEss(
+        share=share,
+        error=error,
+        tokens=int(sums["n"].sum()),
+        overflows=not all(math.isfinite(sums[name].sum()) for name in ("s_rho", "s_rho2")),
+    )
+
+
+def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:
+    """Give (sum w)^2 / (n sum w^2) over units, and the jackknife standard error of its logarithm."""
+    units = len(n)
+    if units < LEAST_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return math.nan, math.nan
+    value = first.sum() ** 2 / (n.sum() * second.sum())
+    without = (first.sum() - first) ** 2 / ((n.sum() - n) * (second.sum() - second))
+    if not (np.isfinite(without) & (without > 0)).all():
+        return float(value), math.nan
+    logs = np.log(without)
+    return float(value), math.sqrt((units - 1) / units * float(np.square(logs - logs.mean()).sum()))
