@@ -9,13 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ptt.diagnostics.baseline.spread import Spread, spreads
+from ptt.diagnostics.baseline.measuring import windows_of
+from ptt.diagnostics.baseline.spread import ESS, ESS_OF_WINDOWS, Spread, spreads
 from ptt.diagnostics.baseline.values import Baseline, Figures, Moved
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import joined, slice_name
 from ptt.reports.numbers import bounds, count, counted, number, percent
 
 LONGEST_NAME = 40
+NAMES = {ESS: "ESS, all late tokens", ESS_OF_WINDOWS: "ESS, mean of windows"}
 STYLES = {True: "bold yellow", False: "", None: "dim"}
 
 
@@ -51,7 +53,10 @@ def print_baseline(baseline: Baseline, console: Console) -> None:
     """Print the runs of a baseline, then their late figures with their spread."""
     _line(console, f"Baseline {safe(baseline.name)}: {_steps(baseline)}.", style="bold")
     _print(console, _runs(baseline))
-    _print(console, _figures(baseline))
+    found = spreads(baseline)
+    _print(console, _figures(found))
+    for note in _notes(baseline, found):
+        _line(console, note, style="dim")
     if len(baseline.runs) == 1:
         _line(console, ONE_RUN, style="dim")
     for run in baseline.runs:
@@ -78,10 +83,10 @@ def _runs(baseline: Baseline) -> Table:
     return table
 
 
-def _figures(baseline: Baseline) -> Table:
+def _figures(found: Sequence[Spread]) -> Table:
     """Give each late figure: its mean over runs, the standard deviation between them, and each run's own noise."""
-    table = _table("late figure", "mean", "between runs (SD)", "within a run (SE)", "runs", "values")
-    for one in spreads(baseline):
+    table = _table("late figure", "mean", "between runs (SD)", "within a run (SE)", "runs", "late, each run")
+    for one in found:
         between = number(one.between) if one.between is not None else "one run"
         cells = (_figure(one), number(one.mean), between, _noise(one), count(one.runs), _counts(one))
         table.add_row(*map(Text, cells))
@@ -91,23 +96,54 @@ def _figures(baseline: Baseline) -> Table:
 def _figure(one: Spread) -> str:
     if one.slice is None:
         return safe(one.statistic)
-    if one.statistic == "ess":
-        return f"{slice_name(one.slice)} ESS, share"
+    if one.statistic in NAMES:
+        return f"{slice_name(one.slice)} {NAMES[one.statistic]}"
     return f"{slice_name(one.slice)} {safe(one.statistic)} of |r|, nats"
 
 
 def _noise(one: Spread) -> str:
-    if one.statistic == "ess":
+    if one.statistic == ESS_OF_WINDOWS:
         return ""
     if one.noise is None:
         return "too few"
+    if one.statistic == ESS:
+        return percent(one.noise)
     return number(one.noise) if one.slice is None else f"{percent(one.noise)} a span"
 
 
 def _counts(one: Spread) -> str:
-    if one.slice is not None:
-        return f"{count(sum(one.counts))} tokens" if one.counts else ""
-    return joined(list(map(count, sorted(set(one.counts)))), last=", ")
+    """Give how many values or tokens a run's figure is of: the fewest and the most where runs differ."""
+    if not one.counts:
+        return ""
+    ends = dict.fromkeys((min(one.counts), max(one.counts)))
+    return f"{' to '.join(map(count, ends))} {'values' if one.slice is None else 'tokens'}"
+
+
+def _notes(baseline: Baseline, found: Sequence[Spread]) -> list[str]:
+    """Say what each kind of figure is, and what it is not."""
+    late = windows_of(baseline.steps)[2]
+    held = {one.statistic for one in found}
+    notes = [
+        f"Late is the last third, steps {count(late.first)} to {count(late.last)}. A metric's figure is the mean of the"
+        " values logged there, and the mean over the runs."
+    ]
+    if any(one.slice is not None and one.statistic not in NAMES for one in found):
+        notes.append(
+            "A tail's is the geometric mean of its late spans, since runs are held against it span by span. It is not"
+            " the percentile of all late tokens at once, which is what a bound on tail.* is held against."
+        )
+    if ESS in held:
+        notes.append(
+            "ESS of all late tokens is what a bound on ess.* is held against; its noise is that of its logarithm. The"
+            " mean of windows is of short windows of steps, each by itself: one large weight takes down only the few"
+            " that hold it."
+        )
+    elif ESS_OF_WINDOWS in held:
+        notes.append(
+            "ESS is the mean over short windows of steps, each by itself. It is not that of all late tokens at once,"
+            " which is what a bound on ess.* is held against; renew the baseline to have that too."
+        )
+    return notes
 
 
 def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None:

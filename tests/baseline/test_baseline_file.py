@@ -16,11 +16,13 @@ from builders import repeatable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured_runs import baseline_with, curves_at, facts, made, measured, noisy, with_tails
+from typer.testing import CliRunner
 
+from ptt.cli.app import app
 from ptt.diagnostics.baseline import reading
 from ptt.diagnostics.baseline.judging import against
 from ptt.diagnostics.baseline.reading import read_baseline
-from ptt.diagnostics.baseline.values import Baseline
+from ptt.diagnostics.baseline.values import Baseline, LateEss
 from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.errors import SettingsError
 
@@ -39,7 +41,14 @@ def whole() -> Baseline:
     levels = np.linspace(0.2, 2.0, 12)
     tails = [(*curves_at(levels * factor), *curves_at(levels / 9, slice_="text_only")) for factor in (1.0, 1.1)]
     runs = [
-        replace(run, pair="policy/ref", slices=("text_only", "post_tool"), tails=curves, ess={"post_tool": 0.72})
+        replace(
+            run,
+            pair="policy/ref",
+            slices=("text_only", "post_tool"),
+            tails=curves,
+            ess={"post_tool": 0.72},
+            ess_late=(LateEss(slice="post_tool", share=0.68, noise=0.031, tokens=16_000),),
+        )
         for run, curves in zip(held.runs, tails, strict=False)
     ]
     third = replace(held.runs[2], why_no_tails="no ref_logp", accepted=("kl-spike",), framework=None)
@@ -76,9 +85,20 @@ def test_a_run_is_judged_alike_by_the_file_and_by_what_it_was_made_of(tmp_path: 
 
 def test_a_file_is_small_and_its_lines_are_few() -> None:
     text = text_of(whole())
-    assert text.count("\n") < 180
+    assert text.count("\n") < 200
     assert len(text) < 12_000
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_a_file_of_before_late_shares_were_kept_is_read_and_says_what_its_share_is(tmp_path: Path) -> None:
+    old = replace(whole(), runs=tuple(replace(run, ess_late=()) for run in whole().runs))
+    file = written(tmp_path, text_of(old))
+    shown = [CliRunner().invoke(app, ["baseline", "show", str(one)]).stdout for one in (file, GOLDEN)]
+    assert "post-tool ESS, mean of windows" in shown[0]
+    assert "ESS, all late tokens" not in shown[0]
+    assert "renew the baseline to have that too" in shown[0]
+    assert "post-tool ESS, all late tokens" in shown[1]
+    assert "which is what a bound on tail.* is held against" in shown[1]
 
 
 NAMES = st.text(min_size=1, max_size=40)
@@ -129,6 +149,12 @@ KEYS = {
     "fewer tokens than spans": ("tokens = [4000, ", "tokens = ["),
     "level of nothing": ("p95 = [", "p95 = [0.0, "),
     "a share above one": ('"post_tool" = 0.72', '"post_tool" = 1.72'),
+    "a late share above one": ("share = 0.68", "share = 1.68"),
+    "a late share that is text": ("share = 0.68", 'share = "0.68"'),
+    "no late share": ("share = 0.68\n", ""),
+    "late noise below nothing": ("noise = 0.031", "noise = -0.031"),
+    "tokens that are no number": ("tokens = 16000", "tokens = [16000]"),
+    "unknown key in a late share": ("share = 0.68", "share = 0.68\nlimit = 1"),
     "a run twice": ('name = "seed 2"', 'name = "seed 1"'),
     "not TOML": ("schema_version = 1", "schema_version = = 1"),
     "a slice nobody has": ("[run.tails.\"post_tool\"]", "[run.tails.\"another\"]"),

@@ -26,6 +26,7 @@ def test_spread_of_tails_is_that_of_their_late_levels() -> None:
     assert p95.mean == pytest.approx(late.mean())
     assert p95.between == pytest.approx(late.std(ddof=1))
     assert p99.mean == pytest.approx(2 * late.mean())
+    assert p95.counts == p99.counts == (16_000,) * 3  # four late spans of each run, not all twelve, nor the runs' sum
 
 
 def test_one_run_has_no_spread() -> None:

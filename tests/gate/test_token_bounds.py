@@ -13,6 +13,11 @@ from builders import Story, growing, sequences_of, steady, write_recorder_run
 from gate_samples import check_of, gated
 
 from ptt import api
+from ptt.diagnostics.baseline.making import baseline_of
+from ptt.diagnostics.baseline.measuring import measure
+from ptt.diagnostics.baseline.reading import read_baseline
+from ptt.diagnostics.baseline.spread import ESS, spreads
+from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.gate import Outcome
 from ptt.diagnostics.gate.values import CheckResult
 from ptt.diagnostics.kept.opened import Opened
@@ -110,6 +115,22 @@ def test_a_bound_inside_an_order_of_magnitude_divides_nothing(tmp_path: Path) ->
     assert inside.outcome is Outcome.BLIND
     assert "leave it at anything from 0.08 to 2.5" in inside.claim
     assert inside.title == f"{name} over the last 15 recorded steps is at most 1"
+
+
+def test_the_sample_size_that_a_baseline_shows_is_the_one_a_bound_is_held_against(
+    grown: tuple[pl.DataFrame, Opened], tmp_path: Path
+) -> None:
+    run, file = grown[1], tmp_path / "b.toml"
+    file.write_text(text_of(baseline_of([measure(run)], name="b", version="0")), encoding="utf-8")
+    shown = {(one.statistic, one.slice): one for one in spreads(read_baseline(file))}
+    for name in ("post_observation", "text_only"):
+        check, one = checked(run, f"ess.{name}", "min = 1e-30"), shown[ESS, name]
+        assert check.observed is not None
+        assert check.low is not None
+        assert one.mean == pytest.approx(check.observed, rel=1e-3)
+        assert one.noise == pytest.approx(np.log(check.observed / check.low) / 1.96, rel=1e-2)
+        assert f", {one.counts[0]} tokens of {name}" in check.data
+        assert shown["p95", name].counts == one.counts  # late ones, not those of the whole run
 
 
 def test_an_effective_sample_size_that_one_weight_decides_divides_nothing(tmp_path: Path) -> None:

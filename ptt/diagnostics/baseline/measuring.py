@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, hull
+from ptt.diagnostics.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull
 from ptt.diagnostics.kept.damage import MOST_LOST, damage_of
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.curves import Curve, curves
+from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.matched import recorded
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.statistics.window_means import WindowMean, window_means
@@ -132,6 +133,7 @@ def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
         tails=tuple(tails),
         metrics=tuple(one for one in metrics if one is not None),
         ess=_ess(run, windows[2]),
+        ess_late=_ess_late(run, windows[2]),
     )
 
 
@@ -178,7 +180,7 @@ def _reach(steps: IntArray, end: int) -> int | None:
 
 
 def _ess(run: Measured, late: Span) -> dict[str, float]:
-    """Give the share of tokens that would count under the pair's weights, late in the run."""
+    """Give the mean over sliding windows of the share of tokens that would count under the pair's weights, late."""
     table = run.ess
     if table is None or table.is_empty() or run.facts.pair is None:
         return {}
@@ -190,6 +192,18 @@ def _ess(run: Measured, late: Span) -> dict[str, float]:
     )
     means = mine.group_by("slice").agg(pl.col("ess_fraction").mean()).sort("slice")
     return {str(name): significant(float(value), 4) for name, value in means.iter_rows()}
+
+
+def _ess_late(run: Measured, late: Span) -> tuple[LateEss, ...]:
+    """Give the share of all late tokens at once: one large weight, lost in a mean of windows, decides it."""
+    if run.profile is None:
+        return ()
+    found = {name: pooled_ess(run.profile, slice_name=name, span=late) for name in sorted(run.facts.slices)}
+    return tuple(
+        LateEss(slice=name, share=significant(one.share, 4), noise=significant(one.error, 3), tokens=one.tokens)
+        for name, one in found.items()
+        if one.tokens
+    )
 
 
 def significant(value: float, digits: int) -> float:

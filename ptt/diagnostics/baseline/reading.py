@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.baseline.values import SCHEMA_VERSION, Baseline, Figures, MetricFigures, hull
+from ptt.diagnostics.baseline.values import SCHEMA_VERSION, Baseline, Figures, LateEss, MetricFigures, hull
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.statistics.curves import Curve
 from ptt.diagnostics.statistics.window_means import WindowMean
@@ -129,6 +129,10 @@ class _Table:
                 raise self.wrong(key, f"must hold numbers from {low:g} to {high:g}, or nan")
         return [float(one) for one in values]
 
+    def number(self, key: str, *, low: float, high: float = LARGEST) -> float:
+        """Give one number between `low` and `high`, or NaN where there is no value."""
+        return _Table({key: [self.values.get(key)]}, self.where).numbers(key, 1, low=low, high=high)[0]
+
     def tables(self, key: str, most: int) -> list[tuple[str, _Table]]:
         """Give named tables below this one."""
         values = self.values.get(key, {})
@@ -181,7 +185,7 @@ def _alike(table: _Table, runs: tuple[Figures, ...]) -> None:
 
 RUN_KEYS: Final = (
     "name", "source", "framework", "algorithm", "pair", "slices", "steps", "sequences", "model_tokens", "status",
-    "accepted", "why_no_tails", "ess", "metrics", "tails",
+    "accepted", "why_no_tails", "ess", "ess_late", "metrics", "tails",
 )  # fmt: skip
 
 
@@ -215,6 +219,7 @@ def _run(table: _Table) -> Figures:
         tails=tuple(curves),
         metrics=tuple(_metric(name, below) for name, below in sorted(table.tables("metrics", MOST_METRICS))),
         ess=_ess(table),
+        ess_late=tuple(_ess_late(name, below) for name, below in sorted(table.tables("ess_late", MOST_SLICES))),
         why_no_tails=table.maybe("why_no_tails") or "",
     )
 
@@ -227,6 +232,18 @@ def _ess(table: _Table) -> dict[str, float]:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
             raise below.wrong(name, "must be a share from 0 to 1")
     return {name: float(value) for name, value in below.values.items()}
+
+
+def _ess_late(name: str, table: _Table) -> LateEss:
+    if not 0 < len(name) <= MOST_LETTERS:
+        raise table.wrong("its name", f"must be a text of 1 to {MOST_LETTERS} letters")
+    table.only(("share", "noise", "tokens"))
+    return LateEss(
+        slice=name,
+        share=table.number("share", low=0.0, high=1.0),
+        noise=table.number("noise", low=0.0),
+        tokens=table.whole("tokens"),
+    )
 
 
 def _metric(name: str, table: _Table) -> MetricFigures:

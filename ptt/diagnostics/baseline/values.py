@@ -13,7 +13,8 @@ from ptt.diagnostics.statistics.window_means import WindowMean
 from ptt.diagnostics.statistics.windows import Span
 
 SCHEMA_VERSION: Final = 1
-"""Raised whenever the file changes its keys or what they mean; a file of another version is made anew."""
+"""Raised whenever the file changes its keys or what they mean, other than by a key that files may lack (ess_late); a
+file of another version is made anew."""
 
 Judgement = Literal["passed", "failed", "blind", "shown"]
 """`shown`: told, never part of the outcome."""
@@ -44,6 +45,16 @@ class MetricFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateEss:
+    """ESS/n of all late tokens of one slice at once, as a bound on `ess.<slice>` takes it."""
+
+    slice: str
+    share: float  # NaN: too few units, or weights that are no numbers
+    noise: float  # standard error of its logarithm
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figures:
     """One run as a baseline keeps it: small, and measured on the baseline's steps."""
 
@@ -60,7 +71,8 @@ class Figures:
     accepted: tuple[str, ...] = ()  # findings at or above high that it was accepted with
     tails: tuple[Curve, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
-    ess: Mapping[str, float] = field(default_factory=dict)  # slice -> share of the late window's tokens
+    ess: Mapping[str, float] = field(default_factory=dict)  # slice -> mean share of sliding windows, late
+    ess_late: tuple[LateEss, ...] = ()  # by slice; none in files of versions that did not keep it
     why_no_tails: str = ""
 
 
@@ -92,7 +104,7 @@ class Against:
     outcome: Judgement
     words: str  # one clause: what was seen, or why nothing can be said
     slice: str | None = None  # of tails
-    observed: float | None = None  # of the run; tails in nats
+    observed: float | None = None  # of the run; tails in nats, those below their floor taken for it
     expected: float | None = None  # of the baseline
     ratio: float | None = None  # observed over expected, where both are above zero
     difference: float | None = None  # observed minus expected

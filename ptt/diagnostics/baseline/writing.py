@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures
+from ptt.diagnostics.baseline.values import Baseline, Figures, LateEss, MetricFigures
 from ptt.diagnostics.statistics.curves import Curve
 
 LONGEST: Final = 200  # letters of a name
@@ -22,6 +22,8 @@ HEADER: Final = """\
 # metrics: mean, its standard error (of values that follow one another) and the error's degrees of freedom, n finite
 #   values, and the scatter of a single value, in each of the three windows.
 # tails: percentiles of |r| in nats over spans of steps, and their relative noise (redrawn prompt groups or sequences).
+# ess_late: effective sample size of all late tokens at once, a share of them, as a bound on ess.* takes it, and the
+#   standard error of its logarithm.
 """
 
 
@@ -41,6 +43,8 @@ def text_of(baseline: Baseline) -> str:
         for name in dict.fromkeys(curve.slice for curve in run.tails):
             held = {curve.quantile: curve for curve in run.tails if curve.slice == name}
             lines += ["", f"[run.tails.{string(name)}]", *_tails(held["p95"], held["p99"])]
+        for ess in run.ess_late:
+            lines += ["", f"[run.ess_late.{string(ess.slice)}]", *_ess_late(ess)]
     return "\n".join(lines) + "\n"
 
 
@@ -62,7 +66,7 @@ def _facts(run: Figures) -> list[str]:
         lines.append(f"why_no_tails = {string(run.why_no_tails)}")
     if run.ess:
         held = ", ".join(f"{string(name)} = {_number(value)}" for name, value in sorted(run.ess.items()))
-        lines.append(f"ess = {{ {held} }}  # late, share of tokens")
+        lines.append(f"ess = {{ {held} }}  # late, mean over sliding windows of each window's share")
     return lines
 
 
@@ -78,6 +82,10 @@ def _metric(one: MetricFigures) -> list[str]:
         f"logged_as = {string(one.logged_as)}",
         *(line for key, values in columns.items() for line in _array(key, values)),
     ]
+
+
+def _ess_late(one: LateEss) -> list[str]:
+    return [f"share = {_number(one.share)}", f"noise = {_number(one.noise)}", f"tokens = {one.tokens}"]
 
 
 def _tails(p95: Curve, p99: Curve) -> list[str]:
