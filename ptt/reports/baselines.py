@@ -157,18 +157,24 @@ def print_moves(found: Sequence[Moved], console: Console, *, title: str) -> None
     order = {True: 0, None: 1, False: 2}
     for one in sorted(found, key=lambda one: order[one.beyond_noise]):
         ratio = one.unit == "x"
-        name = f"{slice_name(one.slice or '')} tails" if ratio else safe(one.statistic)
         before = "1" if ratio and math.isfinite(one.after) else "" if ratio else _known(one.before)
         after = f"×{number(one.after)}" if ratio and math.isfinite(one.after) else _known(one.after)
         change = bounds(one.low, one.high) if math.isfinite(one.low) and math.isfinite(one.high) else ""
-        cells = (name, before, after, change, safe(one.words))
+        cells = (_moved(one), before, after, change, safe(one.words))
         table.add_row(*(Text(cell, style=STYLES[one.beyond_noise]) for cell in cells))
     _print(console, table)
+    for one in found:
+        if one.note:
+            _line(console, f"{_moved(one)}: {safe(one.note)}.", style="dim")
     beyond = sum(one.beyond_noise is True for one in found)
     if told:
         _line(console, f"{count(beyond)} of {counted(len(told), 'figure')} moved beyond noise ({HOW}).")
     else:
         _line(console, "Whether any of them moved beyond noise cannot be told.")
+
+
+def _moved(one: Moved) -> str:
+    return f"{slice_name(one.slice or '')} tails" if one.unit == "x" else safe(one.statistic)
 
 
 def _known(value: float) -> str:

@@ -78,6 +78,17 @@ def test_tails_that_moved_together_are_told() -> None:
     assert drift(base, [tail(seed, 1.0) for seed in range(20, 24)]) == ()
 
 
+def test_tails_that_count_as_their_floor_are_told_as_they_are() -> None:
+    low = np.full(12, 0.1)
+    before = baseline_with(with_tails("before", curves_at(low)))
+    (found,) = changes(before, baseline_with(with_tails("after", curves_at(3 * low))))
+    assert found.after == pytest.approx(1.0, abs=0.01)
+    assert "p95 below 0.35 or p99 below 0.69 nats count as that" in found.note
+    assert "p95 0.3 against 0.1 nats, 3 times" in found.note
+    (plain,) = changes(before, baseline_with(with_tails("after", curves_at(np.full(12, np.nan)))))
+    assert plain.note == ""
+
+
 def by_name(old: Baseline, new: Any) -> dict[str, Any]:
     return {one.slice or one.statistic: one for one in changes(old, new)}
 

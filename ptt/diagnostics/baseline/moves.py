@@ -9,7 +9,7 @@ from typing import Final
 
 from ptt.diagnostics.baseline.directions import DIRECTIONS
 from ptt.diagnostics.baseline.measuring import Measured, placed
-from ptt.diagnostics.baseline.tails import curves_of
+from ptt.diagnostics.baseline.tails import curves_of, floored
 from ptt.diagnostics.baseline.values import Baseline, Figures, MetricFigures, Moved
 from ptt.diagnostics.statistics.apart import apart, holm
 from ptt.diagnostics.statistics.curves import tail
@@ -134,7 +134,8 @@ def _tails(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> 
         tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
         seen = versus(tails[1], tails[0], floor=None)
         p_value = _two_sided(seen.p_value, 1 - seen.p_value)
-        found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, ""), p_value))
+        note = floored(sides[1], sides[0], window="all")
+        found.append((replace(_tail_moved(name, seen.ratio, seen.low, seen.high, ""), note=note), p_value))
     return found
 
 

@@ -91,7 +91,8 @@ def _late(curve: Curve) -> float:
 
 def _held(curve: Curve) -> npt.NDArray[np.bool_]:
     """Tell which spans are late and hold enough tokens for a value."""
-    return (window_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
+    held: npt.NDArray[np.bool_] = (window_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
+    return held
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -65,10 +65,36 @@ def _slice(name: str, mine: Figures, having: Sequence[Figures], limit: float) ->
         what = f"the run has no {name} tokens on the baseline's steps: nothing to judge, and no improvement"
         return [_blind(f"tails.{name}", name, what, "see whether the run still calls tools, and how far it came")]
     held = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
-    return [_test(name, window, held[0], held[1], limit) for window in TESTED]
+    return [_test(name, window, held[0], held[1], limit, floored(*sides, window=window)) for window in TESTED]
 
 
-def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve], limit: float) -> Draft:
+def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], *, window: str) -> str:
+    """Say which percentiles counted for more than they are, and what both are without that; empty where none did.
+
+    A reader who divides the percentiles, or looks at them in a figure, must find the factor that is told.
+    """
+    raised, levels = [], []
+    for quantile in QUANTILES:
+        sides = [
+            np.array([one.log_value for run in side for one in run if one.quantile == quantile])
+            for side in (mine, theirs)
+        ]
+        places = np.arange(sides[0].shape[1]) if window == "all" else _late(sides[0].shape[1])
+        known = [np.isfinite(side[:, places]).any(axis=0) for side in sides]
+        shared = places[known[0] & known[1]]
+        if not len(shared):
+            return ""
+        if any((side[:, shared] < math.log(MATERIAL[quantile])).any() for side in sides):
+            raised.append(f"{quantile} below {MATERIAL[quantile]:.2f}")
+        own, other = (math.exp(float(np.nanmean(side[:, shared], axis=0).mean())) for side in sides)
+        levels.append(f"{quantile} {own:.3g} against {other:.3g} nats, {own / other:.3g} times")
+    if not raised:
+        return ""
+    as_they_are = f"as they are, by the geometric mean of spans: {'; '.join(levels)}"
+    return f"spans with {' or '.join(raised)} nats count as that; {as_they_are}"
+
+
+def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve], limit: float, raised: str) -> Draft:
     seen = versus(mine, theirs, window=window, floor=None)
     places = np.arange(len(mine[0].spans)) if window == "all" else _late(len(mine[0].spans))
     observed, expected = _level(mine, places), _level(theirs, places)
@@ -106,7 +132,9 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         return unasked(replace(found, words=words, next=(next_,)))
     more = _more(mine, theirs, window, seen, limit, tokens)
     return Draft(
-        found=found, p_value=seen.p_value, settle=lambda one, adjusted: _settle(one, adjusted, seen, limit, more)
+        found=found,
+        p_value=seen.p_value,
+        settle=lambda one, adjusted: _settle(one, adjusted, seen, limit, more, raised),
     )
 
 
@@ -152,18 +180,19 @@ def _times_as_many(seen: Versus, limit: float) -> float:
     return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
 
 
-def _settle(found: Against, adjusted: float, seen: Versus, limit: float, more: _More) -> Against:
+def _settle(found: Against, adjusted: float, seen: Versus, limit: float, more: _More, raised: str) -> Against:
+    told = f" ({raised})" if raised else ""
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
     decision = decided(seen, limit=limit, p_value=adjusted)
     if decision == "worse":
-        words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times"
+        words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times{told}"
         return replace(found, outcome="failed", words=words)
     if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
-        return replace(found, outcome="passed", words=f"{level} {between}: {inside}")
+        return replace(found, outcome="passed", words=f"{level} {between}: {inside}{told}")
     words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
-    return replace(found, outcome="blind", words=words + more.words, next=(more.next,))
+    return replace(found, outcome="blind", words=words + more.words + told, next=(more.next,))
 
 
 def curves_of(run: Figures, name: str) -> list[Curve] | None:

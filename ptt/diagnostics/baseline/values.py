@@ -141,3 +141,4 @@ class Moved:
     unit: str
     beyond_noise: bool | None  # None: cannot be told
     words: str
+    note: str = ""  # where a floor took part: which, and the figures as they are
