@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ptt.diagnostics.baseline.drafts import Draft, unasked
 from ptt.diagnostics.baseline.values import Against, Baseline, Figures
 from ptt.diagnostics.statistics.curves import Curve, tail, window_of
+from ptt.diagnostics.statistics.growth import FLOOR
 from ptt.diagnostics.statistics.matched import LEAST_SPANS
 from ptt.diagnostics.statistics.versus import LEAST_WINDOW_SPANS, MATERIAL, SHOWN, TESTED, Versus, decided, versus
 
@@ -22,6 +23,7 @@ FEW_SEEDS: Final = 2  # of a baseline: their distance is known with one degree o
 MOST_TIMES: Final = 50.0  # as much data; more is no advice
 FAILING: Final = 1.96 / 2.5
 """Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
+AT_FLOOR: Final = math.log(FLOOR) + 1e-4  # files hold five digits
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
@@ -73,7 +75,7 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
 
     A reader who divides the percentiles, or looks at them in a figure, must find the factor that is told.
     """
-    raised, levels = [], []
+    raised, levels, least = [], [], False
     for quantile in QUANTILES:
         sides = [
             np.array([one.log_value for run in side for one in run if one.quantile == quantile])
@@ -86,11 +88,13 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
             return ""
         if any((side[:, shared] < math.log(MATERIAL[quantile])).any() for side in sides):
             raised.append(f"{quantile} below {MATERIAL[quantile]:.2f}")
+        least |= any((side[:, shared] <= AT_FLOOR).any() for side in sides)
         own, other = (math.exp(float(np.nanmean(side[:, shared], axis=0).mean())) for side in sides)
         levels.append(f"{quantile} {own:.3g} against {other:.3g} nats, {own / other:.3g} times")
     if not raised:
         return ""
-    as_they_are = f"as they are, by the geometric mean of spans: {'; '.join(levels)}"
+    taken = f" (each taken as {FLOOR:.1g} nats at least)" if least else ""
+    as_they_are = f"as they are, by the geometric mean of spans{taken}: {'; '.join(levels)}"
     return f"spans with {' or '.join(raised)} nats count as that; {as_they_are}"
 
 
