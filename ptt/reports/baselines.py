@@ -130,7 +130,8 @@ def _notes(baseline: Baseline, found: Sequence[Spread]) -> list[str]:
     if any(one.slice is not None and one.statistic not in NAMES for one in found):
         notes.append(
             "A tail's is the geometric mean of its late spans (each taken as 0.001 nats at least), since runs"
-            " are held against it span by span. It is not the percentile of all late tokens at once, which is what a bound on tail.* is held against."
+            " are held against it span by span. It is not the percentile of all late tokens at once, which is"
+            " what a bound on tail.* is held against."
         )
     if ESS in held:
         notes.append(
