@@ -94,8 +94,8 @@ def _against(row: Mapping[str, Any]) -> tuple[str, str]:
     ratio, low, high = (row.get(name) for name in ("suppression", "suppression_lo", "suppression_hi"))
     if ratio is None or not ratio > 0:
         return cell
-    known = all(end is not None and end >= 0 for end in (low, high))
-    found = sided(ratio, *((low, high) if known else (math.nan, math.nan)), ("less", "more"))
+    known = low is not None and high is not None and low >= 0 and high >= 0  # of NaN neither holds
+    found = sided(ratio, low if low is not None else math.nan, high if high is not None else math.nan, ("less", "more"))
     return f"{times(found.factor)} {found.side}".rstrip(), found.interval(number, 3) if known else cell[1]
 
 

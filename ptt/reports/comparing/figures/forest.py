@@ -214,7 +214,7 @@ def _sided(row: dict[str, Any], written: str) -> tuple[str, str]:
     """Write a factor above 1 with its interval and its side, as the sentences do."""
     low, high = row["lo"], row["hi"]
     known = low is not None and high is not None and low == low and high == high
-    found = sided(row["ratio"], *((low, high) if known else (math.nan, math.nan)))
+    found = sided(row["ratio"], low if known else math.nan, high if known else math.nan)
     interval = found.interval(number, 2, joint="–") if known else written
     return f"×{number(found.factor, 2)} {found.side}".rstrip(), interval
 
