@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = "late"
-WIDTH, NUMBERS = 462, 204  # pixels: a panel, and the numbers right of its axes
+WIDTH, NUMBERS = 500, 240  # pixels: a panel, and the numbers right of its axes
 PERCENTILE = 44  # pixels between the arms' names and the axes
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
