@@ -106,6 +106,15 @@ def test_an_arm_of_few_steps_is_told_of_nothing(tmp_path: Path, last: int) -> No
     assert found.tables["divergence"].is_empty()
 
 
+def test_a_run_with_too_few_recorded_steps_is_named(tmp_path: Path) -> None:
+    found = api.compare([FIXTURES / "nan.tar.zst", SAMPLES / "collapse"], out=tmp_path)
+    why = {item.what: item.reason for item in found.not_compared}
+    assert "collapse recorded only 2 steps; at least 6 are needed" in why["tails over steps"]
+    assert "collapse recorded only 4 steps; at least 6 are needed" in why["tails over tokens"]
+    assert "collapse recorded only 2 steps; at least 60 are needed" in why["when the tails of collapse left"]
+    assert not any("gaps" in reason for reason in why.values())
+
+
 def test_values_that_are_nowhere_numbers_are_no_likeness(tmp_path: Path) -> None:
     lost: dict[str, Values] = dict.fromkeys(("reward", "kl", "loss", "entropy"), lambda _, __: math.nan)
     found = api.compare([run(tmp_path / "base"), run(tmp_path / "nan", more=lost)])

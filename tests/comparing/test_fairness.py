@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import comparisons
@@ -23,7 +24,9 @@ from ptt.diagnostics.comparing.telling import told
 from ptt.diagnostics.comparing.values import Arm, Comparison, Member, NotCompared
 from ptt.diagnostics.statistics.levels import levels_of, minus
 from ptt.reports.comparing.figures.arms import looks
+from ptt.reports.comparing.figures.forest import FIGURE
 from ptt.reports.comparing.markdown import compare_markdown
+from ptt.reports.comparing.sheets import growth_tables
 from ptt.reports.comparing.words import arm_rows, divergence_rows, metrics_counted
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -205,7 +208,7 @@ def test_a_run_and_its_copy_are_identical_and_nothing_else_is_said(tmp_path: Pat
     assert "are identical to the last digit in all that both log" in found.headline
     assert not any("lower" in line or "higher" in line for line in (found.headline, *found.sentences))
     (row,) = divergence_rows(found, most=3)
-    assert row[1] == "none so far"
+    assert row[1] == "none"
 
 
 def test_factors_are_told_one_way_in_words_and_in_tables() -> None:
@@ -218,7 +221,40 @@ def test_factors_are_told_one_way_in_words_and_in_tables() -> None:
 @pytest.mark.parametrize("ratio", [1.0, 0.97, 1.03])
 def test_a_factor_that_rounds_to_one_has_no_side(ratio: float) -> None:
     numbers = dict.fromkeys(Tail.__dataclass_fields__, math.nan) | {"ratio": ratio, "low": 0.8, "high": 1.2, "tests": 1}
-    assert against(Tail(**numbers)) == "×1, ×0.8 to ×1.2"  # type: ignore[arg-type]
+    assert against(Tail(**numbers)) == "×1, ×1.2 higher to ×1.2 lower"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "said"),
+    [
+        (3.0, 2.0, 4.0, "×3 lower, ×2 to ×4"),
+        (1 / 3, 1 / 4, 1 / 2, "×3 higher, ×2 to ×4"),
+        (2.2, 0.96, 5.1, "×2.2 lower, ×1.04 higher to ×5.1 lower"),
+        (1 / 2.2, 1 / 5.1, 2.0, "×2.2 higher, ×2 lower to ×5.1 higher"),
+        (1.0, 0.9999, 1.0001, "×1, ×1 to ×1"),
+        (0.5, 0.0, 2.0, "×2 higher, ×2 lower to ×∞ higher"),
+    ],
+)
+def test_an_interval_on_both_sides_of_one_names_both(ratio: float, low: float, high: float, said: str) -> None:
+    numbers = dict.fromkeys(Tail.__dataclass_fields__, math.nan) | {"ratio": ratio, "low": low, "high": high}
+    assert against(Tail(**numbers)) == said  # type: ignore[arg-type]
+
+
+def test_no_table_and_no_figure_has_a_factor_below_one() -> None:
+    sure = comparisons.made(comparisons.BASELINE, comparisons.KL)
+    frame = sure.tables["growth"]
+    grown = frame.with_columns(
+        pl.when(pl.col("suppression").is_not_null()).then(value).otherwise(None).alias(name)
+        for name, value in (("suppression", 0.99), ("suppression_lo", 0.73), ("suppression_hi", 1.3))
+    )
+    ratios = sure.tables["differences"].with_columns(ratio=pl.lit(1.3), lo=pl.lit(0.8), hi=pl.lit(2.1))
+    found = replace(sure, tables={**sure.tables, "growth": grown, "differences": ratios})
+    (cell,) = {table.rows[1].cells[4] for table in growth_tables(found)}
+    assert cell == ("×1", "1.37 more to 1.3 less")
+    assert arm_rows(found)[1].ratio[0] == "×1.3 lower (1.25 higher to 2.1 lower)"
+    assert arm_rows(found)[1].short[0] == "×1.3 lower [1.2 higher–2.1 lower]"
+    (table,) = FIGURE.data(found)
+    assert {row[5:7] for row in table.rows} == {("×1.3 lower", "1.2 higher–2.1 lower")}
 
 
 def test_numbers_that_differ_are_never_written_alike() -> None:

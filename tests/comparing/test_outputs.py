@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import cmarkgfm
 import comparisons
+import polars as pl
 import pytest
 from rich.console import Console
 
 from ptt import api
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.json import TABLES, compare_json
-from ptt.reports.comparing.markdown import compare_markdown
+from ptt.reports.comparing.markdown import MOST_FIGURES, compare_markdown
 from ptt.reports.comparing.terminal import print_comparison
 
 ROOT = Path(__file__).parents[2]
@@ -105,3 +107,50 @@ def test_ten_arms_stay_readable() -> None:
     assert "more arms" not in text
     assert all(text.count(arm.name) >= 3 for arm in many.arms)  # tails, metrics, settings: an arm a row
     assert "more" in compare_markdown(many) or len(many.arms) == 10
+
+
+def test_metrics_that_are_alike_and_those_that_cannot_be_told_look_different_and_none_is_cut(real: Comparison) -> None:
+    marked = compare_markdown(real)
+    (counted,) = [line for line in marked.splitlines() if line.startswith("Of ")]
+    rows = marked[marked.index(counted) :].split("\n\n")[1].splitlines()[2:]
+    assert counted == "Of 14 metrics 4 differ, 3 are alike, 7 cannot be told."
+    assert len(rows) == 14
+    ends = [row.removesuffix(" |").rpartition(" ")[2] for row in rows]
+    assert (ends.count("alike"), ends.count("?")) == (3, 7)
+    assert "alike: within a margin of the baseline" in marked.replace("Alike", "alike")
+    assert "?: cannot be told, which is not alike" in marked
+    assert "10 that do not or cannot be told, in the report" in printed(real)
+
+
+def test_a_mark_beside_a_mean_is_explained_under_the_terminals_table() -> None:
+    text = printed(comparisons.missing_tails(), width=120)
+    assert "0.425 alike" in text
+    assert "alike: within a margin of the baseline's" in text
+    assert "?: cannot be told" not in text  # no cell has it
+
+
+def left_often(count: int) -> Comparison:
+    """Give two arms of which one left the other in so many figures, after some steps to the last digit alike."""
+    made = comparisons.two_arms()
+    rows = [
+        {"arm": made.arms[1].name, "what": f"figure {place}", "slice": None, "step": 40 + place, "low": 30, "high": 90,
+         "words": "below the baseline"}
+        for place in range(count)
+    ]  # fmt: skip
+    rows.append(dict(rows[0], what="identical", step=2, low=2, high=700, words="identical up to step 2"))
+    return replace(made, tables={**made.tables, "divergence": pl.DataFrame(rows, infer_schema_length=None)})
+
+
+def test_what_left_the_baseline_is_listed_whole_or_its_rest_is_counted() -> None:
+    few, many = compare_markdown(left_often(9)), compare_markdown(left_often(MOST_FIGURES + 3))
+    assert few.count("below the baseline") == 9
+    assert "more figures" not in few
+    assert many.count("below the baseline") == MOST_FIGURES
+    assert "And 3 more figures that left it: `divergence` in compare.json has all." in many
+    assert "and 8 more that left it later, or when cannot be told, in the report" in printed(left_often(9))
+
+
+def test_an_arm_that_left_is_never_said_to_have_left_in_nothing() -> None:
+    for text in (compare_markdown(left_often(1)), printed(left_often(1))):
+        assert "identical at first" in text
+        assert "none" not in text

@@ -246,6 +246,27 @@ def test_nothing_overflows_sideways(name: str, width: int, browser: Any, urls: d
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+SCROLLED = """
+return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1).map(box => {
+  const style = getComputedStyle(box);
+  return [style.overflowX, style.backgroundAttachment.split(', '), style.backgroundImage.match(/gradient/g).length];
+});"""
+
+
+@pytest.mark.parametrize("width", [390, 500])
+def test_a_table_that_goes_on_outside_its_box_shows_it(width: int, browser: Any, urls: dict[str, str]) -> None:
+    show(browser, urls["missing"], width=width)
+    found = browser.execute_script(SCROLLED)
+    assert len(found) >= 2  # growth, and more
+    assert all(each == ["auto", ["local", "local", "scroll", "scroll"], 4] for each in found)
+
+
+def test_a_name_leaves_a_narrow_screen_to_the_numbers(browser: Any, urls: dict[str, str]) -> None:
+    show(browser, urls["missing"], width=500)
+    share = "const row = document.querySelector('#growth tbody tr'); return row.cells[0].offsetWidth / 500"
+    assert browser.execute_script(share) < 0.35
+
+
 CONTRASTS = """
 const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
   .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

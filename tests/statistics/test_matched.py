@@ -77,6 +77,27 @@ def test_runs_that_share_too_little_are_told_why(match: object) -> None:
     assert isinstance(empty, NotMatched)
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([1, 20, 49], "of the steps that all runs share (1 to 49) sparse recorded only 3 steps; at least 6 are needed"),
+        (
+            [1, 2, 3, 4, 5, 49],
+            "sparse recorded 6 steps, which leave gaps: cut into 6 parts, 4 would hold none of them; each needs one",
+        ),
+        ([60, 70], "the runs share no steps: dense ends at 49, sparse begins at 60"),
+        ([], "sparse has no recorded step"),
+    ],
+)
+def test_the_reason_names_the_run_and_which_of_the_two_it_is(steps: list[int], said: str) -> None:
+    runs, names = [recorded_at(list(range(1, 50))), recorded_at(steps)], ["dense", "sparse"]
+    # spans of steps lie where the sparse run has its own, so that only those of tokens can miss them
+    found = matched_by_tokens(runs, names=names) if "gaps" in said else matched_by_steps(runs, names=names)
+    assert isinstance(found, NotMatched)
+    assert found.reason.endswith(said)
+    assert not ("only" in found.reason and "gaps" in found.reason)
+
+
 def test_the_same_tokens_are_other_steps_where_a_run_makes_more_of_them() -> None:
     slow, fast = recorded_at(list(range(1, 201)), 100), recorded_at(list(range(1, 101)), 200)
     found = matched(matched_by_tokens([slow, fast], 10))

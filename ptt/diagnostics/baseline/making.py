@@ -42,7 +42,8 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
             f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
             " give each pair a baseline of its own."
         )
-    matched = matched_by_steps(held) if held else None
+    names = [run.facts.name for run in runs if run.profile is not None]
+    matched = matched_by_steps(held, names=names) if held else None
     spans = iter(matched.spans if isinstance(matched, Matched) else ())
     why = matched.reason if isinstance(matched, NotMatched) else ""
     figures = []

@@ -18,7 +18,7 @@ from ptt.diagnostics.comparing.values import Arm, NotCompared
 from ptt.diagnostics.metrics import kind_of
 from ptt.diagnostics.statistics.few_points import T975
 from ptt.diagnostics.statistics.growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
-from ptt.diagnostics.statistics.matched import Matched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.matched import Matched, counted, matched_by_steps, recorded
 from ptt.diagnostics.statistics.tails import percentiles
 from ptt.diagnostics.statistics.windows import label
 
@@ -73,19 +73,31 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     Of these alone: what a third arm recorded says nothing of when this one left. A span holds two recorded steps or
     more: two updates on one batch have nearly the same tokens.
     """
-    members = [*base.members, *arm.members]
+    members = [member for member in (*base.members, *arm.members) if member.profile is not None]
     profiles = [member.profile for member in members if member.profile is not None]
     steps = [recorded(profile) for profile in profiles]
     low, high = max(int(one[0]) for one in steps), min(int(one[-1]) for one in steps)
-    fewest = min(int(((one >= low) & (one <= high)).sum()) for one in steps)
-    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2)) if fewest >= 2 * LEAST else None
+    held = [int(((one >= low) & (one <= high)).sum()) for one in steps]
+    fewest = min(held)
+    names = [member.name for member in members]
+    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2), names) if fewest >= 2 * LEAST else None
     if not isinstance(matched, Matched) or len(matched.spans[0]) < LEAST:
-        return NotCompared(
-            what=f"when the tails of {arm.name} left",
-            reason=f"of the steps it shares with {base.name} only {fewest} are recorded on both sides, or they leave "
-            f"gaps; at least {2 * LEAST} are needed to date a departure of tails",
-            enable="record more steps",
-        )
+        if low > high:
+            reason = f"its recorded steps and those of {base.name} do not overlap"
+        elif matched is None:
+            reason = (
+                f"of the steps that it shares with {base.name} ({low} to {high}) {names[held.index(fewest)]} recorded "
+                f"only {counted(fewest)}; at least {2 * LEAST} are needed to date a departure of tails"
+            )
+        elif isinstance(matched, Matched):
+            reason = (
+                f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: only "
+                f"{len(matched.spans[0])} spans hold one of every run; at least {LEAST} are needed to date a departure "
+                "of tails"
+            )
+        else:
+            reason = matched.reason
+        return NotCompared(what=f"when the tails of {arm.name} left", reason=reason, enable="record more steps")
     edges = np.array(matched.edges)
     firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
     ends[-1] = int(edges[-1])

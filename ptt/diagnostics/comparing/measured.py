@@ -124,12 +124,12 @@ def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Serie
 
 def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, count: int) -> Matched | NotMatched:
     profiles = [member.profile for member in members if member.profile is not None]
+    names = [member.name for member in members if member.profile is not None]
     if axis == "steps":
-        return matched_by_steps(profiles, count)
+        return matched_by_steps(profiles, count, names)
     totals = [held[member.name].get(TOTAL) for member in members]
-    return matched_by_tokens(
-        profiles, count, [None if one is None else Logged(steps=one.steps, totals=one.values) for one in totals]
-    )
+    logged = [None if one is None else Logged(steps=one.steps, totals=one.values) for one in totals]
+    return matched_by_tokens(profiles, count, logged, names)
 
 
 def _own(drawn: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -18,7 +18,9 @@ from ptt.diagnostics.comparing.phrases import (
     figure_name,
     metric_name,
     nats,
+    sided,
     times,
+    told_sided,
 )
 from ptt.diagnostics.comparing.reading import (
     MATERIAL,
@@ -136,18 +138,10 @@ def _suppressed(tail: Tail) -> str:
     """Tell growth against the baseline's; less of it is suppression only where the level came out lower as well."""
     if not math.isfinite(tail.suppression_low):
         return "no interval"
-    interval = f"{times(tail.suppression_low)} to {times(tail.suppression_high)}"
-    if f"{max(tail.suppression, 1 / tail.suppression):.2g}" == "1":
-        return f"×1, {interval}"
-    if tail.suppression > 1:
-        lower = tail.words == "lower"
-        return (
-            f"suppressed {times(tail.suppression)}, {interval}"
-            if lower
-            else f"{times(tail.suppression)} less, {interval}"
-        )
-    bounds = f"{times(1 / tail.suppression_high)} to {times(1 / tail.suppression_low)}"
-    return f"{times(1 / tail.suppression)} more, {bounds}"
+    found = sided(tail.suppression, tail.suppression_low, tail.suppression_high, ("less", "more"))
+    if found.side == "less" and tail.words == "lower":
+        return f"suppressed {told_sided(replace(found, side=''))}"
+    return told_sided(found)
 
 
 def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:

@@ -19,6 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
+NAMED: Final = 3  # runs in a reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +48,22 @@ class Logged:
     totals: FloatArray
 
 
-def matched_by_steps(profiles: Sequence[Profile], count: int = SPANS) -> Matched | NotMatched:
-    """Give spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest."""
+def matched_by_steps(
+    profiles: Sequence[Profile], count: int = SPANS, names: Sequence[str] = ()
+) -> Matched | NotMatched:
+    """Give spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest.
+
+    names: of the runs, for the reason where they cannot be matched.
+    """
     steps = [recorded(profile) for profile in profiles]
-    return _matched("steps", steps, [held.astype(np.float64) for held in steps], count, equal=False)
+    return _matched("steps", steps, [held.astype(np.float64) for held in steps], count, _named(names, steps))
 
 
 def matched_by_tokens(
-    profiles: Sequence[Profile], count: int = SPANS, totals: Sequence[Logged | None] | None = None
+    profiles: Sequence[Profile],
+    count: int = SPANS,
+    totals: Sequence[Logged | None] | None = None,
+    names: Sequence[str] = (),
 ) -> Matched | NotMatched:
     """Give spans of as many model tokens trained on each.
 
@@ -66,9 +75,9 @@ def matched_by_tokens(
     if len(logged) == len(profiles):
         places = [_logged_at(held, one) for held, one in zip(steps, logged, strict=True)]
         if all(_rising(one) for one in places):
-            return _matched("tokens", steps, places, count, equal=True)
+            return _matched("tokens", steps, places, count, _named(names, steps))
     places = [_trained_on(profile, held) for profile, held in zip(profiles, steps, strict=True)]
-    return _matched("tokens", steps, places, count, equal=True)
+    return _matched("tokens", steps, places, count, _named(names, steps))
 
 
 def recorded(profile: Profile) -> IntArray:
@@ -104,19 +113,34 @@ def _rising(totals: FloatArray) -> bool:
     return len(held) >= LEAST_SPANS and bool((np.diff(held) >= 0).all())
 
 
+def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
+    return names or ["a run"] * len(steps)
+
+
 def _matched(
-    axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, *, equal: bool
+    axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, names: Sequence[str]
 ) -> Matched | NotMatched:
     """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
     usable = [held[np.isfinite(at)] for held, at in zip(steps, places, strict=True)]
     places = [at[np.isfinite(at)] for at in places]
-    if not all(len(at) for at in places):
-        return NotMatched(reason="a run has no recorded step")
-    first, last = max(float(at[0]) for at in places), min(float(at[-1]) for at in places)
+    if bare := [name for name, at in zip(names, places, strict=True) if not len(at)]:
+        return NotMatched(reason=f"{bare[0]} has no recorded step")
+    begins, ends = [float(at[0]) for at in places], [float(at[-1]) for at in places]
+    first, last = max(begins), min(ends)
+    if last < first:
+        ended, begun = names[ends.index(last)], names[begins.index(first)]
+        other = f"another begins at {first:,.0f}" if ended == begun else f"{begun} begins at {first:,.0f}"
+        return NotMatched(reason=f"the runs share no {axis}: {ended} ends at {last:,.0f}, {other}")
     inside = [at[(at >= first) & (at <= last)] for at in places]
     fewest = min(inside, key=len)
-    for parts in range(min(count, len(fewest)), LEAST_SPANS - 1, -1):
-        edges = np.linspace(first, last, parts + 1) if equal else _between(fewest, parts, first, last)
+    shared = f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f})"
+    if short := [(name, len(at)) for name, at in zip(names, inside, strict=True) if len(at) < LEAST_SPANS]:
+        told = ", ".join(f"{name} recorded only {counted(held)}" for name, held in short[:NAMED])
+        more = f" and {len(short) - NAMED} more runs too few" if len(short) > NAMED else ""
+        return NotMatched(reason=f"{shared} {told}{more}; at least {LEAST_SPANS} are needed")
+    spans: list[list[Span]] = []
+    for parts in range(max(LEAST_SPANS, min(count, len(fewest))), LEAST_SPANS - 1, -1):
+        edges = np.linspace(first, last, parts + 1) if axis == "tokens" else _between(fewest, parts, first, last)
         spans = [_spans(held, at, edges) for held, at in zip(usable, places, strict=True)]
         if all(len(one) == parts for one in spans):
             return Matched(
@@ -126,12 +150,16 @@ def _matched(
                 last=last,
                 edges=tuple(float(edge) for edge in edges),
             )
-    if last < first:
-        return NotMatched(reason=f"the runs share no {axis}: one ends at {last:,.0f}, another begins at {first:,.0f}")
+    worst = min(range(len(spans)), key=lambda place: len(spans[place]))
     return NotMatched(
-        reason=f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f}) a run recorded only"
-        f" {len(fewest)} steps, or left gaps; at least {LEAST_SPANS} are needed, spread over them"
+        reason=f"{shared} {names[worst]} recorded {counted(len(inside[worst]))}, which leave gaps: cut into"
+        f" {LEAST_SPANS} parts, {LEAST_SPANS - len(spans[worst])} would hold none of them; each needs one"
     )
+
+
+def counted(steps: int) -> str:
+    """Give a number of steps and its noun."""
+    return f"{steps} step" + ("" if steps == 1 else "s")
 
 
 def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:

@@ -9,7 +9,9 @@ from typing import Final
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.words import (
     arm_rows,
+    divergence_cut,
     divergence_rows,
+    marks_explained,
     metric_rows,
     metrics_counted,
     metrics_title,
@@ -21,9 +23,9 @@ from ptt.reports.comparing.words import (
 )
 from ptt.reports.gating.marked import text
 
-NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher)?")
-MOST_METRICS: Final = 20
-MOST_FIGURES: Final = 5  # that left the baseline, an arm
+NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| alike| [?])?")
+MOST_METRICS: Final = 40  # more than a usual trainer logs: a comment on a merge request has an end
+MOST_FIGURES: Final = 40  # that left the baseline, an arm
 MOST_SETTINGS: Final = 40
 
 
@@ -77,8 +79,16 @@ def _metrics(comparison: Comparison) -> list[str]:
     if not rows:
         return [title, said]
     head = ("metric", *(name_of(arm) for arm in comparison.arms))
-    table = _table(head, [(row.metric, *row.cells) for row in rows[:MOST_METRICS]])
-    return [title, said, table, _more(len(rows) - MOST_METRICS, "metrics")]
+    shown = rows[:MOST_METRICS]
+    table = _table(head, [(row.metric, *row.cells) for row in shown])
+    explained = marks_explained(shown)
+    return [
+        title,
+        said,
+        table,
+        f"{_capital(explained)}." if explained else "",
+        _more(len(rows) - MOST_METRICS, "metrics", "aggregates"),
+    ]
 
 
 def _settings(comparison: Comparison) -> list[str]:
@@ -88,7 +98,7 @@ def _settings(comparison: Comparison) -> list[str]:
     for title, rows in (("Settings that differ", apart), ("Settings that one arm alone records", partly)):
         if rows:
             shown = [(row.key, *row.values) for row in rows[:MOST_SETTINGS]]
-            blocks += [f"### {title}", _table(head, shown), _more(len(rows) - MOST_SETTINGS, "settings")]
+            blocks += [f"### {title}", _table(head, shown), _more(len(rows) - MOST_SETTINGS, "settings", "settings")]
     return blocks
 
 
@@ -96,7 +106,11 @@ def _divergence(comparison: Comparison) -> list[str]:
     rows = divergence_rows(comparison, most=MOST_FIGURES)
     if not rows:
         return []
-    return ["### What left the baseline for good, and when", _table(("arm", "figure", "step (95 %)", "how"), rows)]
+    return [
+        "### What left the baseline for good, and when",
+        _table(("arm", "figure", "step (95 %)", "how"), rows),
+        _more(divergence_cut(comparison, most=MOST_FIGURES), "figures that left it", "divergence"),
+    ]
 
 
 def _listed(lines: Iterable[str]) -> str:
@@ -113,8 +127,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _more(rest: int, noun: str) -> str:
-    return f"And {rest} more {noun}." if rest > 0 else ""
+def _more(rest: int, noun: str, table: str) -> str:
+    return f"And {rest} more {noun}: `{table}` in compare.json has all." if rest > 0 else ""
 
 
 def _capital(title: str) -> str:

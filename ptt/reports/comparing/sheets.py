@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from ptt.diagnostics.comparing.phrases import sided
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import looks
 from ptt.reports.comparing.figures.kinds import AFTER, arm_name, of_arm, rows_of, slices, title_of
@@ -90,14 +91,12 @@ def _grown(rows: pl.DataFrame, *, baseline: bool) -> tuple[tuple[str, str], ...]
 def _against(row: Mapping[str, Any]) -> tuple[str, str]:
     """Tell growth against the baseline's by a factor above 1, less or more, as the sentences do."""
     cell = _cell(row, "suppression", "suppression_lo", "suppression_hi", write=times)
-    factor = row.get("suppression")
-    if factor is None or not factor > 0 or number(max(factor, 1 / factor), 2) == "1":
+    ratio, low, high = (row.get(name) for name in ("suppression", "suppression_lo", "suppression_hi"))
+    if ratio is None or not ratio > 0:
         return cell
-    if factor > 1:
-        return f"{cell[0]} less", cell[1]
-    ends = row.get("suppression_hi"), row.get("suppression_lo")
-    known = all(end is not None and end > 0 for end in ends)
-    return f"{times(1 / factor)} more", bounds(*(1 / end for end in ends if end)) if known else cell[1]
+    known = low is not None and high is not None and low >= 0 and high >= 0  # of NaN neither holds
+    found = sided(ratio, low if low is not None else math.nan, high if high is not None else math.nan, ("less", "more"))
+    return f"{times(found.factor)} {found.side}".rstrip(), found.interval(number, 3) if known else cell[1]
 
 
 def _cell(

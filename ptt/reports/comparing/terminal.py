@@ -13,7 +13,9 @@ from rich.text import Text
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.words import (
     arm_rows,
+    divergence_cut,
     divergence_rows,
+    marks_explained,
     metric_rows,
     metrics_counted,
     metrics_title,
@@ -83,19 +85,29 @@ def _metrics(comparison: Comparison, console: Console) -> None:
     if not counted:
         return
     rows = metric_rows(comparison)
+    apart = [row for row in rows if row.differs]
     _headed(console, f"{metrics_title(comparison)}: {counted}")
-    _by_arm(comparison, console, [(row.metric, row.cells) for row in rows], "metric", MOST_METRICS)
-    for row in metric_rows(comparison, kind="machine")[:MOST_METRICS]:
+    shown = _by_arm(comparison, console, [(row.metric, row.cells) for row in apart], "metric", MOST_METRICS)
+    cut = [(len(apart) - shown, "more that differ"), (len(rows) - len(apart), "that do not or cannot be told")]
+    rest = ", ".join(f"{number} {which}" for number, which in cut if number)
+    if rest:
+        console.print(Text(f"  and {rest}, in the report" if shown else f"  {rest}, in the report", style="dim"))
+    explained = marks_explained(apart[:shown])
+    if explained:
+        console.print(Text(f"  {explained}", style="dim"))
+    machine = [row for row in metric_rows(comparison, kind="machine") if row.differs]
+    for row in machine[:MOST_METRICS]:
         console.print(Text(f"  of the machine: {row.metric} {' / '.join(row.cells)}", style="dim"))
+    _more(console, len(machine) - MOST_METRICS, "of the machine")
 
 
 def _by_arm(
     comparison: Comparison, console: Console, rows: Sequence[tuple[str, Sequence[str]]], noun: str, most: int
-) -> None:
-    """Show values by arm: an arm a column where they fit, else an arm a row, so that none is left out."""
+) -> int:
+    """Show values by arm and say how many: an arm a column where they fit, else a row, so that none is left out."""
     names = [name_of(arm) for arm in comparison.arms]
     if not rows:
-        return
+        return 0
     shown = list(rows[:most])
     across = _table(noun, *names)
     for key, cells in shown:
@@ -112,7 +124,7 @@ def _by_arm(
                 break
             shown.pop()
         console.print(down)
-    _more(console, len(rows) - len(shown), f"{noun}s")
+    return len(shown)
 
 
 def _unbounded(console: Console) -> ConsoleOptions:
@@ -124,7 +136,8 @@ def _settings(comparison: Comparison, console: Console) -> None:
     if not rows:
         return
     _headed(console, "settings that differ")
-    _by_arm(comparison, console, [(row.key, row.values) for row in rows], "setting", MOST_SETTINGS)
+    shown = _by_arm(comparison, console, [(row.key, row.values) for row in rows], "setting", MOST_SETTINGS)
+    _more(console, len(rows) - shown, "settings")
 
 
 def _divergence(comparison: Comparison, console: Console) -> None:
@@ -136,6 +149,7 @@ def _divergence(comparison: Comparison, console: Console) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+    _more(console, divergence_cut(comparison, most=1), "that left it later, or when cannot be told")
 
 
 def _cautions(comparison: Comparison, console: Console) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name
+from ptt.diagnostics.comparing.phrases import LABELS, by_interest, figure_name, sided
 from ptt.diagnostics.comparing.reading import (
     SAME,
     Tail,
@@ -24,13 +25,18 @@ from ptt.diagnostics.comparing.values import Arm, Comparison
 from ptt.diagnostics.metrics import Kind
 from ptt.reports.foreign import safe, shortened
 from ptt.reports.names import STATUSES, metric_name
-from ptt.reports.numbers import bounds, number, times
+from ptt.reports.numbers import number, times
 
 NONE: Final = "–"
 LONGEST_NAME: Final = 40
 LONGEST_VALUE: Final = 60
 LONGEST_VERDICT: Final = 160
 WORDS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "cannot say"}
+MARKS: Final = {"lower": "lower", "higher": "higher", "alike": "alike", "cannot_say": "?", "": ""}
+MARKS_SAID: Final = {
+    "alike": "alike: within a margin of the baseline's",
+    "?": "?: cannot be told, which is not alike",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,8 @@ class MetricRow:
     """One metric late in the run, by arm."""
 
     metric: str
-    cells: tuple[str, ...]  # one an arm: its mean, and its word where it differs
+    cells: tuple[str, ...]  # one an arm: its mean, and what it is against the baseline's
+    differs: bool  # in any arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +124,25 @@ def verdict_rows(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
 
 
 def metric_rows(comparison: Comparison, *, kind: Kind = "training") -> tuple[MetricRow, ...]:
-    """Give the metrics of a kind that differ late in any arm, the most asked for first."""
+    """Give the metrics of a kind that are set against the baseline's: first those that differ in any arm."""
     words = {arm.name: late_words(comparison.tables, arm, kind=kind) for arm in comparison.arms[1:]}
+    every = {metric for held in words.values() for metric in held}
     apart = {metric for held in words.values() for metric, word in held.items() if word in ("higher", "lower")}
     rows = []
-    for metric in by_interest(apart):
+    for metric in (*by_interest(apart), *by_interest(every - apart)):
         cells = []
         for arm in comparison.arms:
             mean = late_mean(comparison.tables, arm, metric)
             word = words.get(arm.name, {}).get(metric, "")
-            cells.append(_or_none(mean) + (f" {word}" if word in ("higher", "lower") else ""))
-        rows.append(MetricRow(metric=metric_name(metric), cells=tuple(cells)))
+            cells.append(f"{_or_none(mean)} {MARKS[word]}".rstrip())
+        rows.append(MetricRow(metric=metric_name(metric), cells=tuple(cells), differs=metric in apart))
     return tuple(rows)
+
+
+def marks_explained(rows: Sequence[MetricRow]) -> str:
+    """Say what the marks behind the means of these rows stand for; empty where there is none to explain."""
+    ends = {cell.rpartition(" ")[2] for row in rows for cell in row.cells}
+    return "; ".join(said for mark, said in MARKS_SAID.items() if mark in ends)
 
 
 def metrics_counted(comparison: Comparison) -> str:
@@ -162,19 +176,28 @@ def setting_rows(comparison: Comparison, *, differs: bool) -> tuple[SettingRow, 
 
 def divergence_rows(comparison: Comparison, *, most: int) -> tuple[tuple[str, ...], ...]:
     """Give for each arm the figures that left the baseline first: arm, figure, step and interval, where to."""
-    table = comparison.tables["divergence"]
     rows: list[tuple[str, ...]] = []
     for arm in comparison.arms[1:]:
-        mine = table.filter(pl.col("arm") == arm.name)
-        same = mine.filter(pl.col("what") == SAME)
-        rows += [
-            (name_of(arm), "none so far", f"up to {row['step']}", row["words"]) for row in same.iter_rows(named=True)
-        ]
-        for row in mine.filter(pl.col("what") != SAME).head(most).iter_rows(named=True):
+        left, same = _left(comparison, arm)
+        for row in same.iter_rows(named=True):
+            figure = "identical at first" if row["step"] < row["high"] else "none"  # a figure that left may follow
+            rows.append((name_of(arm), figure, f"up to {row['step']}", row["words"]))
+        for row in left.head(most).iter_rows(named=True):
             reach = f"({row['low']} to {row['high']})"
             step = f"{row['step']} {reach}" if row["step"] is not None else f"cannot be dated {reach}"
             rows.append((name_of(arm), safe(figure_name(row)), step, safe(row["words"])))
     return tuple(rows)
+
+
+def divergence_cut(comparison: Comparison, *, most: int) -> int:
+    """Count the figures that left the baseline and of which `divergence_rows` gives no row."""
+    return sum(max(0, _left(comparison, arm)[0].height - most) for arm in comparison.arms[1:])
+
+
+def _left(comparison: Comparison, arm: Arm) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the figures of an arm that left the baseline, and the row that tells up to where the two runs are one."""
+    mine = comparison.tables["divergence"].filter(pl.col("arm") == arm.name)
+    return mine.filter(pl.col("what") != SAME), mine.filter(pl.col("what") == SAME)
 
 
 def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
@@ -185,28 +208,20 @@ def not_compared(comparison: Comparison, *, remedy: bool) -> tuple[str, ...]:
     )
 
 
-def _sided(tail: Tail) -> tuple[float, float, float, str]:
-    """Give a factor above 1 with its interval, and to which side: as the sentences tell it."""
-    if number(max(tail.ratio, 1 / tail.ratio), 2) == "1":
-        return 1.0, tail.low, tail.high, ""
-    if tail.ratio > 1:
-        return tail.ratio, tail.low, tail.high, " lower"
-    return 1 / tail.ratio, 1 / tail.high, 1 / tail.low, " higher"
-
-
 def _ratio(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    factor, low, high, side = _sided(tail)
-    return f"{times(factor)}{side} ({bounds(low, high) if tail.known else 'no interval'})"
+    found = sided(tail.ratio, tail.low, tail.high)
+    interval = found.interval(number, 3) if tail.known else "no interval"
+    return f"{times(found.factor)} {found.side}".rstrip() + f" ({interval})"
 
 
 def _short(tail: Tail) -> str:
     if not math.isfinite(tail.ratio):
         return NONE
-    factor, low, high, side = _sided(tail)
-    interval = f"{number(low, 2)}–{number(high, 2)}" if tail.known else "?"
-    return f"×{number(factor, 2)}{side} [{interval}]"
+    found = sided(tail.ratio, tail.low, tail.high)
+    interval = found.interval(number, 2, joint="–") if tail.known else "?"
+    return f"×{number(found.factor, 2)} {found.side}".rstrip() + f" [{interval}]"
 
 
 def _times(value: float) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from ptt.diagnostics.comparing.phrases import sided
 from ptt.diagnostics.comparing.reading import late_reach
 from ptt.diagnostics.comparing.values import Comparison
 from ptt.reports.comparing.figures.arms import Look, looks, name_width
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = "late"
-WIDTH, NUMBERS = 430, 172  # pixels: a panel, and the numbers right of its axes
+WIDTH, NUMBERS = 500, 240  # pixels: a panel, and the numbers right of its axes
 PERCENTILE = 44  # pixels between the arms' names and the axes
 ROW, GAP = 21.0, 9.0  # pixels: one ratio, and between two arms
 TOP, BELOW = 34, 40
@@ -210,13 +212,11 @@ def _told(row: dict[str, Any]) -> str:
 
 def _sided(row: dict[str, Any], written: str) -> tuple[str, str]:
     """Write a factor above 1 with its interval and its side, as the sentences do."""
-    ratio, low, high = row["ratio"], row["lo"], row["hi"]
-    level = number(max(ratio, 1 / ratio), 2) == "1"
-    side = "" if level else " lower" if ratio > 1 else " higher"
-    if side == " higher":
-        ratio, low, high = 1 / ratio, 1 / high if high else None, 1 / low if low else None
-    known = low is not None and high is not None
-    return "×1" if level else f"×{number(ratio, 2)}{side}", f"{number(low, 2)}–{number(high, 2)}" if known else written
+    low, high = row["lo"], row["hi"]
+    known = low is not None and high is not None and low == low and high == high
+    found = sided(row["ratio"], low if known else math.nan, high if known else math.nan)
+    interval = found.interval(number, 2, joint="–") if known else written
+    return f"×{number(found.factor, 2)} {found.side}".rstrip(), interval
 
 
 def _beside(ax: Axes, text: str, y: float, x: float | None, colour: str) -> None:
