@@ -212,16 +212,16 @@ def test_a_tail_too_heavy_for_squares_forbids_to_split_them(behind: Diagnosis) -
 def test_behind_the_tail_a_tail_too_heavy_for_squares_gives_no_uncut_share(behind: Diagnosis) -> None:
     for k, doubt in ((3.3, "the tail is too heavy to say (k-hat 3.3)"), (None, "how heavy the tail is could not be")):
         judged = behind.tables["heaviness"].with_columns(k_hat=pl.lit(k, pl.Float64), threshold=pl.lit(0.7))
-        heavy = replace(behind, tables=behind.tables | {"exposure": growth(behind), "heaviness": judged})
+        heavy = replace(behind, tables={**behind.tables, "exposure": growth(behind), "heaviness": judged})
         said = answer(heavy)
         assert said.startswith("With weights cut at 10, of the growth of E[ρ²] (")
         assert said.count("comes from") == 1
         assert f"of uncut weights came from cannot be told: {doubt}" in said
         assert doubt in exposure.FIGURE.caption(heavy)
-        alone = replace(heavy, tables=heavy.tables | {"exposure": growth(behind).filter(pl.col("cap").is_null())})
+        alone = replace(heavy, tables={**heavy.tables, "exposure": growth(behind).filter(pl.col("cap").is_null())})
         assert answer(alone).startswith("Where a change of E[ρ²]")
     light = behind.tables["heaviness"].with_columns(k_hat=pl.lit(0.3), threshold=pl.lit(0.7))
-    trusted = replace(behind, tables=behind.tables | {"exposure": growth(behind), "heaviness": light})
+    trusted = replace(behind, tables={**behind.tables, "exposure": growth(behind), "heaviness": light})
     assert answer(trusted).startswith("Of the growth of E[ρ²] (pair policy/ref")
     assert "cannot be told" not in answer(trusted)
 

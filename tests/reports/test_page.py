@@ -233,10 +233,8 @@ def test_single_steps_that_leave_the_axis_are_marked_at_both_edges(samples: dict
     assert panel.alt.endswith("Beyond the axis: steps 9 at 100 and −7 at 350.")
     assert "an orange edge marks each" in aggregates.FIGURE.caption(odd)
     (ax,) = figure.axes
-    marks = [line for line in ax.get_lines() if line.get_marker() == "_"]
-    assert [(line.get_ydata()[0], 100 in line.get_xdata(), 350 in line.get_xdata()) for line in marks] == [
-        (1.0, True, False), (0.0, False, True),
-    ]  # fmt: skip
+    marks = [np.asarray(line.get_xydata()) for line in ax.get_lines() if line.get_marker() == "_"]
+    assert [(at[0, 1], 100 in at[:, 0], 350 in at[:, 0]) for at in marks] == [(1.0, True, False), (0.0, False, True)]
     (told,) = [text for text in ax.texts if text.get_text().startswith("steps 9")]
     assert told.get_window_extent().y0 > ax.get_window_extent().y1  # above all lines
 
