@@ -117,20 +117,22 @@ def _print(report: GateReport, asked: Asked, index: Path) -> None:
     print_gate(report, Console(), str(index), explain=asked.explain)
     if end:
         typer.echo(end)
-        typer.echo(github_annotations(report), nl=False)
-        _summarise(report)
+        rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[evidence.JSON].file)}
+        typer.echo(github_annotations(report, **rest_in), nl=False)
 
 
-def _summarise(report: GateReport) -> None:
-    """Add to the job's summary; that it cannot be written must not change what the gate says."""
+def _summarise(report: GateReport) -> bool:
+    """Add to the job's summary, and tell whether it stands there; that must not change what the gate says."""
     place = os.environ.get(SUMMARY)
     if not place:
-        return
+        return False
     try:
         with Path(place).open("a", encoding="utf-8") as file:
             file.write(job_summary(report))
     except OSError as error:
         typer.echo(f"ptt: {SUMMARY}: cannot be written: {error.strerror or error}.", err=True)
+        return False
+    return True
 
 
 def _day(text: str | None) -> date:

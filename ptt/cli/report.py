@@ -21,6 +21,7 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.store.archives import run_name
 from ptt.reports.files import write_text
 from ptt.reports.findings_json import findings_json
+from ptt.reports.origin import GUESSABLE
 from ptt.reports.terminal import print_diagnosis
 
 BASE: Final = Path("ptt-report")
@@ -59,6 +60,8 @@ def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
         folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
         _keep_clear(source, folder)
         written = _write(diagnosis, folder, wishes, drawing)
+    if diagnosis.guessable:
+        typer.echo(f"ptt: {GUESSABLE}", err=True)
     if wishes.as_json:
         typer.echo(findings_json(diagnosis, __version__), nl=False)
     else:
@@ -81,8 +84,9 @@ def _shown(diagnosis: Diagnosis, source: str, wishes: Wishes) -> Diagnosis:
         return diagnosis
     from ptt.reports.redacting import default_salt, redacted
 
+    guessable = wishes.salt is None and diagnosis.from_findings
     salt = wishes.salt or default_salt(source, findings_json(diagnosis, __version__))
-    return redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names)
+    return redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names, guessable=guessable)
 
 
 def _origin(source: Path) -> Path:

@@ -223,4 +223,7 @@ class Diagnosis:
     tables: Mapping[str, pl.DataFrame]
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
+    guessable: bool = (
+        False  # True of a redacted one whose hashes are not keyed by a secret: a guessed name can be confirmed
+    )
     judged_with: str = ""  # says so where a store shows what it was judged to be under other settings or by another ptt

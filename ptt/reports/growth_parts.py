@@ -38,14 +38,19 @@ def answer(diagnosis: Diagnosis) -> str:
     cut = next((row for row in rows if row["cap"] is not None), None)
     if raw is None:
         return ""
+    pair = safe(raw["weights"])
     cut_words = f" With weights cut at {number(cut['cap'])}, {_split_words(cut, '')}" if cut else ""
-    if not raw["dominated"] or not cut:
-        words = _split_words(raw, f"pair {safe(raw['weights'])}, ")
-        return words[:1].upper() + words[1:] + cut_words
-    return (
-        f"As recorded, E[ρ²] (pair {safe(raw['weights'])}) is dominated by a single {_holder(raw)}, which holds "
-        f"over half of a window's sum: that split speaks of it alone.{cut_words}"
-    )
+    if raw["dominated"]:
+        return (
+            f"As recorded, E[ρ²] (pair {pair}) is dominated by a single {_holder(raw)}, which holds "
+            f"over half of a window's sum: that split speaks of it alone.{cut_words}"
+        )
+    doubt = too_heavy(diagnosis)
+    if doubt:
+        told = f"Where a change of E[ρ²] (pair {pair}) of uncut weights came from cannot be told: {doubt}."
+        return f"{cut_words} {told}".strip()
+    words = _split_words(raw, f"pair {pair}, ")
+    return words[:1].upper() + words[1:] + cut_words
 
 
 def _split_words(row: Row, of_what: str) -> str:
@@ -84,7 +89,7 @@ def explained(diagnosis: Diagnosis, *, post: str) -> str:
     rows = [row for row in rows_of(diagnosis) if safe(row["weights"]) == pair_of(diagnosis)]
     doubts: list[str] = []
     for row in sorted(rows, key=lambda row: row["cap"] is not None):
-        doubt = _doubt(row) or (_too_heavy(diagnosis) if row["cap"] is None else "")
+        doubt = _doubt(row) or (too_heavy(diagnosis) if row["cap"] is None else "")
         if not doubt:
             return _explained(row, post) + "".join(f"; uncut, {text}" for text in doubts) + "."
         doubts.append(doubt)
@@ -109,7 +114,7 @@ def _doubt(row: Row) -> str:
     return ""
 
 
-def _too_heavy(diagnosis: Diagnosis) -> str:
+def too_heavy(diagnosis: Diagnosis) -> str:
     """Say where squares of all tokens' weights have no mean to trust: their k-hat is twice that of the weights."""
     frame = table(diagnosis, "heaviness")
     if frame is None:

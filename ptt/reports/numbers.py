@@ -63,6 +63,8 @@ def with_unit(value: float | None, unit: str) -> str:
     if unit in {"share", "fraction"}:
         return percent(value)
     text = number(value)
+    if text == "1" and unit == "nats":
+        unit = "nat"
     return f"{text}{THIN}{unit}" if unit and value is not None else text
 
 

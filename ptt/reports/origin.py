@@ -15,13 +15,17 @@ REDACTED = (
     "of its own and the like are replaced by short hashes, equal where the name was equal. Numbers, steps and the "
     "words of ptt are unchanged."
 )
+GUESSABLE = (
+    "Made from findings.json alone and without --salt, a name that can be guessed can be confirmed from its hash: make "
+    "it again with --salt and a secret of your own before it is shown outside."
+)
 
 
 def notices(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Give the sentences to show above everything else; none for a whole diagnosis as it was judged."""
     told = []
     if diagnosis.redacted:
-        told.append(REDACTED)
+        told.append(f"{REDACTED} {GUESSABLE}" if diagnosis.guessable else REDACTED)
     if diagnosis.from_findings:
         told.append(PARTIAL)
     if diagnosis.judged_with:

@@ -23,11 +23,14 @@ def default_salt(source: str, findings: str) -> str:
     return Hasher.digest(source, findings)
 
 
-def redacted(diagnosis: Diagnosis, *, salt: str, keep_tool_names: bool = False) -> Diagnosis:
-    """Give the diagnosis without what its run is called, says and holds; `salt` keys the hashes that stand for it."""
+def redacted(diagnosis: Diagnosis, *, salt: str, keep_tool_names: bool = False, guessable: bool = False) -> Diagnosis:
+    """Give the diagnosis without what its run is called, says and holds; `salt` keys the hashes that stand for it.
+
+    `guessable`: the salt is no secret to those who have the result, which then says so.
+    """
     masker = Masker(Hasher(salt), keep_tool_names=keep_tool_names)
     masker.learn(_names(diagnosis), _custom_texts(diagnosis), diagnosis.run.name)
-    return _Redactor(masker).whole(diagnosis)
+    return replace(_Redactor(masker).whole(diagnosis), guessable=guessable)
 
 
 class _Redactor:

@@ -194,6 +194,11 @@ def test_tails_worse_than_the_baseline_fail_and_smaller_ones_do_not(story: Open,
     assert worst.outcome is Outcome.FAILED
     assert worst.observed is not None
     assert worst.observed > 1.6
+    titles = {one.id: one.title for one in run.checks if one.id.startswith("baseline:tails.post_tool")}
+    assert titles == {
+        "baseline:tails.post_tool.all": "tails of post_tool over the run: not worse than the baseline",
+        "baseline:tails.post_tool.late": "tails of post_tool late in the run: not worse than the baseline",
+    }
     baseline_file(tmp_path, story("tool_tail_growth"))
     run = judge(story("kl_penalised"), against(tmp_path), name="a", today=TODAY)
     assert check_of(run, "baseline:tails.post_tool.late").outcome is Outcome.PASSED

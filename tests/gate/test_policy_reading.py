@@ -256,6 +256,12 @@ metrics = ["kl/ref"]
     assert flat["allow.kl-over-target/post_tool"] == "ann, until 2031-12-31: beta is lowered on purpose"
 
 
+def test_the_record_of_the_policy_names_the_unit_of_a_bound_that_has_one() -> None:
+    with_unit = policy(bound("max = 1\nunit = 'nats'")).flat()
+    without = policy(bound("max = 1")).flat()
+    assert {key: with_unit[key] for key in with_unit.keys() - without.keys()} == {"bound.b.unit": "nats"}
+
+
 def test_a_metric_that_nobody_knows_is_taken_as_it_is_logged() -> None:
     assert policy(bound("max = 1", metric="env/my_score")).bounds[0].subject == Logged(name="env/my_score")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 from ptt.cli.app import app
 from ptt.diagnostics.gate import judge
 from ptt.gating import evidence, one
+from ptt.reports.gating import github
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -238,6 +240,21 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
     done = gate(f"runs/{BROKEN}", "--github")
     assert done.exit_code == 3  # the gate's answer stands
     assert "GITHUB_STEP_SUMMARY: cannot be written" in done.stderr
+
+
+def test_what_github_has_no_room_for_is_told_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(github, "MOST_OF_A_LEVEL", 1)  # which the outcome takes
+    for summary, place in (
+        ("", f"{OUT / 'gate.json'}."),
+        ("runs", f"{OUT / 'gate.json'}."),
+        ("s.md", "the job summary."),
+    ):
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", summary)
+        done = gate(f"runs/{BROKEN}", "--github")
+        (told,) = [line for line in done.stdout.splitlines() if line.startswith("::error")]
+        assert re.search(r" 1 check more in (.+)$", told), told
+        assert told.endswith(f"more in {place}")
+    assert (OUT / "gate.json").is_file()
 
 
 @pytest.mark.parametrize(

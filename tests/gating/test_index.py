@@ -59,6 +59,16 @@ def test_a_verdict_is_not_said_twice_and_what_is_left_out_leads_to_the_report() 
     assert "<b>Cannot say.</b> what was seen" in index_html(gate(unsaid)).replace("What was", "what was")
 
 
+def test_a_failed_bound_is_told_with_its_value_limit_window_and_unit() -> None:
+    title = "median of kl/ref over the last 50 logged steps is at most 0.2 nats"
+    broken = replace(check(), title=title, claim="it lies above its bound", observed=0.31, limit=0.2, unit="nats")
+    (told,) = view(gate(run("a", Outcome.FAILED, broken))).standing_out[0].checks
+    assert told.claim == f"It lies above its bound: 0.31\u202fnats seen, demanded that {title}."
+    blind = replace(broken, outcome=Outcome.BLIND, observed=None, claim="no mean KL is logged")
+    (told,) = view(gate(run("a", Outcome.BLIND, blind))).standing_out[0].checks
+    assert told.claim == "No mean KL is logged."
+
+
 class Parts(HTMLParser):
     """Tags, addresses and texts of a page."""
 

@@ -65,6 +65,19 @@ def test_findings_json_alone_gives_a_report(diagnosed: Path, tmp_path: Path) -> 
         }  # fmt: skip
 
 
+def test_without_a_salt_findings_json_alone_is_redacted_with_a_warning(diagnosed: Path, tmp_path: Path) -> None:
+    alone = Path(shutil.copy(diagnosed / "findings.json", tmp_path))
+    warning = "a name that can be guessed can be confirmed from its hash"
+    for source, salt, warned in ((alone, [], True), (alone, ["--salt", "ours"], False), (diagnosed, [], False)):
+        out = tmp_path / f"o{len(salt)}{source.is_dir()}"
+        done = called(source, "--redact", "--postmortem", *salt, "--out", out)
+        assert done.exit_code == 0, done.output
+        assert done.stderr.count(warning) == warned
+        assert (out / "report.html").read_text(encoding="utf-8").count(warning) == warned
+        assert " ".join((out / "postmortem.md").read_text(encoding="utf-8").split()).count(warning) == warned
+        assert "Redacted" in (out / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_postmortem_lies_beside_its_figures(diagnosed: Path, tmp_path: Path) -> None:
     done = called(diagnosed, "--postmortem", "--out", tmp_path / "o")
     assert done.exit_code == 0, done.output

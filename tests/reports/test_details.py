@@ -14,6 +14,7 @@ from ptt.diagnostics.gathering.completions import Completions
 from ptt.diagnostics.gathering.details import gather_details
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.details import Part, details
+from ptt.reports.figures import exposure
 from ptt.reports.growth_parts import answer, explained
 from ptt.reports.render import render_html
 from ptt.reports.why import why
@@ -206,6 +207,23 @@ def test_a_tail_too_heavy_for_squares_forbids_to_split_them(behind: Diagnosis) -
         told = explained(replace(behind, tables={"exposure": growth(behind), "heaviness": judged}), post="post-tool")
         assert told.endswith(said)
         assert ("uncut" in told) is bool(said)
+
+
+def test_behind_the_tail_a_tail_too_heavy_for_squares_gives_no_uncut_share(behind: Diagnosis) -> None:
+    for k, doubt in ((3.3, "the tail is too heavy to say (k-hat 3.3)"), (None, "how heavy the tail is could not be")):
+        judged = behind.tables["heaviness"].with_columns(k_hat=pl.lit(k, pl.Float64), threshold=pl.lit(0.7))
+        heavy = replace(behind, tables={**behind.tables, "exposure": growth(behind), "heaviness": judged})
+        said = answer(heavy)
+        assert said.startswith("With weights cut at 10, of the growth of E[ρ²] (")
+        assert said.count("comes from") == 1
+        assert f"of uncut weights came from cannot be told: {doubt}" in said
+        assert doubt in exposure.FIGURE.caption(heavy)
+        alone = replace(heavy, tables={**heavy.tables, "exposure": growth(behind).filter(pl.col("cap").is_null())})
+        assert answer(alone).startswith("Where a change of E[ρ²]")
+    light = behind.tables["heaviness"].with_columns(k_hat=pl.lit(0.3), threshold=pl.lit(0.7))
+    trusted = replace(behind, tables={**behind.tables, "exposure": growth(behind), "heaviness": light})
+    assert answer(trusted).startswith("Of the growth of E[ρ²] (pair policy/ref")
+    assert "cannot be told" not in answer(trusted)
 
 
 def test_foreign_text_is_escaped(behind: Diagnosis) -> None:

@@ -13,12 +13,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.drawing import write_figures
-from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
+from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates
 from ptt.reports.figures.heights import ceiling, many_powers
+from ptt.reports.figures.style import look
 from ptt.reports.files import write_text, write_with
+from ptt.reports.panels import Panel
 from ptt.reports.render import render_html
 
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
@@ -204,8 +208,49 @@ def test_a_spike_of_the_mean_is_marked_with_its_height(samples: dict[str, Diagno
         .otherwise("mean")
     )
     page = render_html(replace(base, tables={**base.tables, "aggregates": frame}))
-    assert ">4.5 at 300</text>" in page
-    assert "Where a spike would flatten the rest of a curve" in page
+    assert ">mean 4.5 at 300" in page
+    assert "Where a spike or single steps would flatten the rest of a curve" in page
+
+
+def kl_panel(diagnosis: Diagnosis) -> tuple[Panel, Figure]:
+    """Draw the curve of the mean KL as its panel draws it."""
+    panel = next(one for one in aggregates.FIGURE.panels(diagnosis) if one.title == "Mean KL")
+    figure = Figure(figsize=(panel.width / 72, panel.height / 72), dpi=72)
+    FigureCanvasAgg(figure)
+    with look(panel.key):
+        panel.draw(figure.add_axes((46 / panel.width, 40 / panel.height, 220 / panel.width, 146 / panel.height)))
+    return panel, figure
+
+
+def test_single_steps_that_leave_the_axis_are_marked_at_both_edges(samples: dict[str, Diagnosis]) -> None:
+    base = samples["healthy"]
+    kl, step = pl.col("name") == "kl/ref", pl.col("step")
+    frame = base.tables["aggregates"].with_columns(
+        value=pl.when(kl & (step == 100)).then(9.0).when(kl & (step == 350)).then(-7.0).otherwise("value"),
+        mean=pl.when(kl).then(0.02 + 1e-5 * step).otherwise("mean"),
+    )
+    panel, figure = kl_panel(odd := replace(base, tables={**base.tables, "aggregates": frame}))
+    assert panel.alt.endswith("Beyond the axis: steps 9 at 100 and −7 at 350.")
+    assert "an orange edge marks each" in aggregates.FIGURE.caption(odd)
+    (ax,) = figure.axes
+    marks = [np.asarray(line.get_xydata()) for line in ax.get_lines() if line.get_marker() == "_"]
+    assert [(at[0, 1], 100 in at[:, 0], 350 in at[:, 0]) for at in marks] == [(1.0, True, False), (0.0, False, True)]
+    (told,) = [text for text in ax.texts if text.get_text().startswith("steps 9")]
+    assert told.get_window_extent().y0 > ax.get_window_extent().y1  # above all lines
+
+
+def test_no_line_runs_through_the_step_of_an_alarm(samples: dict[str, Diagnosis]) -> None:
+    base = samples["baseline"]
+    kl, step = pl.col("name") == "kl/ref", pl.col("step")
+    spike = pl.when(kl & step.is_between(520, 540)).then(4.5).when(kl).then(0.02 + 1e-5 * step)
+    frame = base.tables["aggregates"].with_columns(mean=spike.otherwise("mean"), value=spike.otherwise("value"))
+    alarms = replace(base.signature.aggregates, alarms={"kl/ref": 415})
+    signature = replace(base.signature, onset_step=121, aggregates=alarms)
+    _, figure = kl_panel(replace(base, signature=signature, tables={**base.tables, "aggregates": frame}))
+    (ax,) = figure.axes
+    (box,) = [text.get_window_extent() for text in ax.texts if text.get_text() == "alarm 415"]
+    for place in (121, 415, 519, 520, 540, 541):
+        assert not box.x0 <= ax.transData.transform((place, 0))[0] <= box.x1
 
 
 def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:

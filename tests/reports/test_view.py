@@ -44,6 +44,7 @@ def test_other_numbers() -> None:
     assert with_unit(2.0, "x") == "×2"
     assert with_unit(0.5, "share") == "50\u202f%"
     assert with_unit(0.65, "nats") == "0.65\u202fnats"
+    assert with_unit(1.0, "nats") == "1\u202fnat"
     assert p_value(0.0004) == "p < 0.001"
     assert p_value(0.0312) == "p = 0.031"
     assert count(-1200) == "−1\u202f200"

@@ -10,6 +10,7 @@ from ptt.diagnostics.baseline.directions import DIRECTIONS
 from ptt.diagnostics.baseline.judging import against
 from ptt.diagnostics.baseline.measuring import DISTRUSTED, LOST_SHARE, measure, placed
 from ptt.diagnostics.baseline.reading import read_baseline
+from ptt.diagnostics.baseline.tails import WHERE
 from ptt.diagnostics.baseline.values import Against, Figures, MetricFigures
 from ptt.diagnostics.custom.subjects import link_of
 from ptt.diagnostics.errors import SettingsError
@@ -124,6 +125,8 @@ def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResu
     outcome = OUTCOMES.get(one.outcome, Outcome.BLIND)
     of_tails = one.statistic == TAILS
     what = f"tails of {one.slice}" if of_tails and one.slice else one.statistic
+    if of_tails and (where := WHERE.get(str(one.extra.get("window")))):
+        what = f"{what} {where}"  # each is held against the baseline twice
     excused = outcome is Outcome.BLIND and excuse.of(one)
     told = f"; {TOLD}" if excused and not excuse.lets_pass else ""
     low, high = one.allowed or (-math.inf, math.inf)

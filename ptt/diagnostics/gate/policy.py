@@ -116,6 +116,8 @@ class Policy:
                 found[f"bound.{bound.name}.min"] = bound.low
             if bound.high is not None:
                 found[f"bound.{bound.name}.max"] = bound.high
+            if bound.unit:
+                found[f"bound.{bound.name}.unit"] = bound.unit
         if self.baseline:
             found["baseline.limit"] = self.baseline.limit
         return found

@@ -62,7 +62,7 @@ def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
     if conditions["growth"] is False:
         return f"{grew}: no growth beyond the run's own noise"
     if conditions["material"] is False:
-        return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {limits['material_p99']:.2g} nats"
+        return f"{grew}, which is immaterial: its late p99 of {p99:.2g} lies below {nats(limits['material_p99'])}"
     if conditions["lasting"] is False:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["localised"] is False:
@@ -78,7 +78,7 @@ def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
             return f"{grew}, but there are too few text-only tokens to tell whether they grew as well"
         return f"{grew}; whether it outgrew {text} cannot be told from noise"
     if conditions["material"] is None:
-        return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {limits['material_p99']:.2g} nats"
+        return f"{grew}; its late p99 of {p99:.2g} cannot be told from the limit of {nats(limits['material_p99'])}"
     return f"{grew} while {text}"
 
 
@@ -106,6 +106,12 @@ def number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def nats(value: float) -> str:
+    """Give a value in nats; exactly one is one nat."""
+    text = f"{value:.2g}"
+    return f"{text} nat" if text == "1" else f"{text} nats"
+
+
 def _numbers(bounds: Interval) -> Interval | None:
     return bounds if all(math.isfinite(bound) for bound in bounds) else None
 
@@ -121,7 +127,7 @@ def finding(tails: Tails, signature: Signature, severity: Severity, level: tuple
         link=Link.POLICY_UPDATE,
         slice=tails.post.name,
         claim=f"{_label(tails)} log-ratio tails grew: p95 of |r| ×{rise.p95:.2g}, p99 ×{rise.p99:.2g} (text-only "
-        f"×{text.p95:.2g}, ×{text.p99:.2g}); {name} is past {limit:.2g} nats",
+        f"×{text.p95:.2g}, ×{text.p99:.2g}); {name} is past {nats(limit)}",
         observed=observed,
         limit=limit,
         unit="nats",

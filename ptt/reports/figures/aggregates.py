@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.heights import ceiling, many_powers, set_height, set_powers
+from ptt.reports.figures.heights import ceiling, many_powers, powers_reach, reach, set_height, set_powers
 from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
-from ptt.reports.figures.style import INK, MUTED, PAPER, POST, SMALL, dress, linear
+from ptt.reports.figures.style import INK, LEFT, LETTER, MUTED, PAPER, POST, SMALL, dress, linear
 from ptt.reports.figures.tail_emergence import small_tail
-from ptt.reports.names import METRICS, metric_name, sentence
+from ptt.reports.names import METRICS, joined, metric_name, sentence
 from ptt.reports.numbers import count, number
-from ptt.reports.panels import NO_LINE, DataTable, FigureKind, Panel, table
+from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, table
 from ptt.reports.why import aggregates_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TABLE = "aggregates"
-WIDTH, HEIGHT = SMALL_PANEL = (340, 194)
+WIDTH, HEIGHT = SMALL_PANEL = (340, 212)
 WINDOW = 20  # steps of the mean that the alarm looks at
 PIXELS = 260  # a panel's inner width: more raw points than this are drawn as their extremes
 ROWS = 12  # of the data table, evenly spaced
+EDGE = 5.0  # pixels: the mark of a single step beyond the axis
 MOST = 8  # panels; a trainer may log hundreds of curves
 
 
@@ -42,7 +44,7 @@ def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
             draw=lambda ax, rows=rows, name=name: _draw(ax, diagnosis, rows, name),  # type: ignore[misc]
             width=WIDTH,
             height=HEIGHT,
-            top=NO_LINE,
+            top=ONE_LINE,
         )
         for index, (name, rows) in enumerate(_metrics(frame))
     )
@@ -61,8 +63,9 @@ def caption(diagnosis: Diagnosis) -> str:
         f"The dashed line is the onset of the tail's growth at step {count(onset)}." if onset is not None else "",
         aggregates_sentence(diagnosis.signature),
         "A metric without a limit is judged by its movement alone.",
-        "Where a spike would flatten the rest of a curve the axis ends below it: an orange edge and its height mark it."
-        if any(_cut(rows) for _, rows in _metrics(frame))
+        "Where a spike or single steps would flatten the rest of a curve the axis ends before them: an orange edge "
+        "marks each, and the farthest of the mean and of the steps are written above."
+        if any(_beyond(rows).words for _, rows in _metrics(frame))
         else "",
         "A curve that spans many powers of ten stands on a log axis."
         if any(many_powers(_means(rows)) for _, rows in _metrics(frame))
@@ -115,9 +118,42 @@ def _metrics(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     return [(name, frame.filter(pl.col("name") == name)) for name in names[:MOST]]
 
 
-def _cut(rows: pl.DataFrame) -> bool:
-    mean = _means(rows)
-    return len(mean) > 0 and not many_powers(mean) and bool((mean > ceiling(mean)).any())
+@dataclass(frozen=True, kw_only=True)
+class _Beyond:
+    """The steps at which a curve leaves its axis above and below, and what is written of the farthest of them."""
+
+    above: np.ndarray[Any, Any]
+    below: np.ndarray[Any, Any]
+    words: str
+    step: int  # of the first that is written
+
+
+def _beyond(rows: pl.DataFrame) -> _Beyond:
+    """Find what of a curve, of the mean and of single steps, its axis does not hold."""
+    steps, raw = rows["step"].to_numpy(), rows["value"].to_numpy()
+    smooth = rows.filter(pl.col("mean").is_finite())
+    mean_steps, mean = smooth["step"].to_numpy(), smooth["mean"].to_numpy()
+    if many_powers(mean):
+        low, high, _ = powers_reach(np.where(raw > 0, raw, np.nan), mean, _limit(rows))
+    else:
+        top = ceiling(mean)
+        low, high, _ = reach(raw, [value for value in mean.tolist() if value <= top], _limit(rows), top)
+    told: list[tuple[str, int]] = []
+    for name, at, values in (("mean", mean_steps, mean), ("steps", steps, raw)):
+        ends = [i for i in _ends(values) if not low <= values[i] <= high]
+        words = joined([f"{number(float(values[i]))} at {count(int(at[i]))}" for i in ends])
+        told += [(f"{name} {words}", int(at[ends[0]]))] if ends else []
+    return _Beyond(
+        above=np.union1d(mean_steps[mean > high], steps[raw > high]),
+        below=np.union1d(mean_steps[mean < low], steps[raw < low]),
+        words="; ".join(words for words, _ in told),
+        step=told[0][1] if told else 0,
+    )
+
+
+def _ends(values: np.ndarray[Any, Any]) -> list[int]:
+    """Give the places of the greatest and the least value, each once."""
+    return sorted({int(values.argmax()), int(values.argmin())}, key=lambda i: -values[i]) if len(values) else []
 
 
 def _means(rows: pl.DataFrame) -> np.ndarray[Any, Any]:
@@ -142,7 +178,7 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
         shown = set_powers(ax, raw, mean, limit)
     else:
         shown = set_height(ax, raw, [value for value in mean.tolist() if value <= top], limit, top)
-    dress(ax, x_name="trainer step", top=NO_LINE)
+    dress(ax, x_name="trainer step", top=ONE_LINE)
     linear(ax, "x", ticks=4)
     if not powers:
         linear(ax, "y", ticks=4)
@@ -151,7 +187,6 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
         *_extremes(steps[np.isfinite(raw)], raw[np.isfinite(raw)]), color=MUTED, linewidth=0.7, alpha=0.55, zorder=3
     )
     ax.plot(smooth["step"].to_numpy(), smooth["mean"].to_numpy(), color=INK, linewidth=2.0, zorder=4)
-    _mark_above(ax, smooth["step"].to_numpy(), mean, top, lower=limit is not None and not shown)
     mark_onset(ax, diagnosis, labelled=False)
     if limit is not None:
         _draw_limit(ax, limit, shown=shown)
@@ -159,34 +194,41 @@ def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> None
     if alarm is not None and steps[0] <= alarm <= steps[-1]:
         ax.axvline(alarm, color=POST, linewidth=1.2, zorder=5)
         place_beside(ax, [f"alarm {count(alarm)}"], float(alarm), color=POST)
+    _mark_beyond(ax, _beyond(rows))
 
 
-def _mark_above(ax: Axes, steps: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], top: float, *, lower: bool) -> None:
-    """Mark at the upper edge the stretch of the mean that lies above the axis, and say how high it went."""
-    above = mean > top
-    if not above.any():
+def _mark_beyond(ax: Axes, beyond: _Beyond) -> None:
+    """Mark at the edges where the curve leaves the axis, and write above it, where no line runs, how far it went."""
+    first, last = ax.get_xlim()
+    for height, steps in ((1.0, beyond.above), (0.0, beyond.below)):
+        pixels = ((steps - first) / (last - first) * PIXELS).round()
+        shown = steps[np.unique(pixels, return_index=True)[1]]  # what falls on one pixel is one mark
+        if len(shown):
+            ax.plot(
+                shown,
+                np.full(len(shown), height),
+                transform=ax.get_xaxis_transform(),
+                color=POST,
+                linestyle="none",
+                marker="_",
+                markersize=EDGE,
+                markeredgewidth=3.0,
+                clip_on=False,
+                zorder=6,
+            )
+    if not beyond.words:
         return
-    peak = int(steps[mean.argmax()])
-    ax.plot(
-        steps[above],
-        np.full(int(above.sum()), 1.0),
-        transform=ax.get_xaxis_transform(),
-        color=POST,
-        linewidth=3.0,
-        clip_on=False,
-        zorder=6,
-    )
-    late = peak > sum(ax.get_xlim()) / 2
+    width, needed = ax.get_window_extent().width, LETTER * len(beyond.words)
+    wished = (beyond.step - first) / (last - first) * width - needed / 2
     ax.annotate(
-        f"{number(float(mean.max()))} at {count(peak)}",
-        (0.03 if late else 0.99, 0.82 if lower else 0.97),
+        beyond.words,
+        (0, 1),
         xycoords="axes fraction",
-        ha="left" if late else "right",
-        va="top",
+        xytext=(max(min(wished, width - needed), -LEFT + 4), 6),
+        textcoords="offset points",
         fontsize=SMALL,
         color=POST,
-        bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0},
-        zorder=7,
+        annotation_clip=False,
     )
 
 
@@ -200,7 +242,8 @@ def _draw_limit(ax: Axes, limit: float, *, shown: bool) -> None:
             va="top",
             fontsize=SMALL,
             color=INK,
-            bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0},
+            bbox={"facecolor": PAPER, "alpha": 1, "linewidth": 0, "pad": 1.0},
+            zorder=7,
         )
         return
     ax.axhline(limit, color=INK, linewidth=1.0, linestyle=(0, (1, 1.6)), zorder=3)
@@ -234,6 +277,8 @@ def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> str:
     limit, alarm = _limit(rows), diagnosis.signature.aggregates.alarms.get(name)
     told.append(f"Alarm limit {number(limit)}." if limit is not None else "No alarm limit.")
     told.append(f"Alarm at step {count(alarm)}." if alarm is not None else "No alarm.")
+    if beyond := _beyond(rows).words:
+        told.append(f"Beyond the axis: {beyond}.")
     return " ".join(told)
 
 

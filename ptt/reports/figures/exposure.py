@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures.style import INK, MUTED, OTHER, PAPER, POST, SMALL, TEXT, dress, linear
 from ptt.reports.foreign import safe
-from ptt.reports.growth_parts import PARTS, Row, rows_of
+from ptt.reports.growth_parts import PARTS, Row, rows_of, too_heavy
 from ptt.reports.numbers import bounds, number, percent
 from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, pair_of
 
@@ -50,6 +50,7 @@ def weights_name(row: Row) -> str:
 
 def caption(diagnosis: Diagnosis) -> str:
     """Tell how to read the figure."""
+    doubt = too_heavy(diagnosis)
     return (
         f"Mean squared weight of all tokens, pair {pair_of(diagnosis)}, early and late third, and the three "
         "parts that make up the difference exactly: a larger share of tokens after tools, heavier weights in "
@@ -57,7 +58,7 @@ def caption(diagnosis: Diagnosis) -> str:
         "Thin lines are 95 % intervals from redrawing whole prompt groups or sequences within blocks of "
         "steps, and the blocks; for cut weights from redrawing steps. The axis is linear: only there do "
         "parts add up."
-    )
+    ) + (f" Weights as recorded show what these tokens held and no more: {doubt}." if doubt else "")
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:

@@ -24,13 +24,21 @@ def many_powers(mean: np.ndarray[Any, Any]) -> bool:
     return len(mean) > 0 and bool(mean.min() > 0) and float(mean.max()) > POWERS_FROM * float(np.median(mean))
 
 
-def set_powers(ax: Axes, raw: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], limit: float | None) -> bool:
-    """Use a log axis from the least of the mean to the greatest value."""
+def powers_reach(
+    raw: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], limit: float | None
+) -> tuple[float, float, bool]:
+    """Give the ends of a log axis, and whether the limit stands on it: from the least mean to the greatest value."""
     low, high = float(mean.min()), max(float(np.nanmax(raw)), float(mean.max()))
     shown = limit is not None and limit > 0
     if limit is not None and shown:
         low, high = min(low, limit), max(high, limit)
-    logarithmic(ax, "y", low / 2, high * 2, powers=True, ticks=5)
+    return low / 2, high * 2, shown
+
+
+def set_powers(ax: Axes, raw: np.ndarray[Any, Any], mean: np.ndarray[Any, Any], limit: float | None) -> bool:
+    """Use a log axis from the least of the mean to the greatest value."""
+    low, high, shown = powers_reach(raw, mean, limit)
+    logarithmic(ax, "y", low, high, powers=True, ticks=5)
     return shown
 
 
@@ -46,8 +54,8 @@ def ceiling(mean: np.ndarray[Any, Any]) -> float:
     return cut if mean.max() > cut and usual > low else float("inf")
 
 
-def set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None, top: float) -> bool:
-    """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
+def reach(raw: np.ndarray[Any, Any], mean: list[float], limit: float | None, top: float) -> tuple[float, float, bool]:
+    """Give the ends of an axis that fits the data, and whether the limit stands on it: not where it would flatten."""
     raw = raw[raw <= top] if bool((raw <= top).any()) else raw
     low, high = np.quantile(raw, OUTLIERS) if len(raw) > STEADY else (raw.min(), raw.max())
     low, high = min([float(low), *mean]), max([float(high), *mean])  # a short run has no mean yet
@@ -56,5 +64,11 @@ def set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: fl
     if limit is not None and shown:
         low, high = min(low, limit), max(high, limit)
         span = high - low
-    ax.set_ylim(low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span)
+    return low - 0.06 * span, high + (0.3 if limit is not None and not shown else 0.14) * span, shown
+
+
+def set_height(ax: Axes, raw: np.ndarray[Any, Any], mean: list[float], limit: float | None, top: float) -> bool:
+    """Fit the vertical axis to the data, and to the limit unless that would flatten the data."""
+    low, high, shown = reach(raw, mean, limit, top)
+    ax.set_ylim(low, high)
     return shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.style import INK, LETTER, MUTED, SHADE, SMALL
+from ptt.reports.figures.style import INK, LETTER, MUTED, PAPER, SHADE, SMALL
 from ptt.reports.numbers import count
 from ptt.reports.panels import windows
 
@@ -83,6 +83,7 @@ def place_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None
         color=color,
         linespacing=1.1,
         zorder=6,
+        bbox={"facecolor": PAPER, "alpha": 0.9, "linewidth": 0, "pad": 0.8} if best.free < 1 else None,
     )
 
 
@@ -112,15 +113,24 @@ def _spots(ax: Axes, text: str, x: float, near: float | None) -> Iterator[_Spot]
 
 
 def _distance(ax: Axes, left: float, right: float, y: float) -> float:
+    """Give how far the nearest curve or upright line runs from a text; 0 where one runs through it."""
     nearest = float("inf")
     for line in ax.get_lines():
         data = np.asarray(line.get_xydata(), dtype=float)
-        if len(data) <= 2:
-            continue
         with np.errstate(divide="ignore", invalid="ignore"):
-            points = ax.transData.transform(data)
+            points = line.get_transform().transform(data)
+        if len(data) <= 2:
+            upright = len(data) == 2 and data[0, 0] == data[1, 0]
+            if upright and left <= points[0, 0] <= right:
+                return 0.0
+            continue
         grid = np.linspace(left, right, 24)
         heights = np.interp(grid, points[:, 0], points[:, 1], left=np.nan, right=np.nan)
-        gaps = np.abs(heights[np.isfinite(heights)] - y)
-        nearest = min(nearest, float(gaps.min())) if len(gaps) else nearest
+        heights = heights[np.isfinite(heights)]
+        if not len(heights):
+            continue
+        low, high = np.minimum(heights[1:], heights[:-1]), np.maximum(heights[1:], heights[:-1])
+        gaps = np.maximum(np.maximum(low - y, y - high), 0.0)  # a steep stretch covers all heights between its ends
+        gaps = gaps if len(gaps) else np.abs(heights - y)
+        nearest = min(nearest, float(gaps.min()))
     return nearest

@@ -23,7 +23,7 @@ from ptt.reports.figures.style import (
 from ptt.reports.names import slice_name
 from ptt.reports.numbers import bounds, count, number
 from ptt.reports.panels import (
-    NO_LINE,
+    ONE_LINE,
     DataTable,
     FigureKind,
     Panel,
@@ -75,7 +75,7 @@ def small_tail(diagnosis: Diagnosis, size: tuple[int, int], steps: tuple[int, in
     def draw(ax: Axes) -> None:
         ax.set_xlim(steps[0], max(steps[1], steps[0] + 1))
         ax.set_ylim(0, 1.15 * max(rows["value"].to_list()) or 1.0)  # a slice may hold nothing but zeros
-        dress(ax, x_name="trainer step", top=NO_LINE)
+        dress(ax, x_name="trainer step", top=ONE_LINE)
         linear(ax, "x", ticks=4)
         linear(ax, "y", ticks=4)
         shade_windows(ax, diagnosis, named=False)
@@ -96,7 +96,7 @@ def small_tail(diagnosis: Diagnosis, size: tuple[int, int], steps: tuple[int, in
             draw=draw,
             width=size[0],
             height=size[1],
-            top=NO_LINE,
+            top=ONE_LINE,
         ),
     )
 

@@ -25,8 +25,11 @@ COMMANDS = {
 }
 
 
-def github_annotations(report: GateReport) -> str:
-    """Give the workflow commands, one a line: the outcome first, then the worst of each level as far as GitHub goes."""
+def github_annotations(report: GateReport, *, rest_in: str = "the job summary") -> str:
+    """Give the workflow commands, one a line: the outcome first, then the worst of each level as far as GitHub goes.
+
+    `rest_in` names where the checks stand for which GitHub has no more room.
+    """
     found = findings_of(report)
     command = "notice" if report.outcome is Outcome.PASSED else "error"
     left = {level: MOST_OF_A_LEVEL - (level == command) for level in ("error", "warning", "notice")}
@@ -42,7 +45,7 @@ def github_annotations(report: GateReport) -> str:
         told = one_line(case)
         lines.append(_command(level, where | head, f"{told} {untold_allowance(case)}".rstrip()))
     rest = len(found) - len(lines)
-    more = f" {counted(rest, 'check')} more in the job summary." if rest else ""
+    more = f" {counted(rest, 'check')} more in {safe(rest_in)}." if rest else ""
     return "\n".join([_command(command, {"title": title(report)}, headline(report) + more), *lines]) + "\n"
 
 

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ptt import __version__
-from ptt.diagnostics.gate.values import ORDER, GatedRun, GateReport, Outcome
+from ptt.diagnostics.gate.values import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.foreign import encodable, safe, shortened
 from ptt.reports.gating.standing import COUNTS, Case, Standing, cases_of, named, worst_first
-from ptt.reports.gating.words import STANDINGS, headline
+from ptt.reports.gating.words import STANDINGS, clause, headline
 from ptt.reports.names import LINKS, STATUSES, sentence
-from ptt.reports.numbers import count, counted
+from ptt.reports.numbers import count, counted, with_unit
 
 TEMPLATE: Final = "index.html.j2"
 SHOWN_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report
@@ -161,7 +161,16 @@ def _status(run: GatedRun) -> str:
 def _told(case: Case, headline: str) -> Told:
     """Tell a check; what the headline above it says already is not said twice."""
     claim = "" if case.claim and headline.startswith(case.claim) else sentence(case.claim)
-    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=claim)
+    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=claim and _with_bound(case, claim))
+
+
+def _with_bound(case: Case, claim: str) -> str:
+    """Add to what is said of a bound its value, and what was demanded: limit, window and unit stand there."""
+    check = case.check
+    if check is None or check.kind is not CheckKind.BOUND or check.observed is None:
+        return claim
+    value = with_unit(check.observed, safe(check.unit))
+    return f"{claim.rstrip('.')}: {value} seen, demanded that {clause(case.title)}"
 
 
 def _scalar(value: str | float | bool | None) -> str:
