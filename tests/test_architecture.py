@@ -30,7 +30,7 @@ ALLOWED = {
     "engines": {"config", "statistics", "store"},
     "evidence": {"model", "statistics"},
     "rules": {"model", "evidence", "statistics"},
-    "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
+    "gathering": {"config", "engines", "evidence", "model", "parsers", "rules", "schema", "statistics", "store"},
     "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},
