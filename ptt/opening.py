@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -17,6 +18,7 @@ from ptt.diagnostics.kept import marks
 from ptt.diagnostics.kept.findings import read_findings
 from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.kept.profile import read_profile
+from ptt.diagnostics.parsers.discover import not_readable
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store.claims import note_run
 from ptt.diagnostics.store.manifest import is_store, stores_below
@@ -111,7 +113,7 @@ def open_run(
     """
     found, place = Path(path), Path(out)
     chosen = chosen_of(settings, None, rules)
-    if not found.exists():
+    if not _there(found):
         raise InputError(f"{found}: there is no such file or folder; {OPENED}.")
     if (store := _store_at(found)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
@@ -124,6 +126,19 @@ def open_run(
         return Opened(diagnosis=held, profile=None, why_no_profile=NO_TOKENS, source=_hash(found), kind="findings")
     kind: Kind = "archive" if archives.is_archive(found) else "run"
     return _opened(judge(found, place, chosen, True, progress), kind)
+
+
+def _there(path: Path) -> bool:
+    """Tell whether there is something at a path; InputError where the system does not let us look into it."""
+    try:
+        if not path.exists():
+            return False
+        if path.is_dir():
+            os.scandir(path).close()
+            (path / FINDINGS).exists()  # a folder may be listed and not entered
+    except OSError as error:
+        raise not_readable(path, error) from error
+    return True
 
 
 def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> Opened | None:

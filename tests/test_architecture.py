@@ -11,7 +11,7 @@ ALLOWED = {
         "answerable", "catalogue", "comparing", "config", "custom", "errors", "gate", "opening", "pipeline", "rules",
         "store", "workers",
     },
-    "opening": {"config", "errors", "kept", "model", "pipeline", "ptt", "reports", "store"},
+    "opening": {"config", "errors", "kept", "model", "parsers", "pipeline", "ptt", "reports", "store"},
     "workers": set(),  # knows nothing of what is done in them
     "gating": {"ptt", "api", "errors", "gate", "kept", "reports", "workers"},
     "cli": {
@@ -30,7 +30,7 @@ ALLOWED = {
     "engines": {"config", "statistics", "store"},
     "evidence": {"model", "statistics"},
     "rules": {"model", "evidence", "statistics"},
-    "gathering": {"config", "engines", "evidence", "model", "rules", "schema", "statistics", "store"},
+    "gathering": {"config", "engines", "evidence", "model", "parsers", "rules", "schema", "statistics", "store"},
     "custom": {"errors", "evidence", "gathering", "model", "parsers", "rules", "schema", "statistics", "store"},
     "catalogue": {"errors", "judging", "model", "rules"},
     "judging": {"model"},

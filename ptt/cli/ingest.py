@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.places import output_folder, progress_bar
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.scan import read_table
 
 
@@ -17,7 +18,10 @@ def run(path: Path, *, out: Path | None, keep_text: bool) -> None:
     with progress_bar(Console(stderr=True)) as tell:
         store = api.ingest(path, out=output_folder(path, out), keep_text=keep_text, progress=tell)
     sources = read_table(store, "sources")
-    read, rows = sources.filter(sources["kind"] != "unrecognised").height, int(sources["rows_ok"].sum())
+    read, rows = (
+        sources.filter(~sources["kind"].is_in([UNRECOGNISED, UNREADABLE])).height,
+        int(sources["rows_ok"].sum()),
+    )
     bad, lost = int(sources["rows_bad"].sum()), int(sources["bytes_lost"].sum())
     typer.echo(f"{read} of {sources.height} files read: {rows} rows, {bad} rejected, {lost} bytes lost")
     typer.echo(f"Store {store}")

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.switches import Switch, switches_for
 from ptt.diagnostics.schema import LOGPS
-from ptt.diagnostics.store.ingest import UNRECOGNISED
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
 from ptt.diagnostics.store.wide import WideMetrics, read_wide
@@ -105,7 +105,7 @@ def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answe
         framework=framework,
         held=_held(table),
         unread=_unread(table),
-        notes=manifest.notes,
+        notes=(*manifest.notes, *_closed(table)),
         questions=tuple(_question(title, needs, has, framework) for title, needs in asked.items()),
         unasked=unasked if offline else "",
     )
@@ -202,6 +202,13 @@ def _held(table: pl.DataFrame) -> tuple[Held, ...]:
                 )
             )
     return tuple(found)
+
+
+def _closed(table: pl.DataFrame) -> tuple[str, ...]:
+    """Tell of files that cannot be opened, a line for each reason."""
+    files = table.filter(pl.col("kind") == UNREADABLE).sort("path")
+    parts = files.partition_by("note", maintain_order=True) if files.height else ()
+    return tuple(f"{part.height} file(s), the first {part['path'][0]}: {part['note'][0]}" for part in parts)
 
 
 def _unread(table: pl.DataFrame) -> tuple[Unread, ...]:

@@ -32,7 +32,7 @@ from ptt.diagnostics.parsers.interface import RunFile
 from ptt.diagnostics.statistics.profile import Profile
 from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.claims import alone
-from ptt.diagnostics.store.ingest import UNRECOGNISED
+from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, scan_sequences
 from ptt.diagnostics.store.standing import ANEW, check_entries, standing
@@ -120,6 +120,7 @@ def _afresh(
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
     _something_read(place, read_table(place.store, "sources"))
     files = run_files(place.run)[0]
+    mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
     return _judged(place, manifest, files, settings, own_rules, mark=mark, source=source_hash(files), progress=progress)
 
 
@@ -265,4 +266,6 @@ def _something_read(place: Place, table: pl.DataFrame) -> None:
     if known.height and not known["rows_ok"].sum():
         first = known.row(0, named=True)
         why = first["note"] or f"{first['path']} holds no row."
-        raise InputError(f"{place.run}: none of its {known.height} recognised files could be read. {why}")
+        named = f"{first['path']}: " if first["kind"] == UNREADABLE else ""  # what such a file is, nobody knows
+        what = "files" if named else "recognised files"
+        raise InputError(f"{place.run}: none of its {known.height} {what} could be read. {named}{why}")

@@ -154,7 +154,7 @@ EVENTS: Final[dict[str, pl.DataType]] = {
 
 SOURCES: Final[dict[str, pl.DataType]] = {
     "path": pl.String(),
-    "kind": pl.String(),  # name of the parser, or "unrecognised"
+    "kind": pl.String(),  # name of the parser, "unrecognised" or "unreadable"
     "bytes": pl.Int64(),
     "rows_ok": pl.Int64(),
     "rows_bad": pl.Int64(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, Severity, Status
+from ptt.diagnostics.model import Diagnosis, Severity, Source, Status
 from ptt.reports.answers import NOTHING_TO_DO
 from ptt.reports.chains import followers, roots
 from ptt.reports.consequences import onset_words
@@ -18,6 +20,7 @@ TOP_FINDINGS = 3
 TOP_STEPS = 2  # the rest stands in the report
 INDENT, NARROWEST = 12, 20
 LONGEST_NAME = 60
+UNREADABLE = "unreadable"  # as the store calls what the system does not let us read
 STATUS_STYLES = {
     Status.UNSTABLE: "bold red",
     Status.SUSPECT: "bold yellow",
@@ -53,10 +56,22 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> list[tuple[str, Text]]:
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     numbered = [_cell(f"{i}. {sentence(step)}") for i, step in enumerate(steps[:TOP_STEPS], start=1)]
     lines += _listed("Next", numbered if len(steps) > 1 else [_cell(sentence(steps[0]))])
+    lines += _listed("Unreadable", [_cell(text) for text in _closed(diagnosis.sources)])
     if diagnosis.judged_with:
         lines.append(("Note", _cell(diagnosis.judged_with)))
     lines.append(("Report", Text(safe(report_path), style="underline")))
     return lines
+
+
+def _closed(sources: Iterable[Source]) -> Iterable[str]:
+    """Say what of the run was not seen, a line for each reason: a verdict with it may be another."""
+    by_note: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.kind == UNREADABLE:
+            by_note.setdefault(source.note or "", []).append(source)
+    for note, closed in by_note.items():
+        files = f"{count(len(closed))} file{'' if len(closed) == 1 else 's'}, the first {closed[0].path}: "
+        yield (files if any(source.bytes_lost for source in closed) else "") + note
 
 
 def _listed(name: str, cells: list[Text]) -> list[tuple[str, Text]]:

@@ -42,18 +42,19 @@ def damage_note(opened: Opened, policy: Policy) -> Iterator[str]:
 def _too_much(damage: Damage, most: float | None) -> bool:
     """Tell whether so much is lost that what is left says nothing of the run.
 
-    How much a torn archive lost is not known, so that it is let pass only where all may be lost. A file of tokens or
+    How much a torn archive lost, or a folder that may not be read holds, is not known, so that it is let pass only
+    where all may be lost. A file of tokens or
     metrics that is lost as a whole is let pass where a share was written down and reviewed.
     """
     if most is None:
         return damage.whole or damage.share > MOST_LOST
-    return damage.share > most or (damage.torn and most < 1)
+    return damage.share > most or (damage.unmeasured and most < 1)
 
 
 def _damaged(damage: Damage, most: float | None) -> CheckResult:
     bad, limit = _too_much(damage, most), MOST_LOST if most is None else most
-    set_it = "max_lost = 1" if damage.torn else f"a max_lost above {damage.share:.2g}"
-    whole = "" if most is not None else ", a file of tokens or metrics lost as a whole"
+    set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
+    whole = "" if most is not None else ", a file of tokens or metrics lost as a whole, a file that cannot be read"
     return CheckResult(
         id=DAMAGE,
         kind=CheckKind.EXTENT,
@@ -63,12 +64,16 @@ def _damaged(damage: Damage, most: float | None) -> CheckResult:
         data="files of the run, by what was read of each",
         fails_if=f"more than {percent(limit)} of its bytes{whole} or a torn archive leaves the gate blind: what is lost"
         " may be where it failed",
-        observed=None if damage.torn else damage.share,
+        observed=None if damage.unmeasured else damage.share,
         limit=limit,
-        next=(f"pack or copy the run again; where that is all there is, {set_it} under [gate] lets it pass",)
-        if bad
-        else (),
+        next=(f"{_mend(damage)}; where that is all there is, {set_it} under [gate] lets it pass",) if bad else (),
     )
+
+
+def _mend(damage: Damage) -> str:
+    if damage.closed:
+        return "run ptt where, and as a user by whom, every file of the run can be read"
+    return "pack or copy the run again"
 
 
 def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:

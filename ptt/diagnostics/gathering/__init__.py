@@ -38,6 +38,7 @@ from ptt.diagnostics.gathering.unpaired import NONE_RECORDED, unpaired
 from ptt.diagnostics.gathering.validity import gather_validity
 from ptt.diagnostics.gathering.where import files_by_step
 from ptt.diagnostics.rules.policy_update import kl_over_target
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide import WideMetrics, read_wide
@@ -143,10 +144,12 @@ def _events(table: pl.DataFrame) -> tuple[Event, ...]:
 def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
     if tokens is None:
         sources = read_table(folder, "sources")
-        foreign = sources.filter(pl.col("kind") == "unrecognised").height
+        foreign = sources.filter(pl.col("kind") == UNRECOGNISED).height
         if not sources.height:
             return "the run holds no file"
+        closed = sources.filter(pl.col("kind") == UNREADABLE).height
         unread = f"; {foreign} of {sources.height} files are in formats it does not read" if foreign else ""
+        unread += f"; {closed} of {sources.height} files cannot be read at all" if closed else ""
         return NO_SEQUENCES + unread
     rows = tokens.tables.rows
     if not rows["ok"].any():

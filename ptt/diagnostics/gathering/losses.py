@@ -11,9 +11,11 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.model import Source
+from ptt.diagnostics.parsers.discover import CLOSED
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 
-UNRECOGNISED: Final = "unrecognised"
 MAX_UNRECOGNISED: Final = 20
+RUN_DIR: Final = "(run dir)"  # what notes on the whole of it stand under
 
 
 def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
@@ -40,13 +42,14 @@ def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) ->
     if len(foreign) > MAX_UNRECOGNISED:
         rest = foreign[MAX_UNRECOGNISED:]
         listed.append(_remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest))
-    listed += [_remark("(run dir)", note, []) for note in notes]
+    listed += [_remark(RUN_DIR, note, []) for note in notes]
     return tuple(listed)
 
 
 def _remark(path: str, note: str, files: Sequence[Source]) -> Source:
     size = sum(file.bytes for file in files)
-    return Source(path=path, kind=UNRECOGNISED, bytes=size, rows_ok=0, rows_bad=0, bytes_lost=0, note=note)
+    kind = UNREADABLE if note.startswith(CLOSED) else UNRECOGNISED
+    return Source(path=path, kind=kind, bytes=size, rows_ok=0, rows_bad=0, bytes_lost=0, note=note)
 
 
 def _unsound(tokens: Tokens) -> dict[str, int]:

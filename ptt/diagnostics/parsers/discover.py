@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.interface import RunFile
@@ -16,6 +18,8 @@ MAX_FILES = 200_000  # a run dir beyond this is a home dir given by mistake
 MARKERS = frozenset({"STABLE"})  # empty files by which a writer says that a step is whole: nothing to read
 DIGITS = re.compile("([0-9]{1,18})")
 NAMED = 5  # paths spelt out in a note; the rest is a count
+CLOSED: Final = "Cannot be read"  # how every note on such a file or folder begins: what is lost of a run goes by it
+KEPT_FROM_US: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class _Walk:
@@ -23,7 +27,8 @@ class _Walk:
 
     def __init__(self) -> None:
         self.links: list[str] = []
-        self.unreadable: list[str] = []
+        self.unreadable: dict[tuple[str, str], list[str]] = {}  # by why, and what to do
+        self.gone: list[str] = []
         self.special: list[str] = []
         self.cut = False
 
@@ -36,8 +41,11 @@ class _Walk:
                 rel = f"{below}{_printable(entry.name)}"
                 try:
                     status = entry.stat(follow_symlinks=False)
-                except OSError:  # it vanished while we looked
-                    self.unreadable.append(rel)
+                except FileNotFoundError:  # a run that goes on takes files away
+                    self.gone.append(rel)
+                    continue
+                except OSError as error:  # of a folder that may be listed and not entered
+                    self._closed(rel, error)
                     continue
                 if stat.S_ISLNK(status.st_mode):
                     self.links.append(rel)
@@ -59,17 +67,24 @@ class _Walk:
         try:
             with os.scandir(folder) as listing:
                 return sorted(listing, key=lambda entry: entry.name)
-        except OSError:  # no permission, or gone
-            self.unreadable.append(below or "./")
+        except OSError as error:
+            if not below:
+                raise not_readable(folder, error) from error
+            self._closed(below, error)
             return []
+
+    def _closed(self, rel: str, error: OSError) -> None:
+        self.unreadable.setdefault(_closed(error), []).append(rel)
 
     def notes(self) -> list[str]:
         told = [
             ("symbolic link(s) not followed, since a link may lead out of the run", self.links),
-            ("folder(s) or file(s) without permission to read, so their content is missing", self.unreadable),
+            ("file(s) that were gone before they could be looked at", self.gone),
             ("special file(s) such as pipes or sockets passed over", self.special),
         ]
         notes = [f"{len(paths)} {what}: {_some(paths)}." for what, paths in told if paths]
+        for (why, mend), paths in sorted(self.unreadable.items()):
+            notes.append(f"{why}: {len(paths)} folder(s) or file(s) of unknown content, {_some(paths)}; {mend}.")
         if self.cut:
             notes.append(f"The run holds more than {MAX_FILES} files; the rest was not looked at.")
         return notes
@@ -88,6 +103,27 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
     walk = _Walk()
     files = sorted(walk.files(root), key=lambda file: by_number(file.rel))
     return files, walk.notes()
+
+
+def _closed(error: OSError) -> tuple[str, str]:
+    """Say that the system does not let us read something and why, and what to do."""
+    own = error.errno in KEPT_FROM_US
+    mend = "run ptt as a user who may read all of the run" if own else "mend that, or copy the run again"
+    return f"{CLOSED} ({error.strerror or error})", mend
+
+
+def not_readable(path: Path, error: OSError) -> InputError:
+    """Make the error of a run that cannot be entered."""
+    return InputError(f"{path}: is not readable: {error.strerror or error}; {_closed(error)[1]}.")
+
+
+def why_closed(file: RunFile) -> str:
+    """Say why nothing of a file can be read; empty where it can, and of one that holds nothing."""
+    try:
+        _ = file.size and file.head
+    except OSError as error:
+        return "{}; {}.".format(*_closed(error))
+    return ""
 
 
 def by_number(rel: str) -> tuple[tuple[str, int], ...]:

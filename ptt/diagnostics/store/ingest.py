@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.errors import InputError, SettingsError
+from ptt.diagnostics.parsers.discover import CLOSED, why_closed
 from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile, Wide
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.store.manifest import (
@@ -25,6 +26,12 @@ from ptt.diagnostics.store.manifest import (
 from ptt.diagnostics.store.wide import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
+UNREADABLE: Final = "unreadable"  # the system does not let us read it, so that nobody knows what it is
+NEVER_EMPTY: Final = ".parquet"  # even without a row such a file has a footer
+EMPTY: Final = "Empty, without a footer: nothing is left of it."  # the first note on one that has none
+IN_PART: Final = " in part"
+"""Ends the mark of what was made while a part could not be read: no run has it, so that the next look reads again.
+Neither names nor sizes nor times tell that a file may be read by now."""
 RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that stands alone
 FLUSH_ROWS: Final = 200_000
 Progress = Callable[[int, int], None]
@@ -57,13 +64,17 @@ def ingest(
         writer = _Writer(part)
         for number, file in enumerate(files):
             file = replace(file, keep_text=keep_text)
-            writer.take(file, next((parser for parser in parsers if parser.recognises(file)), None))
+            if why := why_closed(file):
+                writer.pass_over(file, why)
+            else:
+                writer.take(file, next((parser for parser in parsers if parser.recognises(file)), None))
             if on_file is not None:
                 on_file(number + 1, len(files))
+        in_part = writer.closed or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
             schema_version=VERSION,
             ptt_version=ptt_version,
-            fingerprint=mark,
+            fingerprint=mark + IN_PART * in_part,
             in_place=tuple(writer.in_place),
             parts=tuple(writer.parts),
             wide=tuple(writer.wide),
@@ -90,18 +101,24 @@ class _Writer:
     in_place: list[InPlaceFile] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
+    closed: bool = False  # a file could not be opened
     _told: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
     _sources: list[dict[str, str | int | None]] = field(default_factory=list)
 
+    def pass_over(self, file: RunFile, why: str) -> None:
+        """Note a file that cannot be opened: all of it is lost, whatever it is."""
+        self.closed = True
+        self._source(file, UNREADABLE, lost=file.size, notes=[why])
+
     def take(self, file: RunFile, parser: Parser | None) -> None:
         """Read one file, or note that nothing here reads it."""
         ok = bad = lost = repeated = 0
         kind = parser.name if parser else UNRECOGNISED
         fresh: set[str] = set()
-        notes: list[str] = []
+        notes = [EMPTY] if not file.size and file.rel.endswith(NEVER_EMPTY) else []
         pieces: list[Wide] = []
         for piece in parser.read(file) if parser else ():
             match piece:
@@ -130,6 +147,11 @@ class _Writer:
         self._seen |= fresh
         if repeated:
             notes.append(f"{repeated} rows repeat an earlier file and are counted once.")
+        self._source(file, kind, ok=ok, bad=bad, lost=lost, notes=notes)
+
+    def _source(
+        self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
+    ) -> None:
         self._sources.append(
             {
                 "path": file.rel,

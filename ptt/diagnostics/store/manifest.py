@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -75,10 +76,12 @@ class Manifest:
 
 
 def fingerprint(files: Sequence[RunFile]) -> str:
-    """Name the state of a run's files: path, size and time of change of each."""
+    """Name the state of a run's files: path, size and time of change of each, and which we may not read by now."""
     digest = hashlib.sha256(f"schema {VERSION}\n".encode())
     for file in files:
-        digest.update(f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        closed = "" if os.access(file.path, os.R_OK) else "\0closed"
+        mark = f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}{closed}\n"
+        digest.update(mark.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
