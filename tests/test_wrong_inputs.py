@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
 
@@ -119,7 +118,14 @@ def test_a_folder_of_archives_is_told_as_one(words: tuple[object, ...], here: Pa
     told = json.loads(done.stdout)["runs"][0]["error"] if "--json" in words else done.stderr
     assert "holds 2 archives and nothing that is read here; give them themselves" in told
     assert 'e.g. "runs/*.tar.gz"' in told
-    assert ptt("gate", "runs/*.tar.gz", "--out", "again", "--json").exit_code != 5
+
+
+def test_what_is_advised_of_a_folder_of_archives_is_gated(here: Path) -> None:
+    packed(trained(here / "one"), here / "runs" / "one.tar.gz")
+    packed(here / "one", here / "runs" / "two.tar.gz")
+    told = json.loads(ptt("gate", "runs/*.tar.gz", "--jobs", 1, "--reports", "none", "--json").stdout)
+    assert [run["name"] for run in told["runs"]] == ["one", "two"]
+    assert [run["error"] for run in told["runs"]] == ["", ""]
 
 
 def test_sources_tells_a_folder_of_archives_and_not_that_they_cannot_be_read(here: Path) -> None:
