@@ -105,6 +105,7 @@ def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progres
     with placed(Path(run), Path(out)) as place:
         with alone(place.store.parent):
             pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
+            pipeline.check_read(place)
         note_run(place.store, Path(run))
         return place.store
 

@@ -208,6 +208,6 @@ def placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
     _check_place(run, out)
     if archives.is_archive(run):
         with archives.unpacked(run) as held:
-            yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes)
+            yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes, packed=run)
     else:
         yield pipeline.Place(run=run, store=out / STORE, name=run.resolve().name)

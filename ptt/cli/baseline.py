@@ -35,7 +35,10 @@ def update(
         return Exit.BLIND if blind else Exit.FAILED
     old, why_not = _old(file)
     baseline = baseline_of(measured, name=name or file.stem, version=__version__)
-    write_text(file, text_of(baseline))
+    try:
+        write_text(file, text_of(baseline))
+    except OSError as error:  # --out, which a refused place is answered with elsewhere, does not move this file
+        raise SettingsError(f"{file}: cannot be written: {error.strerror or error}; give another file.") from error
     print_written(baseline, str(file), console)
     if why_not:
         console.print(why_not, markup=False, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.parsers.interface import RunFile
 from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.store import archives
 from ptt.diagnostics.store import ingest as store_ingest
 from ptt.diagnostics.store.claims import alone
 from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
@@ -51,11 +53,17 @@ class Place:
     notes: tuple[str, ...] = ()  # what was passed over before the run was read
     kept: bool = True  # whether the store outlives the call, so that a cache in it is of use
     identity: str = ""  # of the archive that the run was unpacked from
+    packed: Path | None = None  # that archive: the folder it was unpacked into is gone when the user reads of it
 
     @property
     def root(self) -> Path:
         """The folder that file names are given from."""
         return self.run if self.run.is_dir() else self.run.parent
+
+    @property
+    def given(self) -> Path:
+        """What the user gave for the run."""
+        return self.packed or self.run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +106,11 @@ def ingest(place: Place, *, copy: bool, keep_text: bool = False, progress: Progr
 def look(place: Place, *, progress: Progress | None = None) -> Answerable:
     """Say what the files of a run hold and what they can answer, without looking at any token."""
     manifest = ingest(place, copy=False, progress=progress)
-    return answerable(place.name, place.store, manifest, place.root)
+    found = answerable(place.name, place.store, manifest, place.root)
+    if found.held or not (why := _packed(place, read_table(place.store, "sources"))):
+        return found
+    unread = tuple(one for one in found.unread if not archives.is_packed(one.example))
+    return replace(found, unread=unread, notes=(f"The folder {why}.", *found.notes))
 
 
 def diagnose(place: Place, settings: Settings, *, progress: Progress | None = None) -> Judged:
@@ -118,7 +130,7 @@ def _afresh(
     place: Place, settings: Settings, own_rules: Sequence[CustomRule], mark: str, progress: Progress | None
 ) -> Judged:
     manifest = ingest(place, copy=False, keep_text=settings.keep_text, progress=progress)
-    _something_read(place, read_table(place.store, "sources"))
+    check_read(place)
     files = run_files(place.run)[0]
     mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
     return _judged(place, manifest, files, settings, own_rules, mark=mark, source=source_hash(files), progress=progress)
@@ -258,14 +270,29 @@ def _mark(place: Place, settings: Settings) -> str:
     )
 
 
+def check_read(place: Place) -> None:
+    """Refuse a run of which nothing can be read, and take its store away: it would pass for one of a run."""
+    try:
+        _something_read(place, read_table(place.store, "sources"))
+    except InputError:
+        shutil.rmtree(place.store, ignore_errors=True)
+        raise
+
+
 def _something_read(place: Place, table: pl.DataFrame) -> None:
-    """Refuse a run of which every file that could be recognised is damaged from end to end."""
+    """Refuse a run of which every file that could be recognised is damaged from end to end, or a folder of archives."""
     known = table.filter(pl.col("kind") != UNRECOGNISED)
     if place.run.is_file() and not known.height:
-        raise InputError(f"{place.run}: in no format that is read here; docs/formats.md lists them.")
+        raise InputError(f"{place.given}: in no format that is read here; docs/formats.md lists them.")
+    if not known.height and (packed := _packed(place, table)):
+        raise InputError(f"{place.given}: {packed}.")
     if known.height and not known["rows_ok"].sum():
         first = known.row(0, named=True)
         why = first["note"] or f"{first['path']} holds no row."
         named = f"{first['path']}: " if first["kind"] == UNREADABLE else ""  # what such a file is, nobody knows
         what = "files" if named else "recognised files"
-        raise InputError(f"{place.run}: none of its {known.height} {what} could be read. {named}{why}")
+        raise InputError(f"{place.given}: none of its {known.height} {what} could be read. {named}{why}")
+
+
+def _packed(place: Place, table: pl.DataFrame) -> str:
+    return archives.packed_in(place.run, table["path"].to_list(), place.packed) if place.run.is_dir() else ""

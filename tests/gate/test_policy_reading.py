@@ -61,6 +61,10 @@ REFUSED = [
     (ALLOW.replace("reward-fell", "custom:other"), "there is no finding 'custom:other'"),
     (ALLOW + 'slices = "x"', "unknown key; is slice meant?"),
     (bound("max = 1", metric="kl/reff"), "'kl/reff' is not known; is kl/ref meant?"),
+    (bound("max = 1", metric="kll"), "'kll' is not known; is kl meant?"),
+    (bound("max = 1", metric="losss"), "'losss' is not known; is loss meant?"),
+    (bound("max = 1", metric="train/kll"), "'train/kll' is not known; is train/kl meant?"),
+    (bound("max = 1", metric="grad_nrom"), "'grad_nrom' is not known; is grad_norm meant?"),
     (bound("max = 1", metric="logged:"), "'logged:' names nothing"),
     (bound("max = 1", metric="tail.post_tol.p95"), "is no slice; is post_tool meant?"),
     (bound("max = 1", metric="tail.post_tool.p50"), "one of p95, p99"),
@@ -262,8 +266,9 @@ def test_the_record_of_the_policy_names_the_unit_of_a_bound_that_has_one() -> No
     assert {key: with_unit[key] for key in with_unit.keys() - without.keys()} == {"bound.b.unit": "nats"}
 
 
-def test_a_metric_that_nobody_knows_is_taken_as_it_is_logged() -> None:
-    assert policy(bound("max = 1", metric="env/my_score")).bounds[0].subject == Logged(name="env/my_score")
+@pytest.mark.parametrize("name", ["env/my_score", "llr", "kl2", "rl", "klx", "vf_los", "moe/aux_loss"])
+def test_a_metric_that_nobody_knows_is_taken_as_it_is_logged(name: str) -> None:
+    assert policy(bound("max = 1", metric=name)).bounds[0].subject == Logged(name=name)
 
 
 def test_a_baseline_given_aside_takes_the_place_of_the_file() -> None:

@@ -32,6 +32,9 @@ LARGEST_NATS: Final = 1e6  # of |r|: logprobs go down to some hundreds
 LARGEST: Final = 1e150  # of a figure: what is worked out of it stays finite
 RENEW: Final = "make it anew with `ptt baseline update FILE RUN...`"
 
+OTHER: Final = "name a file that `ptt baseline update` wrote, or a new name"
+"""What to do about a file that is something else: `ptt baseline update` would not write over it."""
+
 
 def read_baseline(path: Path) -> Baseline:
     """Read a baseline file; SettingsError, naming the key, where it is none or was edited into one that is not."""
@@ -43,7 +46,7 @@ def read_baseline(path: Path) -> Baseline:
     except OSError as error:
         raise SettingsError(f"{path}: the baseline cannot be read: {error.strerror}.") from error
     if len(content) > MOST_BYTES:
-        raise SettingsError(f"{path}: larger than 1 MiB, which no baseline is; {RENEW}.")
+        raise SettingsError(f"{path}: larger than 1 MiB, which no baseline is; {_advice(path)}.")
     try:
         text = content.decode("utf-8")
         lines = text.splitlines()
@@ -52,8 +55,14 @@ def read_baseline(path: Path) -> Baseline:
             raise ValueError("keys within keys, or tables, beyond what any baseline holds")
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
-        raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MOST_LETTERS]}; {RENEW}.") from error
+        raise SettingsError(f"{path}: cannot be read as TOML: {str(error)[:MOST_LETTERS]}; {_advice(path)}.") from error
+    if "schema_version" not in document:
+        raise SettingsError(f"{path}: is no baseline (no schema_version); {_advice(path)}.")
     return _baseline(_Table(document, f"{path}"))
+
+
+def _advice(path: Path) -> str:
+    return RENEW if looks_like_one(path) else OTHER
 
 
 def looks_like_one(path: Path) -> bool:
@@ -154,7 +163,7 @@ def _whole(value: object, least: int) -> bool:
 def _baseline(table: _Table) -> Baseline:
     version = table.values.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        shown = str(version)[:MOST_LETTERS] if version is not None else "not given"
+        shown = str(version)[:MOST_LETTERS]
         raise SettingsError(
             f"{table.where}: its schema_version is {shown}; this version of ptt reads {SCHEMA_VERSION}: {RENEW}."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -13,6 +13,7 @@ from importlib import resources
 import polars as pl
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
+LEAST_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,28 @@ def canonical_names() -> frozenset[str]:
 
 
 def spellings(name: str, likeness: float) -> list[str]:
-    """Give up to two names, canonical or as some framework spells them, that are at least so like this one."""
-    return get_close_matches(name, sorted({*canonical_names(), *_table().exact}), n=2, cutoff=likeness)
+    """Give up to two names, canonical or as some framework spells them, that are at least so like this one.
+
+    A letter typed twice, or two that changed places, are a slip however short the name is. Another letter is not:
+    `rpo_loss` and `ppo_loss` both are logged.
+    """
+    known = {*canonical_names(), *_table().exact}
+    prefix = next((one for one in _table().reporters if name.startswith(one)), "")
+    slips = [prefix + near for near in _mistyped(name.removeprefix(prefix)) if near in known]
+    near = get_close_matches(name, sorted(known), n=2, cutoff=likeness)
+    return list(dict.fromkeys([*slips, *near]))[:2]
+
+
+def _mistyped(name: str) -> Iterator[str]:
+    """Give what may have been meant: a doubled letter once, neighbouring letters the other way round."""
+    for at in range(1, len(name)):
+        before, here = name[at - 1], name[at]
+        if not (before + here).isalpha():
+            continue
+        if before == here and (len(name) > LEAST_LETTERS or at == len(name) - 1):
+            yield name[:at] + name[at + 1 :]
+        elif before != here and len(name) >= LEAST_LETTERS:
+            yield name[: at - 1] + here + before + name[at + 1 :]
 
 
 def split_of(raw: str) -> str:

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -43,7 +43,30 @@ class Unpacked:
 
 def is_archive(path: Path) -> bool:
     """Tell by its name whether a file is an archive of a run dir."""
-    return path.is_file() and path.name.lower().endswith(SUFFIXES)
+    return path.is_file() and is_packed(path.name)
+
+
+def is_packed(name: str) -> bool:
+    """Tell whether a name is one that archives have."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def packed_in(run: Path, names: Sequence[str], packed: Path | None) -> str:
+    """Say what to give in place of a folder in which nothing but archives could be a run; empty where it holds none.
+
+    `names`: the files of the folder; `packed`: the archive that the folder was unpacked from.
+    """
+    held = [name for name in names if is_packed(name)]
+    if not held:
+        return ""
+    if packed is not None:
+        return f"holds {len(held)} archive(s), as {held[0]}, and nothing that is read here; unpack it and give those"
+    way = run / held[0]
+    if len(held) == 1:
+        return f'holds one archive and nothing that is read here; give that itself: "{way}"'
+    ending = next(ending for ending in SUFFIXES if way.name.lower().endswith(ending))
+    glob = way.with_name(f"*{way.name[-len(ending) :]}")
+    return f'holds {len(held)} archives and nothing that is read here; give them themselves, e.g. "{glob}"'
 
 
 @contextmanager

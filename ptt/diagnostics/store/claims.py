@@ -20,7 +20,7 @@ def alone(folder: Path, *, waiting: Callable[[], None] | None = None) -> Iterato
     The lock is on the folder itself, so that nothing is left behind, and ends with the process. Where the system has
     no such locks, as on some network drives, there is none: what is read is checked against hashes all the same.
     """
-    made = not folder.exists()
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     handle = _handle(folder)
     try:
         if handle is not None:
@@ -29,8 +29,8 @@ def alone(folder: Path, *, waiting: Callable[[], None] | None = None) -> Iterato
     finally:
         if handle is not None:
             os.close(handle)
-        if made:
-            _remove_empty(folder)
+        for place in made:  # the deepest first
+            _remove_empty(place)
 
 
 def _handle(folder: Path) -> int | None:

@@ -87,8 +87,9 @@ def ingest(
         part.rename(folder)
     except OSError as error:
         where = str(error.filename or folder)
-        if where.startswith(str(folder)):
-            raise SettingsError(f"{where}: {error.strerror}; choose another place with --out.") from error
+        if where.startswith(str(folder)) or Path(where) in folder.parents:  # a parent: it could not be made
+            reason = error.strerror or error
+            raise SettingsError(f"{where}: cannot be written: {reason}; choose another place with --out.") from error
         raise InputError(f"{where}: {error.strerror} while reading the run.") from error
     return manifest
 
