@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,3 +224,10 @@ def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataF
     assert check.outcome is Outcome.BLIND
     assert not check.excused
     assert check.claim == "weights of post_observation are too large for a number"
+
+
+@pytest.mark.parametrize("weights", [np.eye(1, 40)[0], np.zeros(40)])
+def test_weights_of_one_unit_alone_or_of_none_leave_the_error_open_without_a_word(weights: Array) -> None:
+    value, error = ess_share(np.ones(40), weights, weights**2)
+    assert math.isnan(error)
+    assert math.isnan(value) if not weights.any() else value == pytest.approx(1 / 40)

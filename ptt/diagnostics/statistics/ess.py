@@ -101,8 +101,9 @@ def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[flo
     units = len(n)
     if units < LEAST_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
         return math.nan, math.nan
-    value = first.sum() ** 2 / (n.sum() * second.sum())
-    without = (first.sum() - first) ** 2 / ((n.sum() - n) * (second.sum() - second))
+    with np.errstate(divide="ignore", invalid="ignore"):  # one unit may hold all weight there is
+        value = first.sum() ** 2 / (n.sum() * second.sum())
+        without = (first.sum() - first) ** 2 / ((n.sum() - n) * (second.sum() - second))
     if not (np.isfinite(without) & (without > 0)).all():
         return float(value), math.nan
     logs = np.log(without)
