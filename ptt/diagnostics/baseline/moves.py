@@ -129,13 +129,13 @@ def _tails(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> 
         spans = {len(held[0].spans) for side in sides for held in side}
         if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not alike:
             words = _why_not(sides, pairs, alike)
-            found.append((_tail_moved(name, math.nan, math.nan, math.nan, words), math.nan))
+            found.append((_tail_moved(name, math.nan, math.nan, math.nan, words=words), math.nan))
             continue
         tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
         seen = versus(tails[1], tails[0], floor=None)
         p_value = _two_sided(seen.p_value, 1 - seen.p_value)
         note = floored(sides[1], sides[0], window="all")
-        found.append((replace(_tail_moved(name, seen.ratio, seen.low, seen.high, ""), note=note), p_value))
+        found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, note=note), p_value))
     return found
 
 
@@ -145,10 +145,10 @@ def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], alike: b
     return "another pair" if len(pairs) > 1 else "other steps" if not alike else "other spans"
 
 
-def _tail_moved(name: str, ratio: float, low: float, high: float, words: str) -> Moved:
+def _tail_moved(name: str, ratio: float, low: float, high: float, *, words: str = "", note: str = "") -> Moved:
     return Moved(
         statistic="tails", slice=name, before=1.0, after=ratio, low=low, high=high, unit="x", beyond_noise=None,
-        words=words,
+        words=words, note=note,
     )  # fmt: skip
 
 

@@ -43,8 +43,8 @@ def _too_much(damage: Damage, most: float | None) -> bool:
     """Tell whether so much is lost that what is left says nothing of the run.
 
     How much a torn archive lost, or a folder that may not be read holds, is not known, so that it is let pass only
-    where all may be lost. A file of tokens or
-    metrics that is lost as a whole is let pass where a share was written down and reviewed.
+    where all may be lost. A file of tokens or metrics that is lost as a whole is let pass where a share was written
+    down and reviewed.
     """
     if most is None:
         return damage.whole or damage.share > MOST_LOST

@@ -12,10 +12,9 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers.discover import CLOSED
-from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.ingest import RUN_DIR, UNREADABLE, UNRECOGNISED
 
 MAX_UNRECOGNISED: Final = 20
-RUN_DIR: Final = "(run dir)"  # what notes on the whole of it stand under
 
 
 def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:

@@ -10,13 +10,12 @@ from typing import Final
 from ptt.diagnostics.model import Diagnosis, Source
 from ptt.diagnostics.parsers.discover import CLOSED
 from ptt.diagnostics.store.archives import DAMAGED
-from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, RUN_DIR, UNREADABLE, UNRECOGNISED
 
 MOST_LOST: Final = 0.01
 """Of a run's bytes. A trainer that was killed loses the record it was writing, which is less; of more nobody knows
 whether the run would have failed in it."""
 NAMED: Final = 3  # lost files that are named; the others are counted
-RUN_DIR: Final = "(run dir)"  # what notes on the whole of it stand under
 BESIDE: Final = frozenset(
     {
         "areal_perf", "areal_rollouts", "art_trajectories", "inspect_log", "microsoft_agents", "microsoft_records",

@@ -27,6 +27,7 @@ from ptt.diagnostics.store.wide import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
 UNREADABLE: Final = "unreadable"  # the system does not let us read it, so that nobody knows what it is
+RUN_DIR: Final = "(run dir)"  # what notes on the whole of it stand under
 NEVER_EMPTY: Final = ".parquet"  # even without a row such a file has a footer
 EMPTY: Final = "Empty, without a footer: nothing is left of it."  # the first note on one that has none
 IN_PART: Final = " in part"
