@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from measured_runs import SHAPES, Array, made, measured, noisy
 
-from ptt.diagnostics.baseline.judging import against
-from ptt.diagnostics.baseline.values import Against
+from ptt.diagnostics.gate.against_baseline import against
+from ptt.diagnostics.gate.baseline.values import Against
 
 METRICS = {
     # metric: what is worse, level

@@ -26,8 +26,8 @@ from benchmarks.calibration import SEEDS
 from benchmarks.designs import base, log_uniform, of_class
 from benchmarks.gate_calibration import profile_of
 from benchmarks.synthetic import another
-from ptt.diagnostics.comparing import compare
-from ptt.diagnostics.comparing.values import Arm, Comparison, Member
+from ptt.diagnostics.compare import compare
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
 
 FloatArray = npt.NDArray[np.float64]

@@ -21,12 +21,11 @@ import polars as pl
 from benchmarks.calibration import SEEDS
 from benchmarks.designs import Design
 from benchmarks.synthetic import another, make
-from ptt.diagnostics.statistics.curves import SPANS, Curve, curves, window_of
-from ptt.diagnostics.statistics.pairs import available
-from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.logprob_pairs import available
+from ptt.diagnostics.statistics.noninferiority import MATERIAL, Decision, tails_against
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
+from ptt.diagnostics.statistics.tail_curves import SPANS, Curve, Profile, curves, window_of
 from ptt.diagnostics.statistics.token_pass import token_pass
-from ptt.diagnostics.statistics.versus import MATERIAL, Decision, tails_against
 from ptt.diagnostics.statistics.windows import Span, parts
 
 FloatArray = npt.NDArray[np.float64]

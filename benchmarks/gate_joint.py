@@ -38,18 +38,17 @@ from benchmarks.gate_calibration import (
 )
 from benchmarks.synthetic import FloatArray, another, make, other_metrics
 from ptt import __version__
-from ptt.diagnostics.baseline.making import baseline_of
-from ptt.diagnostics.baseline.measuring import measure
-from ptt.diagnostics.baseline.writing import text_of
-from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gate import Outcome, judge
-from ptt.diagnostics.gate.against import with_baseline
+from ptt.diagnostics.evidence.series import Series, series_table
+from ptt.diagnostics.gate.against_baseline import with_baseline
+from ptt.diagnostics.gate.baseline.file import text_of
+from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
+from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
-from ptt.diagnostics.gathering.series import series_table
-from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
-from ptt.diagnostics.statistics.curves import SPANS
-from ptt.diagnostics.statistics.versus import MATERIAL
+from ptt.diagnostics.statistics.noninferiority import MATERIAL
+from ptt.diagnostics.statistics.tail_curves import SPANS
+from ptt.diagnostics.store.loaded_run import Opened
 
 FIRST: Final = 60_000  # of the block: seeds from here on are used by this bench alone
 HELD: Final = (1, 3)  # runs in the baseline

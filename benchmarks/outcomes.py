@@ -12,20 +12,20 @@ from benchmarks.designs import Design
 from benchmarks.synthetic import Made, make
 from ptt.diagnostics.engines.local import SAMPLED_TOKENS, Tokens
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.gather import run_facts
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.facts import run_facts
-from ptt.diagnostics.gathering.tails import gather_tails, tool_use
-from ptt.diagnostics.gathering.validity import gather_validity
-from ptt.diagnostics.judging import contaminated
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.validity import gather_validity
 from ptt.diagnostics.model import Broken
 from ptt.diagnostics.rules import RULES
-from ptt.diagnostics.rules.aggregates import aggregates_of
 from ptt.diagnostics.rules.tool_tail_growth import Judgement, cannot_say, judge
-from ptt.diagnostics.statistics.pairs import available
+from ptt.diagnostics.statistics.logprob_pairs import available
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.token_pass import token_pass
-from ptt.diagnostics.store.joining import SequenceFile
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile
 from ptt.diagnostics.store.scan import SequenceScan
+from ptt.diagnostics.verdict.headline import contaminated
+from ptt.diagnostics.verdict.run_rules import aggregates_of
 
 
 @dataclass(frozen=True, kw_only=True)

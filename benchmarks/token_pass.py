@@ -32,7 +32,7 @@ def token_pass(folder: Path) -> object:
     """The pass that everything else is computed from."""
     import polars as pl
 
-    from ptt.diagnostics.statistics.pairs import available
+    from ptt.diagnostics.statistics.logprob_pairs import available
     from ptt.diagnostics.statistics.token_pass import token_pass
 
     columns = pl.scan_parquet(folder / "*.parquet").select("step", "model_mask", "policy_logp", "ref_logp")

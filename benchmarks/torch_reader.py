@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptt.diagnostics.inert import Worker
+from ptt.diagnostics.parsers.unpickle import Worker
 
 ROUNDS = 5
 SAMPLES, TOKENS = 256, 4500

@@ -12,11 +12,11 @@ from pathlib import Path
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.gate.policy import Policy
-from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
-from ptt.diagnostics.statistics import attribution, caps, exposure, extremes, heaviness, staleness
+from ptt.diagnostics.statistics import attribution, clipping_replay, exceedance, exposure_intensity, pareto_k, staleness
+from ptt.diagnostics.verdict.causes import explains
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
@@ -91,11 +91,11 @@ def _told(tables: Mapping[str, set[str]]) -> str:
 
 
 BEHIND_THE_TAIL = {
-    "exposure": exposure.SCHEMA,
-    "heaviness": heaviness.SCHEMA,
-    "extremes": extremes.SCHEMA,
-    "tail_ratios": extremes.RATIO_SCHEMA,
-    "counterfactual": caps.SCHEMA,
+    "exposure": exposure_intensity.SCHEMA,
+    "heaviness": pareto_k.SCHEMA,
+    "extremes": exceedance.SCHEMA,
+    "tail_ratios": exceedance.RATIO_SCHEMA,
+    "counterfactual": clipping_replay.SCHEMA,
     "attribution": attribution.SCHEMA,
     "top_sequences": attribution.TOP_SCHEMA,
     "staleness": staleness.SCHEMA,

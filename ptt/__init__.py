@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, InputError, Settings, SettingsError, diagnose, ingest, read_settings, sources
+    from ptt.api import Diagnosis, diagnose, ingest, read_settings, sources
+    from ptt.diagnostics.config import Settings
+    from ptt.diagnostics.errors import InputError, SettingsError
 
 __version__ = "0.1.0"
 __all__ = [

@@ -15,12 +15,12 @@ from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence, Tails
+from ptt.diagnostics.evidence.gather import run_facts
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.facts import run_facts
-from ptt.diagnostics.gathering.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use
 from ptt.diagnostics.model import Aggregates, Run
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.statistics.pairs import PAIRS, Pair, available
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.scan import SequenceScan
 

@@ -9,16 +9,8 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.comparing.values import Arm, Comparison, Member, NotCompared
-from ptt.diagnostics.model import (
-    Aggregates,
-    Answer,
-    Diagnosis,
-    Run,
-    RunVerdict,
-    Signature,
-    Status,
-)
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared
+from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
 
 STEPS, SPANS = 700, 12
 WINDOWS = ("early", "mid", "late")

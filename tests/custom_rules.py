@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 from builders import Array, evidence_of
 
-from ptt.diagnostics.custom.judge import judge
-from ptt.diagnostics.custom.lookup import Lookup
-from ptt.diagnostics.custom.terms import (
-    CustomRule,
-)
+from ptt.diagnostics.custom.judge import Lookup, judge
+from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.custom.toml_rules import toml_rules
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series

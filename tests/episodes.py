@@ -13,8 +13,8 @@ import polars as pl
 from builders import Array, evidence_of
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.environment import gather_environment
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.environment import gather_environment
 from ptt.diagnostics.schema import TOOL_CALLS, TRAJECTORIES, TURNS
 
 SECONDS_A_TURN = 1.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Status
 
 HOSTILE = (

@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 from builders import aggregates, run_of
 
-from ptt.diagnostics.gate import Known, Policy, judge, read_policy
-from ptt.diagnostics.gate.values import CheckResult, GatedRun
-from ptt.diagnostics.gathering.series import read_series, series_table
-from ptt.diagnostics.judging import verdict_of
-from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.evidence.series import read_series, series_table
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.policy import Known, Policy
+from ptt.diagnostics.gate.read_policy import read_policy
+from ptt.diagnostics.gate.results import CheckResult, GatedRun
+from ptt.diagnostics.metrics.aliases import canonical, split_of
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -29,9 +30,10 @@ from ptt.diagnostics.model import (
     Severity,
     Signature,
 )
-from ptt.diagnostics.parsers.aliases import canonical, split_of
-from ptt.diagnostics.statistics.profile import Profile
-from ptt.diagnostics.store.wide import WideMetrics
+from ptt.diagnostics.statistics.tail_curves import Profile
+from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.wide_metrics import WideMetrics
+from ptt.diagnostics.verdict.headline import verdict_of
 
 TODAY = date(2031, 5, 1)
 STEPS = 300

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.baseline.making import baseline_of
-from ptt.diagnostics.baseline.measuring import Logged, Measured
-from ptt.diagnostics.baseline.values import Baseline, Figures
-from ptt.diagnostics.statistics.curves import Curve
+from ptt.diagnostics.gate.baseline.measure import Logged, Measured, baseline_of
+from ptt.diagnostics.gate.baseline.values import Baseline, Figures
+from ptt.diagnostics.statistics.tail_curves import Curve
 from ptt.diagnostics.statistics.windows import Span
 
 Array = npt.NDArray[np.float64]

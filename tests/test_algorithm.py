@@ -11,12 +11,12 @@ from builders import evidence_of
 from parser_samples import SAMPLES, make_samples
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
-from ptt.diagnostics.gathering.series import read_series, spellings_of_training
-from ptt.diagnostics.parsers.aliases import canonical
+from ptt.diagnostics.evidence.series import read_series, spellings_of_training
+from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.pipeline import Place, ingest
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.store.scan import read_table
-from ptt.diagnostics.store.wide import read_wide
+from ptt.diagnostics.store.wide_metrics import read_wide
 
 REWARDS = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"]
 PAIRS = [*REWARDS, "rewards/accuracies"]

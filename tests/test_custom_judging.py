@@ -11,33 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, repeatable, series_of
-from custom_rules import (
-    DPO,
-    FALL,
-    FLAT,
-    GRPO,
-    HUMP,
-    STEP,
-    found,
-    judged,
-    on,
-    rule,
-)
+from custom_rules import DPO, FALL, FLAT, GRPO, HUMP, STEP, found, judged, on, rule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.custom.intervals import Stretches, intersection, lasting, stretches, union
-from ptt.diagnostics.custom.outcome import outcome_of
-from ptt.diagnostics.custom.terms import (
-    AllOf,
-    AnyOf,
-    Bound,
-    Condition,
-    CustomRule,
-    Moving,
-    Statement,
-)
-from ptt.diagnostics.custom.windows import rolling
+from ptt.diagnostics.custom.conditions import Stretches, intersection, lasting, outcome_of, rolling, stretches, union
+from ptt.diagnostics.custom.terms import AllOf, AnyOf, Bound, Condition, CustomRule, Moving, Statement
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, Severity
 
@@ -303,5 +282,5 @@ def test_aggregates_are_those_of_every_window(values: list[float], width: int, a
 def test_windows_are_worked_on_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).normal(size=200)
     whole = rolling(np.arange(200), values, "p95", 20)
-    monkeypatch.setattr("ptt.diagnostics.custom.windows.CHUNK", 100)
+    monkeypatch.setattr("ptt.diagnostics.custom.conditions.CHUNK", 100)
     assert (rolling(np.arange(200), values, "p95", 20) == whole).all()

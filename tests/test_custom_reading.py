@@ -11,25 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import repeatable
-from custom_rules import (
-    CANONICAL,
-    DPO,
-    GRPO,
-    THEIRS,
-    WHOLE,
-    found,
-    judged,
-    their_file,
-)
+from custom_rules import CANONICAL, DPO, GRPO, THEIRS, WHOLE, found, judged, their_file
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ptt
-from ptt.diagnostics.custom import claims
+from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.files import check_rules, load_rules
-from ptt.diagnostics.custom.flat_yaml import flat_yaml
-from ptt.diagnostics.custom.heuristics import heuristic_of
+from ptt.diagnostics.custom.microsoft_yaml import flat_yaml, heuristic_of
 from ptt.diagnostics.custom.terms import (
     Between,
     Bound,
@@ -156,17 +146,19 @@ def test_nesting_ends_after_one_level() -> None:
 @repeatable
 def test_a_message_is_filled_or_refused_and_never_looks_anything_up(text: str) -> None:
     try:
-        claims.check(text)
+        comparisons.check(text)
     except RuleError:
         return
-    filled = claims.filled(text, {"value": 0.25, "limit": None, "early": 1.0, "onset": 7})
+    filled = comparisons.filled(text, {"value": 0.25, "limit": None, "early": 1.0, "onset": 7})
     assert "__" not in filled or "__" in text
 
 
 def test_messages_are_filled() -> None:
     values = {"value": 0.2512, "limit": None, "onset": 1234567}
-    assert claims.filled("{value:.1%} {limit} {onset} {{x}}", values) == "25.1% unknown 1234567 {x}"
-    assert claims.filled("{onset:.3} {onset:.1e} {onset:,} {value:,}", values) == "1.23e+06 1.2e+06 1,234,567 0.2512"
+    assert comparisons.filled("{value:.1%} {limit} {onset} {{x}}", values) == "25.1% unknown 1234567 {x}"
+    assert (
+        comparisons.filled("{onset:.3} {onset:.1e} {onset:,} {value:,}", values) == "1.23e+06 1.2e+06 1,234,567 0.2512"
+    )
 
 
 YAML_VALUES = [

@@ -11,27 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Array, Story, evidence_of, growing, sequences_of, series_of, write_recorder_run
-from custom_rules import (
-    DPO,
-    GRPO,
-    STEP,
-    THEIRS,
-    WHOLE,
-    judged,
-    their_file,
-)
+from custom_rules import DPO, GRPO, STEP, THEIRS, WHOLE, judged, their_file
 
 import ptt
-from ptt.diagnostics.custom.alerts import alert_of
 from ptt.diagnostics.custom.comparisons import comparison_of
-from ptt.diagnostics.custom.heuristics import heuristic_of
-from ptt.diagnostics.custom.judge import judge
-from ptt.diagnostics.custom.lookup import Lookup
-from ptt.diagnostics.custom.terms import (
-    Comparison,
-    CustomRule,
-)
-from ptt.diagnostics.custom.toml_rules import toml_rules
+from ptt.diagnostics.custom.judge import Lookup, judge
+from ptt.diagnostics.custom.microsoft_yaml import heuristic_of
+from ptt.diagnostics.custom.terms import Comparison, CustomRule
+from ptt.diagnostics.custom.toml_rules import alert_of, toml_rules
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, RuleVerdict
 
@@ -233,7 +220,7 @@ def test_a_rule_that_crashes_is_shown_and_costs_the_exit_code(tmp_path: Path, mo
     def fault(*_: object) -> RuleVerdict:
         raise ZeroDivisionError("made")
 
-    monkeypatch.setattr("ptt.diagnostics.asking.judge_custom", fault)
+    monkeypatch.setattr("ptt.diagnostics.verdict.run_rules.judge_custom", fault)
     own = ptt.diagnose(run_dir(tmp_path / "run"), rules=[files(tmp_path / "rules", WHOLE)])
     assert [crash.id for crash in own.crashes] == ["custom:a"]
 
@@ -262,7 +249,7 @@ def test_evidence_without_anything_is_not_judged() -> None:
 def test_metrics_that_are_kept_as_columns_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, mine = run_dir(tmp_path / "run"), files(tmp_path / "rules", MINE)
     plain = ptt.diagnose(run, rules=[mine])
-    monkeypatch.setattr("ptt.diagnostics.parsers.metrics_fast.WIDE_BYTES", 0)
+    monkeypatch.setattr("ptt.diagnostics.parsers.metrics_jsonl.WIDE_BYTES", 0)
     wide = ptt.diagnose(run, rules=[mine], out=tmp_path / "out")
     assert (tmp_path / "out" / "store" / "wide").exists()
     for kind in ("findings", "healthy", "not_judged"):

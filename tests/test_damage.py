@@ -117,7 +117,8 @@ def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> Non
 def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ptt.diagnostics.gate import Outcome, decide
+    from ptt.diagnostics.gate.judge import decide
+    from ptt.diagnostics.gate.results import Outcome
     from ptt.diagnostics.model import Link
     from ptt.diagnostics.rules import RULES
     from ptt.diagnostics.rules.interface import Rule
@@ -126,7 +127,7 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
         raise ZeroDivisionError("no such luck")
 
     bad = Rule(id="bursting", link=Link.NUMERICS, check=burst)  # type: ignore[arg-type]
-    monkeypatch.setattr("ptt.diagnostics.asking.RULES", (*RULES, bad))
+    monkeypatch.setattr("ptt.diagnostics.verdict.run_rules.RULES", (*RULES, bad))
     found = ptt.diagnose(SAMPLE)
     assert [crash.id for crash in found.crashes] == ["bursting"]
     assert "no such luck" in found.crashes[0].error

@@ -15,10 +15,8 @@ from episodes import Call, Episode, frames_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.evidence.environment import Environment
-from ptt.diagnostics.gathering.calls import ARGS_CHARS
-from ptt.diagnostics.gathering.environment import gather_environment, tool_table
-from ptt.diagnostics.parsers.conversations import ARGS_CHARS as CUT_BY_PARSERS
+from ptt.diagnostics.evidence.environment import ARGS_CHARS, Environment, gather_environment, tool_table
+from ptt.diagnostics.parsers.io.conversations import ARGS_CHARS as CUT_BY_PARSERS
 
 CALLS = st.lists(
     st.builds(

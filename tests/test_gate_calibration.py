@@ -25,7 +25,7 @@ from benchmarks.gate_calibration import (
     tails_of,
 )
 from benchmarks.synthetic import another, make
-from ptt.diagnostics.statistics.curves import SPANS
+from ptt.diagnostics.statistics.tail_curves import SPANS
 from ptt.diagnostics.statistics.windows import parts
 
 MOST_TOKENS = 120_000  # of a run here: the bench's go up to 400,000

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from ptt import InputError, Settings, api
-from ptt.diagnostics.kept.codec import plain, restored
-from ptt.diagnostics.kept.marks import END
-from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.diagnostics.store.diagnosis import plain, restored
+from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.run_identity import END
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 NAMES = ("tool_tail_growth", "healthy", "kl_penalised", "collapse")

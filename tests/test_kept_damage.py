@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from ptt import InputError, Settings, api
 from ptt.cli.app import app
-from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.pipeline import OTHER_SETTINGS, OTHER_VERSION
-from ptt.diagnostics.store import claims
+from ptt.diagnostics.store import exclusive_lock
+from ptt.diagnostics.store.loaded_run import Opened
 
 STRICT = Settings(limits={"kl-over-target": {"limit": 0.01}})
 
@@ -307,7 +307,7 @@ with claims.alone(Path(sys.argv[1]), waiting=lambda: print("waits", flush=True))
 def test_one_folder_is_written_by_one_at_a_time(tmp_path: Path) -> None:
     place = tmp_path / "o"
     command = [sys.executable, "-c", LOCKING, str(place)]
-    with claims.alone(place):
+    with exclusive_lock.alone(place):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         first = process.stdout.readline()

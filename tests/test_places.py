@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.gathering.completions import WINDOW, Completions, recorded_observations
-from ptt.reports.details import details
-from ptt.reports.render import render_html
+from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_observations
+from ptt.reports.run.html import render_html
+from ptt.reports.run.tail_details import details
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 STEPS, EACH = 30, 12

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.parsers.switches import switches
+from ptt.diagnostics.metrics.recording import switches
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"

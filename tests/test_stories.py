@@ -86,7 +86,7 @@ def test_the_same_run_gives_the_same_bytes_and_is_left_as_it_was(story: str, tmp
 
 
 def test_figures_have_the_same_bytes_each_time(tmp_path: Path) -> None:
-    from ptt.reports.drawing import write_figures
+    from ptt.reports.figures.drawing import write_figures
 
     found = ptt.diagnose(SAMPLES / "tool_tail_growth")
     first = write_figures(found, tmp_path / "a")

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 from ptt import InputError, api
 from ptt.cli.app import app
-from ptt.diagnostics.gate import Outcome, judge
-from ptt.diagnostics.gate.values import GatedRun
-from ptt.reports.terminal import print_diagnosis
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.results import GatedRun, Outcome
+from ptt.reports.run.terminal import print_diagnosis
 
 WELL = Path(__file__).parents[1] / "sample_logs" / "healthy"
 HELD = "dac_override,-dac_read_search"  # what lets root read whatever it likes

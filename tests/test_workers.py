@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ptt.workers import EACH, Died, in_workers
+from ptt.processes import EACH, Died, in_workers
 
 Task = tuple[str, int]
 
@@ -88,7 +88,7 @@ import sys
 from multiprocessing import spawn
 from pathlib import Path
 
-from ptt.workers import in_workers
+from ptt.processes import in_workers
 
 if __name__ == "__main__":
     spawn.set_executable(sys.argv[1])

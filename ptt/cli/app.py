@@ -100,7 +100,7 @@ def diagnose(
 ) -> None:
     """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict."""
     with plain_errors():
-        from ptt.cli.drawing import artist
+        from ptt.cli.output import artist
 
         with artist() as drawing:  # before anything else is imported: its process has as much to import
             from ptt.cli import diagnose as command
@@ -280,7 +280,7 @@ def report(
     Exit codes: 0 written, whatever the verdict; 2 wrong usage; 5 nothing can be read there.
     """
     with plain_errors():
-        from ptt.cli.drawing import artist
+        from ptt.cli.output import artist
 
         with artist() as drawing:
             from ptt.cli import report as command

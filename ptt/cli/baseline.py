@@ -9,16 +9,14 @@ from rich.console import Console
 
 from ptt import __version__, api
 from ptt.cli.exits import Exit
-from ptt.cli.places import progress_bar, run_folders
-from ptt.diagnostics.baseline.making import baseline_of, without_refusals
-from ptt.diagnostics.baseline.measuring import Measured, measure, only_blind
-from ptt.diagnostics.baseline.moves import changes, drift, drifted
-from ptt.diagnostics.baseline.reading import looks_like_one, read_baseline
-from ptt.diagnostics.baseline.values import Baseline
-from ptt.diagnostics.baseline.writing import text_of
+from ptt.cli.output import progress_bar, run_folders
 from ptt.diagnostics.errors import SettingsError
-from ptt.reports.baselines import print_baseline, print_moves, print_refused, print_written
-from ptt.reports.files import write_text
+from ptt.diagnostics.gate.baseline.file import looks_like_one, read_baseline, text_of
+from ptt.diagnostics.gate.baseline.measure import Measured, baseline_of, measure, only_blind, without_refusals
+from ptt.diagnostics.gate.baseline.moves import changes, drift, drifted
+from ptt.diagnostics.gate.baseline.values import Baseline
+from ptt.reports.gate.baselines import print_baseline, print_moves, print_refused, print_written
+from ptt.reports.output import write_text
 
 
 def update(
@@ -105,6 +103,6 @@ def _old(file: Path) -> tuple[Baseline | None, str]:
     try:
         return read_baseline(file), ""
     except SettingsError as error:
-        from ptt.reports.foreign import safe
+        from ptt.reports.text.sanitize import safe
 
         return None, f"What moved cannot be said: the old file could not be read. {safe(str(error))}"

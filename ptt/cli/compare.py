@@ -11,15 +11,15 @@ from rich.console import Console
 
 from ptt import __version__, api
 from ptt.cli.exits import Exit
-from ptt.cli.places import check_figures, progress_bar
-from ptt.diagnostics.comparing.arms import group_of
-from ptt.diagnostics.comparing.reading import blind
+from ptt.cli.output import check_figures, progress_bar
+from ptt.diagnostics.compare.arms import group_of
+from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.errors import SettingsError
-from ptt.reports.comparing.html import render_compare_html, write_compare_figures
-from ptt.reports.comparing.json import compare_json
-from ptt.reports.comparing.markdown import compare_markdown
-from ptt.reports.comparing.terminal import print_comparison
-from ptt.reports.files import write_text
+from ptt.reports.compare.html import render_compare_html, write_compare_figures
+from ptt.reports.compare.json import compare_json
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.output import write_text
 
 BASE: Final = "ptt-report"
 MOST_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens

@@ -8,13 +8,12 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.cli.drawing import Artist
 from ptt.cli.outcomes import CODES
-from ptt.cli.places import check_figures, output_folder, progress_bar
-from ptt.diagnostics.gate import decide
+from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
+from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.model import Severity
-from ptt.reports.files import write_text
-from ptt.reports.terminal import print_diagnosis
+from ptt.reports.output import write_text
+from ptt.reports.run.terminal import print_diagnosis
 
 
 def run(
@@ -42,7 +41,7 @@ def run(
         write_text(folder / "findings.json", findings)
         report = write_text(folder / "report.html", drawing.html(diagnosis))
         if figures is not None:
-            from ptt.reports.drawing import write_figures
+            from ptt.reports.figures.drawing import write_figures
 
             write_figures(diagnosis, figures)
     if as_json:

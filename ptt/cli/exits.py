@@ -48,14 +48,14 @@ def plain_errors() -> Iterator[None]:
         typer.echo("ptt: stopped.", err=True)
         raise typer.Exit(Exit.STOPPED) from None
     except PttError as error:
-        from ptt.reports.foreign import safe
+        from ptt.reports.text.sanitize import safe
 
         typer.echo(f"ptt: {safe(str(error))}", err=True)
         raise typer.Exit(Exit.UNREADABLE if isinstance(error, InputError) else Exit.USAGE) from error
     except OSError as error:
         if error.errno not in PLACES or isinstance(error, BrokenPipeError):
             raise
-        from ptt.reports.foreign import safe
+        from ptt.reports.text.sanitize import safe
 
         where = safe(str(error.filename2 or error.filename or "the output"))
         typer.echo(f"ptt: {where}: {error.strerror}; choose another place with --out, or make room.", err=True)

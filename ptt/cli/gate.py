@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -16,21 +19,116 @@ import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.cli import gate_runs
 from ptt.cli.exits import Exit
+from ptt.cli.gate_runs import Reports, Stopped, Task, Told, default_jobs, gate_all
 from ptt.cli.outcomes import CODES
-from ptt.cli.places import progress_bar, run_folders
-from ptt.diagnostics.config import FILE_NAME
+from ptt.cli.output import progress_bar, run_folders
+from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate import Policy, drift_notes
-from ptt.diagnostics.gate.values import GatedRun, GateReport, worst
-from ptt.gating import evidence
-from ptt.gating.many import Stopped, Told, default_jobs, gate_all
-from ptt.gating.one import Reports, Task
-from ptt.gating.targets import Targets, named, targets
-from ptt.reports.foreign import safe
-from ptt.reports.gating import FORMATS, github_annotations, github_guard, job_summary
-from ptt.reports.gating.terminal import print_gate
-from ptt.reports.numbers import counted
+from ptt.diagnostics.gate.against_baseline import drift_notes
+from ptt.diagnostics.gate.policy import Policy
+from ptt.diagnostics.gate.results import GatedRun, GateReport, worst
+from ptt.reports.gate import FORMATS, github_annotations, github_guard, job_summary
+from ptt.reports.gate.terminal import print_gate
+from ptt.reports.text.numbers import counted
+from ptt.reports.text.sanitize import safe
+
+STANDARD_INPUT: Final = "-"
+MOST_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
+LONGEST_LIST: Final = 16 << 20  # bytes: ten thousand of the longest paths there can be
+INSIDE: Final = ("findings.json", "store")  # what an output folder holds: a run is called after the folder then
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """The runs in the order they were given, and what is to be told about how they were found."""
+
+    runs: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
+    """Give each run once; `out` is where this command writes, which is no run even where a glob finds it."""
+    taken: dict[Path, Path] = {}
+    doubled: dict[Path, Path] = {}
+    own = False
+    place = _resolved(out)
+    for path, found in (*_given(given), *_listed(listed)):
+        home = _resolved(path)
+        if found and home in (place, *place.parents):
+            own = True
+        elif home in taken:
+            doubled[home] = path
+        else:
+            taken[home] = path
+        if len(taken) > MOST_RUNS:
+            raise SettingsError(f"more than {MOST_RUNS} runs were given; gate them in several calls.")
+    if not taken:
+        raise SettingsError(_none(listed, own))
+    notes = [f"Given more than once, and counted once: {path.name}." for path in doubled.values()]
+    if own:
+        notes.append("A glob found the folder that this command writes to; it is no run and was left out.")
+    return Targets(runs=tuple(taken.values()), notes=tuple(notes))
+
+
+def named(run: Path) -> Path:
+    """Give the path that a run is called after: of a store or findings.json the folder around it."""
+    return run.parent if run.name in INSIDE and run.resolve().parent != run.resolve() else run
+
+
+def _given(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
+    """Give each path, and whether a glob found it; a file whose name looks like a glob is itself."""
+    for word in words:
+        if not word or "\0" in word:
+            raise SettingsError("a RUN is empty; give a folder, an archive, a store or a findings.json.")
+        if not glob.has_magic(word) or os.path.lexists(word):
+            yield Path(word), False
+            continue
+        found = sorted(islice(glob.iglob(word, recursive=True), MOST_RUNS + 1))  # noqa: PTH207  absolute ones as well
+        if not found:
+            raise SettingsError(f"{word}: nothing here matches it; give a run, or a glob that finds some.")
+        yield from ((Path(name), True) for name in found)
+
+
+def _listed(path: Path | None) -> Iterator[tuple[Path, bool]]:
+    """Give the paths of a list, one a line, as seen from the folder it lies in."""
+    if path is None:
+        return
+    piped = str(path) == STANDARD_INPUT
+    try:
+        if piped:
+            content = sys.stdin.buffer.read(LONGEST_LIST + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(LONGEST_LIST + 1)
+    except OSError as error:
+        raise SettingsError(f"{path}: the list of runs cannot be read: {error.strerror or error}.") from error
+    if len(content) > LONGEST_LIST:
+        raise SettingsError(f"{path}: is too long for a list of runs; it takes paths, one a line.")
+    folder = Path() if piped else path.parent
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        name = os.fsdecode(line.strip())
+        if "\0" in name:
+            raise SettingsError(f"{path}: line {number} is no path; the list takes paths, one a line.")
+        if name and not name.startswith("#"):
+            yield folder / name, False
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links: told when it is opened
+        return path.absolute()
+
+
+def _none(listed: Path | None, own: bool) -> str:
+    if own:
+        return "the glob finds nothing but the folder that this command writes to; give runs."
+    if listed is not None:
+        return f"{listed}: names no run; write one path a line."
+    return "no run was given; give folders, archives or globs, or a file of paths with --list."
+
 
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
@@ -77,14 +175,14 @@ def run(asked: Asked) -> int:
         for path, folder in zip(found.runs, _folders(found, out, asked.extra.values()), strict=True)
     ]
     _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
-    evidence.check(out, asked.extra, _inputs(asked, settings, policy, found))
-    with evidence.alone(out):
+    gate_runs.check(out, asked.extra, _inputs(asked, settings, policy, found))
+    with gate_runs.alone(out):
         return _gated(asked, tasks, policy, found, out)
 
 
 def _gated(asked: Asked, tasks: list[Task], policy: Policy, found: Targets, out: Path) -> int:
     """Gate the runs, write what was found, print it, and give the exit code."""
-    evidence.prepare(out, asked.extra)
+    gate_runs.prepare(out, asked.extra)
     try:
         with _ended_alike(), _progress(asked.quiet) as told:
             runs = gate_all(tasks, jobs=asked.jobs or default_jobs(len(tasks)), told=told)
@@ -102,14 +200,14 @@ def _gated(asked: Asked, tasks: list[Task], policy: Policy, found: Targets, out:
         baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
         notes=(*drift_notes(runs, policy), *found.notes),
     )
-    index = evidence.write(report, out, asked.extra)
+    index = gate_runs.write(report, out, asked.extra)
     _print(report, asked, index)
     return CODES[report.outcome]
 
 
 def _print(report: GateReport, asked: Asked, index: Path) -> None:
     if asked.as_json:
-        typer.echo(FORMATS[evidence.JSON].render(report), nl=False)
+        typer.echo(FORMATS[gate_runs.JSON].render(report), nl=False)
         return
     start, end = github_guard(report) if asked.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
@@ -117,7 +215,7 @@ def _print(report: GateReport, asked: Asked, index: Path) -> None:
     print_gate(report, Console(), str(index), explain=asked.explain)
     if end:
         typer.echo(end)
-        rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[evidence.JSON].file)}
+        rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[gate_runs.JSON].file)}
         typer.echo(github_annotations(report, **rest_in), nl=False)
 
 
@@ -174,7 +272,7 @@ def _folders(found: Targets, out: Path, files: Iterable[Path]) -> list[Path]:
     return run_folders([named(run) for run in found.runs], out / "again", reserved=names)
 
 
-def _inputs(asked: Asked, settings: api.Settings, policy: Policy, found: Targets) -> dict[Path, str]:
+def _inputs(asked: Asked, settings: Settings, policy: Policy, found: Targets) -> dict[Path, str]:
     """Give the files that this command reads, each with what it is."""
     read = dict.fromkeys(found.runs, "one of the runs")
     read |= dict.fromkeys(settings.rules, "a file of custom rules")

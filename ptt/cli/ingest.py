@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.cli.places import output_folder, progress_bar
+from ptt.cli.output import output_folder, progress_bar
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.scan import read_table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptt.cli.exits import Exit
-from ptt.diagnostics.gate.values import Outcome
+from ptt.diagnostics.gate.results import Outcome
 
 CODES = {
     Outcome.PASSED: Exit.JUDGED,

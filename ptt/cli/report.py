@@ -13,16 +13,15 @@ import typer
 from rich.console import Console
 
 from ptt import __version__, api
-from ptt.cli.drawing import Artist
 from ptt.cli.exits import Exit
-from ptt.cli.places import output_folder, progress_bar
+from ptt.cli.output import Artist, output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.store.archives import run_name
-from ptt.reports.files import write_text
-from ptt.reports.findings_json import findings_json
-from ptt.reports.origin import GUESSABLE
-from ptt.reports.terminal import print_diagnosis
+from ptt.reports.output import write_text
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.terminal import print_diagnosis
+from ptt.reports.run.view import GUESSABLE
 
 BASE: Final = Path("ptt-report")
 FINDINGS: Final = "findings.json"
@@ -82,7 +81,7 @@ def _check(wishes: Wishes) -> None:
 def _shown(diagnosis: Diagnosis, source: str, wishes: Wishes) -> Diagnosis:
     if not wishes.redact:
         return diagnosis
-    from ptt.reports.redacting import default_salt, redacted
+    from ptt.reports.redact.redact import default_salt, redacted
 
     guessable = wishes.salt is None and diagnosis.from_findings
     salt = wishes.salt or default_salt(source, findings_json(diagnosis, __version__))
@@ -128,12 +127,12 @@ def _write(diagnosis: Diagnosis, folder: Path, wishes: Wishes, drawing: Artist) 
     figures = wishes.figures or (folder / FIGURES if wishes.postmortem else None)
     drawn: list[Path] = []
     if figures is not None:
-        from ptt.reports.drawing import write_figures
+        from ptt.reports.figures.drawing import write_figures
 
         drawn = write_figures(diagnosis, figures)
     if not wishes.postmortem:
         return report
-    from ptt.reports.postmortem import postmortem
+    from ptt.reports.run.postmortem import postmortem
 
     ways = {path.stem: Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix() for path in drawn}
     pictures = {name: str(Path(way).with_suffix(".png").as_posix()) for name, way in ways.items()}

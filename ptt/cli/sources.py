@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from ptt import __version__, api
-from ptt.cli.places import progress_bar
-from ptt.reports.sources import print_sources, sources_json
+from ptt.cli.output import progress_bar
+from ptt.reports.run.sources import print_sources, sources_json
 
 
 def run(path: Path, *, as_json: bool) -> None:

@@ -13,31 +13,31 @@ from typing import Final
 import polars as pl
 
 from ptt import __version__
-from ptt.diagnostics.answerable import Answerable, answerable
-from ptt.diagnostics.asking import diagnosis_of
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.terms import CustomRule
-from ptt.diagnostics.deliverables import Held, with_deliverables
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.gathering import gather
-from ptt.diagnostics.gathering.series import read_evaluations
-from ptt.diagnostics.gathering.tails import profile_of
-from ptt.diagnostics.kept.document import Asked, KeptDiagnosis, read_kept, write_kept
-from ptt.diagnostics.kept.marks import asked_of, identity, mark_of, source_hash
-from ptt.diagnostics.kept.profile import write_profile
+from ptt.diagnostics.evidence.gather import gather
+from ptt.diagnostics.evidence.series import read_evaluations
+from ptt.diagnostics.evidence.tails import profile_of
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
-from ptt.diagnostics.parsers.interface import RunFile
-from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.rules.policy_update import kl_over_target
+from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.store import archives
 from ptt.diagnostics.store import ingest as store_ingest
-from ptt.diagnostics.store.claims import alone
+from ptt.diagnostics.store.diagnosis import Asked, KeptDiagnosis, read_kept, write_kept
+from ptt.diagnostics.store.exclusive_lock import alone
 from ptt.diagnostics.store.ingest import IN_PART, UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.loaded_run import write_profile
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import read_table, scan_sequences
-from ptt.diagnostics.store.standing import ANEW, check_entries, standing
+from ptt.diagnostics.store.run_identity import asked_of, identity, mark_of, source_hash
+from ptt.diagnostics.store.scan import ANEW, check_entries, open_existing, read_table, scan_sequences
+from ptt.diagnostics.verdict.handover import Held, with_deliverables
+from ptt.diagnostics.verdict.run_coverage import Answerable, answerable
+from ptt.diagnostics.verdict.run_rules import diagnosis_of
 
 Progress = Callable[[str, int, int], None]
 """Hears what is being done, how much of it is done, and of how much."""
@@ -156,7 +156,7 @@ def diagnose_store(place: Place, settings: Settings, *, as_judged: bool = False)
     asked, held = _asked(settings), read_kept(place.store)
     if held is not None and (as_judged or held.asked == asked):
         return _as_it_was(place, held, asked)
-    manifest = standing(place.store)
+    manifest = open_existing(place.store)
     if manifest is not None:
         keep = held is None or not held.of_run  # what was made of the run says more, of checkpoints for one
         try:
@@ -216,7 +216,14 @@ def _judged(
             keep=place.kept,
             progress=None if progress is None else lambda done, of: progress("reading tokens", done, of),
         )
-        gathered = gather(name=place.name, folder=place.store, manifest=manifest, tokens=tokens, settings=settings)
+        gathered = gather(
+            name=place.name,
+            folder=place.store,
+            manifest=manifest,
+            tokens=tokens,
+            settings=settings,
+            drawn_limits={"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)},
+        )
     judged = diagnosis_of(gathered, own_rules, read_table(place.store, "sources"), manifest, tokens)
     held = Held(
         files=files,

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.columns import to_numpy
 from ptt.recorders.hooks import before, need
-from ptt.recorders.recorder import Recorder
+from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "PPOTrainer of AReaL (2026)"
 OWN: Final = {"input_ids": "token_ids", "loss_mask": "model_mask", "logprobs": "rollout_logp"}

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.columns import to_numpy
 from ptt.recorders.hooks import after, around, need
-from ptt.recorders.recorder import Recorder
+from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
 LISTS: Final = {

@@ -4,13 +4,236 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ptt.recorders.columns import per_row, table
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+FLOAT_LISTS: Final = (*LOGPS, "entropy", "value", "return")
+MASKS: Final = ("model_mask", "train_mask")
+EITHER: Final = {"advantage": "float", "policy_version": "int"}  # one a token, or one a sequence
+IDENTIFIERS: Final = ("sample_id", "group_id", "trajectory_id", "env", "logp_kind")
+NUMBERS: Final = ("reward", "temperature", "top_p")
+ALIGNED: Final = (*MASKS, "token_ids", *FLOAT_LISTS, *EITHER)
+NAMES: Final = (*ALIGNED, *IDENTIFIERS, *NUMBERS, "rewards", "tool_names", "tool_failed")
+PAIR: Final = 2  # a ratio needs two log-probabilities
+INT32: Final = np.iinfo(np.int32)
+
+Column = list[Any]
+
+
+def to_numpy(value: Any) -> Any:
+    """Give an array of any framework as numpy on the CPU, float32 where it is a torch float; other values as they are.
+
+    Numpy knows no bfloat16, so every torch float becomes float32, which holds all narrower ones exactly.
+    """
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.float() if value.is_floating_point() else value).numpy()
+
+
+def per_row(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any], present: Any = None) -> dict[str, Column]:
+    """Give one list a column, one entry a sequence; padding is cut where `present` [B, T] is 0."""
+    if isinstance(rows, Mapping):
+        columns = {name: _spread(name, value) for name, value in rows.items() if value is not None}
+    else:
+        _dicts(rows)
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+    for name in columns:
+        _known(name)
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"columns hold different numbers of sequences: {sizes}; give one entry a sequence in each.")
+    if present is not None:
+        columns = _cut(columns, [np.asarray(row) != 0 for row in _spread("attention_mask", present)])
+    return columns
+
+
+def table(step: int, columns: dict[str, Column], rank: int | None) -> pa.Table:
+    """Build the table of one file; raises ValueError or TypeError with a sentence that says what to do."""
+    import pyarrow as pa
+
+    _enough(columns)
+    arrays = {name: _array(name, column) for name, column in columns.items()}
+    _aligned(columns)
+    count = len(columns["model_mask"])
+    arrays = {"step": pa.array(np.full(count, step, dtype=np.int64)), **arrays}
+    if rank is not None:
+        arrays["rank"] = pa.array(np.full(count, rank, dtype=np.int32))
+    return pa.table(arrays)
+
+
+def _dicts(rows: Any) -> None:
+    wrong = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
+    if wrong:
+        raise TypeError(f"a row is a {wrong[0]}; give each sequence as a dict from column to value.")
+
+
+def _known(name: str) -> None:
+    if name in NAMES:
+        return
+    if name in {"step", "rank"}:
+        raise ValueError(f"column {name}: leave it out; it is what write(step, ...) and Recorder(rank=...) were told.")
+    near = get_close_matches(str(name), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(f"column {name}: no recorder file has it; {hint}The names are {', '.join(NAMES)}.")
+
+
+def _spread(name: str, value: Any) -> Column:
+    if getattr(value, "is_nested", False):  # torch's jagged layout: rows of their own length, without padding
+        return [to_numpy(row) for row in value.unbind()]
+    if name == "rewards" and isinstance(value, Mapping):
+        parts = {part: _spread(part, scores) for part, scores in value.items()}
+        return [dict(zip(parts, scores, strict=True)) for scores in zip(*parts.values(), strict=True)]
+    value = to_numpy(value)
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__") or getattr(value, "shape", None) == ():
+        raise TypeError(f"column {name} is one {type(value).__name__}; give one entry a sequence (a list or an array).")
+    return list(value)
+
+
+def _cut(columns: dict[str, Column], present: list[Any]) -> dict[str, Column]:
+    cut = dict(columns)
+    for name, column in columns.items():
+        if name in ALIGNED:
+            cut[name] = [_cut_row(name, row, keep) for row, keep in zip(column, present, strict=True)]
+    return cut
+
+
+def _cut_row(name: str, value: Any, keep: Any) -> Any:
+    if value is None or (name in EITHER and np.ndim(value) == 0):
+        return value
+    row = np.asarray(to_numpy(value))
+    if row.shape != keep.shape:
+        raise ValueError(f"{name} is {row.shape} where attention_mask is {keep.shape} a sequence; give both as [B, T].")
+    return row[keep]
+
+
+def _enough(columns: dict[str, Column]) -> None:
+    if "model_mask" not in columns:
+        raise ValueError("no model_mask: give true for every token the policy sampled, false for tool output.")
+    if not columns["model_mask"]:
+        raise ValueError("no sequences: write at least one, or leave the step out.")
+    held = [name for name in LOGPS if any(value is not None for value in columns.get(name, ()))]
+    if len(held) < PAIR:
+        said = f"only {held[0]}" if held else "none"
+        raise ValueError(f"a ratio needs two log-probabilities and {said} was given; add one of {', '.join(LOGPS)}.")
+
+
+def _aligned(columns: dict[str, Column]) -> None:
+    lengths = [_length(mask) for mask in columns["model_mask"]]
+    for name in ALIGNED:
+        for place, (value, length) in enumerate(zip(columns.get(name, ()), lengths, strict=False)):
+            if value is not None and np.ndim(value) and _length(value) != length:
+                raise ValueError(
+                    f"row {place}: {name} has {_length(value)} entries and model_mask {length}; entry t of every list "
+                    "belongs to token t, so cut padding (attention_mask=...) and shift nothing."
+                )
+
+
+def _length(value: Any) -> int:
+    if value is None:
+        raise ValueError("model_mask is None in a row; every sequence needs one.")
+    return len(value)
+
+
+def _array(name: str, column: Column) -> pa.Array:
+    import pyarrow as pa
+
+    values = [to_numpy(value) for value in column]
+    column[:] = values  # converted once: lengths are read from the same values
+    if name in MASKS:
+        return _lists(name, values, pa.bool_(), _mask)
+    if name == "token_ids":
+        return _lists(name, values, pa.int32(), _integers)
+    if name in FLOAT_LISTS or (name in EITHER and any(np.ndim(value) for value in values if value is not None)):
+        whole = EITHER.get(name) == "int"
+        return _lists(name, values, pa.int32() if whole else pa.float32(), _integers if whole else _floats)
+    if name == "tool_names":
+        return pa.array([None if row is None else [str(tool) for tool in row] for row in values], pa.list_(pa.string()))
+    if name == "tool_failed":
+        return pa.array(
+            [None if row is None else [None if one is None else bool(one) for one in row] for row in values],
+            pa.list_(pa.bool_()),
+        )
+    if name in IDENTIFIERS:
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    if name == "rewards":
+        return _structs(values)
+    return pa.array(
+        [_number(name, value) for value in values],
+        pa.int64() if name in EITHER and EITHER[name] == "int" else pa.float64(),
+    )
+
+
+def _structs(values: Column) -> pa.Array:
+    import pyarrow as pa
+
+    parts = dict.fromkeys(part for row in values if row for part in row)
+    rows = [row and {part: _number("rewards", row.get(part)) for part in parts} for row in values]
+    return pa.array(rows, pa.struct([(str(part), pa.float64()) for part in parts]))
+
+
+def _number(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if np.ndim(value):
+        raise ValueError(f"{name} holds a list where one number a sequence is wanted.")
+    return value.item() if hasattr(value, "item") else value
+
+
+def _lists(name: str, values: Column, kind: pa.DataType, convert: Callable[[str, Any], Any]) -> pa.Array:
+    import pyarrow as pa
+
+    cells = [None if value is None else pa.array(convert(name, value), kind) for value in values]
+    lengths = [0 if cell is None else len(cell) for cell in cells]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    flat = pa.concat_arrays([cell for cell in cells if cell is not None] or [pa.array([], kind)])
+    missing = pa.array([cell is None for cell in cells])
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=missing)
+
+
+def _flat(name: str, value: Any) -> Any:
+    if isinstance(value, str | bytes) or np.ndim(value) != 1:
+        shape = type(value).__name__ if isinstance(value, str | bytes) else f"{np.ndim(value)}-dimensional"
+        raise ValueError(f"a sequence's {name} is {shape}; give one flat list, one entry a token.")
+    return value
+
+
+def _mask(name: str, value: Any) -> Any:
+    row = np.asarray(_flat(name, value))
+    if row.dtype == bool:
+        return row
+    if row.dtype.kind not in "iuf" or not np.isin(row, (0, 1)).all():
+        raise ValueError(f"{name} holds values other than true and false (or 1 and 0).")
+    return row.astype(bool)
+
+
+def _integers(name: str, value: Any) -> Any:
+    row = np.asarray(_flat(name, value))
+    if row.size and (row.dtype.kind not in "iu" or row.min() < INT32.min or row.max() > INT32.max):
+        raise ValueError(f"{name} holds {row.dtype} values that are not 32-bit integers.")
+    return row.astype(np.int32)
+
+
+def _floats(name: str, value: Any) -> Any:
+    if isinstance(value, list | tuple) and None in value:
+        return _flat(name, value)  # a null stays a null, which numpy cannot say
+    row = np.asarray(_flat(name, value))
+    if row.size and row.dtype.kind not in "iuf":
+        raise ValueError(f"{name} holds {row.dtype} values where numbers are wanted; leave out what is not known.")
+    return row.astype(np.float32, copy=False)
+
 
 LOG = logging.getLogger("ptt.recorders")
 

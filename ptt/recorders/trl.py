@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.columns import to_numpy
 from ptt.recorders.hooks import after, around, need
-from ptt.recorders.recorder import Recorder
+from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16"
 PLACE: Final = "ptt_place"  # a column of ours in the batch: TRL shuffles and splits it with the rest

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.columns import to_numpy
 from ptt.recorders.hooks import after, before, need
-from ptt.recorders.recorder import Recorder
+from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
 LISTS: Final = {

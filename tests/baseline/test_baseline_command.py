@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ptt.cli.app import app
-from ptt.diagnostics.baseline.reading import read_baseline
+from ptt.diagnostics.gate.baseline.file import read_baseline
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 HEALTHY, BROKEN, PENALISED = SAMPLES / "healthy", SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"

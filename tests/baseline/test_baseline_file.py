@@ -19,12 +19,11 @@ from measured_runs import baseline_with, curves_at, facts, made, measured, noisy
 from typer.testing import CliRunner
 
 from ptt.cli.app import app
-from ptt.diagnostics.baseline import reading
-from ptt.diagnostics.baseline.judging import against
-from ptt.diagnostics.baseline.reading import read_baseline
-from ptt.diagnostics.baseline.values import Baseline, LateEss
-from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.against_baseline import against
+from ptt.diagnostics.gate.baseline import file
+from ptt.diagnostics.gate.baseline.file import read_baseline, text_of
+from ptt.diagnostics.gate.baseline.values import Baseline, LateEss
 
 GOLDEN = Path(__file__).parent / "golden" / "baseline.toml"
 
@@ -220,7 +219,7 @@ def test_runs_whose_spans_stand_for_other_steps_are_refused(tmp_path: Path) -> N
 
 def test_caps_leave_room_for_fifty_seeds() -> None:
     run = text_of(whole()).split("[[run]]")[1]
-    assert len(run) * reading.MOST_RUNS < reading.MOST_BYTES
+    assert len(run) * file.MOST_RUNS < file.MOST_BYTES
 
 
 DEEP = {

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import Array, baseline_with, curves_at, facts, made, measured, noisy, with_tails
 
-from ptt.diagnostics.baseline.directions import DIRECTIONS
-from ptt.diagnostics.baseline.judging import against
-from ptt.diagnostics.baseline.measuring import Measured, placed
-from ptt.diagnostics.baseline.values import Against, Baseline, Worse
-from ptt.diagnostics.statistics.versus import SHOWN
+from ptt.diagnostics.gate.against_baseline import against
+from ptt.diagnostics.gate.baseline.measure import Measured, placed
+from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
+from ptt.diagnostics.gate.baseline.values import Against, Baseline, Worse
+from ptt.diagnostics.statistics.noninferiority import SHOWN
 
 QUIET = 0.05
 

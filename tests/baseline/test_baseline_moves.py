@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from measured_runs import baseline_with, curves_at, made, measured, noisy, with_tails
 
-from ptt.diagnostics.baseline.judging import against
-from ptt.diagnostics.baseline.measuring import Measured
-from ptt.diagnostics.baseline.moves import changes, drift, drifted
-from ptt.diagnostics.baseline.values import Baseline
-from ptt.diagnostics.statistics.growth import FLOOR
+from ptt.diagnostics.gate.against_baseline import against
+from ptt.diagnostics.gate.baseline.measure import Measured
+from ptt.diagnostics.gate.baseline.moves import changes, drift, drifted
+from ptt.diagnostics.gate.baseline.values import Baseline
+from ptt.diagnostics.statistics.tail_growth import FLOOR
 from ptt.diagnostics.statistics.windows import Span
 
 

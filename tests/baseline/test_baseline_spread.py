@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from measured_runs import baseline_with, curves_at, made, measured, noisy, with_tails
 
-from ptt.diagnostics.baseline.spread import spreads
+from ptt.diagnostics.gate.baseline.moves import spreads
 
 
 def test_spread_of_three_seeds_is_that_of_their_late_means() -> None:

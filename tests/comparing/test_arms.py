@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from builders import run_of
 
-from ptt.diagnostics.comparing.arms import arms_of, group_of, names_of, planned
+from ptt.diagnostics.compare.arms import arms_of, group_of, names_of, planned
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.judging import verdict_of
-from ptt.diagnostics.kept.opened import Opened
 from ptt.diagnostics.model import Aggregates, Answer, Signature
+from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.verdict.headline import verdict_of
 
 
 def folders(place: Path, *names: str) -> list[Path]:

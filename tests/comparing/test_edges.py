@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from ptt import api
 from ptt.cli.app import app
-from ptt.diagnostics.comparing.reading import blind, late_words
-from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.html import render_compare_html
-from ptt.reports.comparing.json import compare_json
-from ptt.reports.comparing.markdown import compare_markdown
-from ptt.reports.comparing.terminal import print_comparison
+from ptt.diagnostics.compare.comparison import Comparison
+from ptt.diagnostics.compare.readings import blind, late_words
+from ptt.reports.compare.html import render_compare_html
+from ptt.reports.compare.json import compare_json
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"

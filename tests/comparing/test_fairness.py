@@ -16,18 +16,17 @@ from typer.testing import CliRunner
 
 from ptt import api
 from ptt.cli.app import app
-from ptt.diagnostics.comparing.divergence import Figure, divergence_table
-from ptt.diagnostics.comparing.headline import headline_of
-from ptt.diagnostics.comparing.phrases import against, pair
-from ptt.diagnostics.comparing.reading import Tail
-from ptt.diagnostics.comparing.telling import told
-from ptt.diagnostics.comparing.values import Arm, Comparison, Member, NotCompared
-from ptt.diagnostics.statistics.levels import levels_of, minus
-from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.figures.forest import FIGURE
-from ptt.reports.comparing.markdown import compare_markdown
-from ptt.reports.comparing.sheets import growth_tables
-from ptt.reports.comparing.words import arm_rows, divergence_rows, metrics_counted
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared
+from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
+from ptt.diagnostics.compare.readings import Tail
+from ptt.diagnostics.compare.sentences import headline_of, told
+from ptt.diagnostics.compare.wording import against, pair
+from ptt.diagnostics.statistics.autocorrelated_mean import levels_of, minus
+from ptt.reports.compare.html import growth_tables
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.words import arm_rows, divergence_rows, metrics_counted
+from ptt.reports.figures.compare.arms import looks
+from ptt.reports.figures.compare.forest import FIGURE
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 STEPS = 240

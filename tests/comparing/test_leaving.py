@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ptt.diagnostics.comparing.leaving import leaving
+from ptt.diagnostics.compare.divergence_onset import leaving
 
 
 def noise(count: int, likeness: float, seed: int) -> np.ndarray:

@@ -17,18 +17,18 @@ from rich.console import Console
 from scipy.signal import lfilter
 
 from ptt import api
-from ptt.diagnostics.comparing import compare
-from ptt.diagnostics.comparing.differing import told_apart
-from ptt.diagnostics.comparing.divergence import Figure, leaving_of
-from ptt.diagnostics.comparing.logged import Logged
-from ptt.diagnostics.comparing.reading import blind
-from ptt.diagnostics.comparing.settings import compare_settings
-from ptt.diagnostics.comparing.values import Arm, Comparison, Member
+from ptt.diagnostics.compare import compare
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
+from ptt.diagnostics.compare.divergence_onset import Figure, leaving_of
+from ptt.diagnostics.compare.logged_metrics import Logged
+from ptt.diagnostics.compare.metric_differences import told_apart
+from ptt.diagnostics.compare.readings import blind
+from ptt.diagnostics.compare.settings import compare_settings
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, JsonScalar, RunVerdict, Signature, Status
-from ptt.diagnostics.statistics.levels import levels_of
-from ptt.reports.comparing.json import compare_json
-from ptt.reports.comparing.markdown import compare_markdown
-from ptt.reports.comparing.terminal import print_comparison
+from ptt.diagnostics.statistics.autocorrelated_mean import levels_of
+from ptt.reports.compare.json import compare_json
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
 
 STEPS = 240
 

@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 
 from ptt import api
-from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.json import TABLES, compare_json
-from ptt.reports.comparing.markdown import MOST_FIGURES, compare_markdown
-from ptt.reports.comparing.terminal import print_comparison
+from ptt.diagnostics.compare.comparison import Comparison
+from ptt.reports.compare.json import TABLES, compare_json
+from ptt.reports.compare.markdown import MOST_FIGURES, compare_markdown
+from ptt.reports.compare.terminal import print_comparison
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"

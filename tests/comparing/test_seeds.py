@@ -12,8 +12,8 @@ from builders import Story, run_of, sequences_of, steady
 from scipy import stats
 
 from benchmarks.gate_calibration import profile_of
-from ptt.diagnostics.comparing import compare
-from ptt.diagnostics.comparing.values import Arm, Comparison, Member
+from ptt.diagnostics.compare import compare
+from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, RunVerdict, Signature, Status
 
 STEPS = 60

@@ -15,9 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ptt
-from ptt.diagnostics.deliverables import Held, with_deliverables
-from ptt.diagnostics.deliverables.checkpoints import checkpoints_among
-from ptt.diagnostics.deliverables.scores import best_score
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.model import (
@@ -33,9 +30,11 @@ from ptt.diagnostics.model import (
     Signature,
     Status,
 )
-from ptt.diagnostics.parsers.discover import run_files
-from ptt.diagnostics.parsers.interface import RunFile
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.run_files import run_files
 from ptt.diagnostics.schema import EVALS
+from ptt.diagnostics.verdict.checkpoints import best_score, checkpoints_among
+from ptt.diagnostics.verdict.handover import Held, with_deliverables
 
 NO_EVALS = pl.DataFrame(schema=EVALS)
 

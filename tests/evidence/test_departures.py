@@ -8,7 +8,7 @@ import pytest
 from builders import series_of
 from scipy.signal import lfilter
 
-from ptt.diagnostics.evidence.departures import LEAST, MOST_POINTS, fall, rise, step_noise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, MOST_POINTS, fall, rise, step_noise
 from ptt.diagnostics.evidence.series import condensed
 
 Array = npt.NDArray[np.float64]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate import Known, Policy, judge, read_policy
-from ptt.diagnostics.gate.reading import KEYS
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.policy import Known, Policy
+from ptt.diagnostics.gate.read_policy import KEYS, read_policy
 
 WORDS = st.sampled_from(
     ["high", "never", "pass", "fail", "kl/ref", "kl", "tail.post_tool.p95", "ess.text_only", "logged:x", "mean", "p95",

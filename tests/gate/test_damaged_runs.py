@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate import Outcome, judge
-from ptt.diagnostics.gate.values import GatedRun
-from ptt.diagnostics.kept.damage import BESIDE
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.store.damage import BESIDE
 
 ROOT = Path(__file__).parents[2]
 WELL = ROOT / "sample_logs" / "healthy"

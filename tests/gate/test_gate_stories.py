@@ -14,15 +14,15 @@ import pytest
 from gate_samples import check_of, gated
 
 from ptt import api
-from ptt.diagnostics.baseline.making import baseline_of
-from ptt.diagnostics.baseline.measuring import measure
-from ptt.diagnostics.baseline.writing import text_of
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.gate import Outcome, judge
-from ptt.diagnostics.gate import Policy as GatePolicy
-from ptt.diagnostics.gate.values import CheckKind, GatedRun
-from ptt.diagnostics.kept.opened import Opened
-from ptt.diagnostics.parsers import lines, metrics_fast, streams
+from ptt.diagnostics.gate.baseline.file import text_of
+from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.policy import Policy as GatePolicy
+from ptt.diagnostics.gate.results import CheckKind, GatedRun, Outcome
+from ptt.diagnostics.parsers import metrics_jsonl
+from ptt.diagnostics.parsers.io import lines
+from ptt.diagnostics.store.loaded_run import Opened
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 TODAY = date(2031, 5, 1)
@@ -247,11 +247,11 @@ def test_a_log_kept_as_columns_gives_the_answers_of_one_kept_as_rows(
     log = tmp_path / "run" / "metrics.jsonl"
     log.parent.mkdir()
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(streams, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 2000)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 2000)
     answers = []
     for out, least in (("long", 1 << 40), ("wide", 0)):
-        monkeypatch.setattr(metrics_fast, "WIDE_BYTES", least)
+        monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", least)
         run = api.open_run(log.parent, out=tmp_path / out)
         assert ("other_series" in run.diagnosis.tables) == (out == "wide")
         for metric in ("kl", "kl/ref", "logged:kl", "my/own"):

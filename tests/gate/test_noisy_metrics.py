@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from gate_samples import TODAY, check_of, healthy, opened
 
-from ptt.diagnostics.baseline.making import baseline_of
-from ptt.diagnostics.baseline.measuring import measure
-from ptt.diagnostics.gate import Outcome, Policy, judge
-from ptt.diagnostics.gate.against import TOLD
-from ptt.diagnostics.gate.policy import AgainstBaseline
-from ptt.diagnostics.gate.values import GatedRun
-from ptt.diagnostics.kept.opened import Opened
-from ptt.reports.gating.words import measured
+from ptt.diagnostics.gate.against_baseline import TOLD
+from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
+from ptt.diagnostics.gate.results import GatedRun, Outcome
+from ptt.diagnostics.store.loaded_run import Opened
+from ptt.reports.gate.check_text import measured
 
 STEPS = 60
 

@@ -14,8 +14,8 @@ from gate_samples import TODAY, check_of, finding, gated, healthy, not_judged, o
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.gate import Outcome, judge
-from ptt.diagnostics.gate.values import CheckKind
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.results import CheckKind, Outcome
 from ptt.diagnostics.model import Healthy, Link, Severity
 
 ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-05-01\n'

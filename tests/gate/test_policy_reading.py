@@ -15,14 +15,13 @@ from gate_samples import policy
 
 from ptt import api
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.known import AT_MOST, Known
-from ptt.diagnostics.gate.policy import Allowance, Extent, Policy, Window
-from ptt.diagnostics.gate.reading import KEYS, read_policy
+from ptt.diagnostics.gate.policy import AT_MOST, Allowance, Extent, Known, Policy, Window
+from ptt.diagnostics.gate.read_policy import KEYS, read_policy
 from ptt.diagnostics.gate.subjects import RANGES, STEEPEST, Ess, Logged, Tail
+from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.parsers.aliases import canonical_names
 from ptt.diagnostics.rules import LIMITS, RULES
-from ptt.diagnostics.statistics.summaries import STATISTICS
+from ptt.diagnostics.statistics.autocorrelated_mean import STATISTICS
 
 ALLOW = '[[gate.allow]]\nfinding = "reward-fell"\nowner = "ann"\nreason = "new task"\nexpires = 2031-12-31\n'
 BOUND = '[[gate.bound]]\nname = "kl"\nmetric = "kl/ref"\n'

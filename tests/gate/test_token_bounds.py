@@ -14,16 +14,13 @@ from builders import Story, growing, sequences_of, steady, write_recorder_run
 from gate_samples import check_of, gated
 
 from ptt import api
-from ptt.diagnostics.baseline.making import baseline_of
-from ptt.diagnostics.baseline.measuring import measure
-from ptt.diagnostics.baseline.reading import read_baseline
-from ptt.diagnostics.baseline.spread import ESS, spreads
-from ptt.diagnostics.baseline.writing import text_of
-from ptt.diagnostics.gate import Outcome
-from ptt.diagnostics.gate.values import CheckResult
-from ptt.diagnostics.kept.opened import Opened
-from ptt.diagnostics.parsers.switches import how_to_record
+from ptt.diagnostics.gate.baseline.file import read_baseline, text_of
+from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
+from ptt.diagnostics.gate.baseline.moves import ESS, spreads
+from ptt.diagnostics.gate.results import CheckResult, Outcome
+from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.statistics.ess import ess_share
+from ptt.diagnostics.store.loaded_run import Opened
 
 Array = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from ptt.cli.app import app
-from ptt.reports.gating.words import EXIT_CODES, OUTCOMES
+from ptt.reports.gate.check_text import EXIT_CODES, OUTCOMES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "ci.md").read_text(encoding="utf-8")

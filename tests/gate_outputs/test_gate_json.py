@@ -13,13 +13,12 @@ from gate_reports import SAMPLES, reports
 from hypothesis import given
 
 from ptt.cli.exits import Exit
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver
 from ptt.diagnostics.model import Link, Severity, Status
-from ptt.reports.gating import gate_json
-from ptt.reports.gating.standing import Standing
-from ptt.reports.gating.words import EXIT_CODES
+from ptt.reports.gate import gate_json
+from ptt.reports.gate.check_text import EXIT_CODES, Standing
 
-SCHEMA = json.loads((resources.files("ptt.reports.gating") / "gate.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((resources.files("ptt.reports.gate") / "gate.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DERIVED = {"standing", "interval"}
 

@@ -13,9 +13,9 @@ from gate_reports import SAMPLES, reports, run
 from hypothesis import given, settings
 from rich.console import Console
 
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, GateReport, Outcome
-from ptt.reports.gating.terminal import MOST_RUNS, print_gate
-from ptt.reports.gating.words import measured
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GateReport, Outcome
+from ptt.reports.gate.check_text import measured
+from ptt.reports.gate.terminal import MOST_RUNS, print_gate
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTH = 100

@@ -10,9 +10,9 @@ from builders import repeatable
 from gate_reports import BLIND, BOUND, HOSTILE, SAMPLES, TAILS, WAIVED, report, reports, run
 from hypothesis import given
 
-from ptt.diagnostics.gate.values import GateReport
-from ptt.reports.gating import github_annotations, github_guard, job_summary
-from ptt.reports.gating.github import SUMMARY_BYTES
+from ptt.diagnostics.gate.results import GateReport
+from ptt.reports.gate import github_annotations, github_guard, job_summary
+from ptt.reports.gate.github import SUMMARY_BYTES
 
 LINE = re.compile(r"::(error|warning|notice) ([^\n]*?)::(.*)")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from gate_reports import SAMPLES
 
-from ptt.diagnostics.gate.values import GateReport
-from ptt.reports.gating import FORMATS, gate_json, github_annotations, job_summary, junit, markdown, sarif
+from ptt.diagnostics.gate.results import GateReport
+from ptt.reports.gate import FORMATS, gate_json, github_annotations, job_summary, junit, markdown, sarif
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITERS: dict[str, Callable[[GateReport], str]] = {

@@ -13,9 +13,9 @@ from hypothesis import given
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase
 from lxml import etree
 
-from ptt.diagnostics.gate.values import GateReport, Outcome
-from ptt.reports.gating import junit
-from ptt.reports.gating.standing import Standing, cases_of, named
+from ptt.diagnostics.gate.results import GateReport, Outcome
+from ptt.reports.gate import junit
+from ptt.reports.gate.check_text import Standing, cases_of, named
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
 

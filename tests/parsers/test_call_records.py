@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
-from ptt.diagnostics.parsers import Context, Lost, Piece, Rows, lines
-from ptt.diagnostics.parsers import sqlite_files as sqlite
-from ptt.diagnostics.parsers.mlflow_spans import read_spans
-from ptt.diagnostics.parsers.zero_runs import model_mask
+from ptt.diagnostics.parsers import Context, Lost, Piece, Rows
+from ptt.diagnostics.parsers.io import lines, sqlite
+from ptt.diagnostics.parsers.mlflow_sqlite import read_spans
+from ptt.diagnostics.parsers.open_instruct import model_mask
 from ptt.diagnostics.schema import TABLES, Flag
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "calls"

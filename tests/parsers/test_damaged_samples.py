@@ -7,15 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from parser_samples import (
-    SAMPLES,
-    losses,
-    make_samples,
-    read_as,
-    run_file,
-    takers,
-    tf_record_ends,
-)
+from parser_samples import SAMPLES, losses, make_samples, read_as, run_file, takers, tf_record_ends
 from samples_carriers import LINES
 
 EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: every file at every byte

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.parsers import sessions
-from ptt.diagnostics.parsers.sessions import Call, Joined, Sessions, common_prefix
+from ptt.diagnostics.parsers.io import calls
+from ptt.diagnostics.parsers.io.calls import Call, Joined, Sessions, common_prefix
 
 
 def call(prompt: list[int], completion: list[int], told: Any = None, *, logps: bool = True) -> Call:
@@ -129,7 +129,7 @@ def test_calls_without_log_probabilities_are_gaps_not_zeros() -> None:
 
 
 def test_memory_is_bounded_by_giving_out_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "HELD_TOKENS", 20)
+    monkeypatch.setattr(calls, "HELD_TOKENS", 20)
     found = Sessions()
     given_out = [one for at in range(50) for one in found.add(at, call([at], [1, 2, 3]))]
     assert [one.key for one in [*given_out, *found.close()]] == list(range(50))

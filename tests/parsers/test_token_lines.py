@@ -128,7 +128,7 @@ def test_rows_whose_lists_do_not_fit_or_hold_no_model_token_are_counted(tmp_path
 
 
 def test_many_blocks_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptt.diagnostics.parsers import lines as line_files
+    from ptt.diagnostics.parsers.io import lines as line_files
 
     rows = [{**NEMO[0], "idx": number} for number in range(3000)]
     path = write(tmp_path / "train_data_step7.jsonl", rows)

@@ -30,18 +30,9 @@ from parser_samples import (
     tf_record_ends,
 )
 
-from ptt.diagnostics.parsers import (
-    Context,
-    InPlace,
-    Lost,
-    Piece,
-    Rows,
-    lines,
-    metrics_jsonl,
-    streams,
-    tensorboard,
-)
-from ptt.diagnostics.parsers.conversations import calls_of
+from ptt.diagnostics.parsers import Context, InPlace, Lost, Piece, Rows, metrics_jsonl, tensorboard
+from ptt.diagnostics.parsers.io import lines
+from ptt.diagnostics.parsers.io.conversations import calls_of
 from ptt.diagnostics.schema import METRICS, Flag
 
 NAN_IS_PROTOBUFS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -409,7 +400,7 @@ def test_small_blocks_change_nothing(samples: dict[str, Path], monkeypatch: pyte
     names = ["verl/run.jsonl", "flat.jsonl.gz", "flat.jsonl.zst", "wide.csv", "tokens/step_000001.jsonl"]
     whole = [pieces_of(samples[name]) for name in names]
     monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
-    monkeypatch.setattr(streams, "PIECE_BYTES", 7)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 7)
     order = {"metrics": ["seq", "name_raw"], "sequences": ["step"]}
     for name, expected in zip(names, whole, strict=True):
         cut = list(parser_named(takers(run_file(samples[name]))[0]).read(run_file(samples[name])))
@@ -421,7 +412,7 @@ def test_small_blocks_change_nothing(samples: dict[str, Path], monkeypatch: pyte
 
 def test_a_line_too_long_to_hold_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LINE_BYTES", 1000)
-    monkeypatch.setattr(streams, "PIECE_BYTES", 64)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 64)
     long = b'{"step": 2, "x": "' + b"y" * 5000 + b'"}\n'
     data = jsonl([{"step": 1, "loss": 1.0}]) + long + jsonl([{"step": 3, "loss": 3.0}])
     pieces = pieces_of(written(tmp_path, "metrics.jsonl", data), "metrics_jsonl")
@@ -432,7 +423,7 @@ def test_a_line_too_long_to_hold_is_passed_over(tmp_path: Path, monkeypatch: pyt
 def test_text_that_unpacks_beyond_the_limit_is_not_read_to_its_end(
     samples: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "TOTAL_BYTES", 10)
+    monkeypatch.setattr(lines, "TOTAL_BYTES", 10)
     pieces = pieces_of(samples["flat.jsonl.gz"], "metrics_jsonl")
     assert "the rest was not read" in losses(pieces)[2]
 
@@ -535,7 +526,7 @@ def test_microsofts_blocks_of_rows_alone_read_the_same(tmp_path: Path, monkeypat
     path = written(tmp_path, "metrics.jsonl", jsonl(MICROSOFT))
     whole = table(pieces_of(path), "metrics")
     monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
-    monkeypatch.setattr(streams, "PIECE_BYTES", 150)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 150)
     parts = table(pieces_of(path), "metrics")
     first = parts.filter(pl.col("seq") < 2).sort("seq", "name_raw")
     assert first.equals(whole.filter(pl.col("seq") < 2).sort("seq", "name_raw"))

@@ -15,7 +15,7 @@ import pytest
 
 import ptt
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
-from ptt.recorders import Recorder, columns
+from ptt.recorders import Recorder, recorder
 
 
 class Tensor:
@@ -82,8 +82,8 @@ def test_columns_have_the_types_of_the_store(tmp_path: Path) -> None:
 
 
 def test_the_names_are_those_that_ptt_reads() -> None:
-    assert columns.LOGPS == LOGPS
-    assert set(columns.NAMES) == (set(SEQUENCES) | {"value", "return", "rewards"}) - {"step", "rank", "token_hash"}
+    assert recorder.LOGPS == LOGPS
+    assert set(recorder.NAMES) == (set(SEQUENCES) | {"value", "return", "rewards"}) - {"step", "rank", "token_hash"}
 
 
 def test_padded_columns_are_cut_by_the_attention_mask(tmp_path: Path) -> None:

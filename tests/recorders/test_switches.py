@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from ptt.diagnostics.parsers.switches import switches
+from ptt.diagnostics.metrics.recording import switches
 
 LINES = [switch.line for switch in switches() if "ptt.recorders" in switch.line]
 

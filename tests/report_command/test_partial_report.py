@@ -10,11 +10,11 @@ import pytest
 from judged_runs import judged_runs, written_findings
 
 from ptt import api
-from ptt.diagnostics.kept.findings import read_findings
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.origin import PARTIAL
-from ptt.reports.render import render_html
-from ptt.reports.why import why
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.reports.run.html import render_html
+from ptt.reports.run.view import PARTIAL
+from ptt.reports.text.why import why
 
 UNTRUE = (
     "The run records no configuration", "No check could call anything healthy", "Not drawn", "0 checks",

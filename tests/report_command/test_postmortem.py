@@ -17,13 +17,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ptt import api
-from ptt.diagnostics.gate import judge
-from ptt.diagnostics.gate.values import Outcome
-from ptt.diagnostics.kept.findings import read_findings
-from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Status
-from ptt.reports.markdown import Markdown, code, md, target
-from ptt.reports.postmortem import postmortem
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.diagnostics.store.loaded_run import Opened
+from ptt.reports.run.postmortem import postmortem
+from ptt.reports.text.markdown import Markdown, code, md, target
 
 GOLDEN = Path(__file__).parent / "golden"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

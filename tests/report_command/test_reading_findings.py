@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from judged_runs import judged_runs, written_findings
 
 from ptt import InputError, __version__, api
-from ptt.diagnostics.kept import findings as reader
-from ptt.diagnostics.kept.findings import read_findings
-from ptt.reports.findings_json import findings_json
-from ptt.reports.postmortem import postmortem
-from ptt.reports.render import render_html
+from ptt.diagnostics.store import findings_file as reader
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.html import render_html
+from ptt.reports.run.postmortem import postmortem
 
 GOOD: dict[str, Any] = {
     "schema_version": 1,

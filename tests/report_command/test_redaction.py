@@ -19,15 +19,15 @@ from judged_runs import judged_runs
 
 from ptt import Settings, __version__, api
 from ptt.diagnostics import model
-from ptt.diagnostics.kept.findings import read_findings
-from ptt.reports.classified import FIELDS, LEFT_OUT, TABLES, Treat
-from ptt.reports.drawing import write_figures
-from ptt.reports.findings_json import findings_json
-from ptt.reports.own_words import vocabulary
-from ptt.reports.postmortem import postmortem
-from ptt.reports.redacting import default_salt, redacted
-from ptt.reports.render import render_html
-from ptt.reports.terminal import print_diagnosis
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.reports.figures.drawing import write_figures
+from ptt.reports.redact.masking import vocabulary
+from ptt.reports.redact.redact import default_salt, redacted
+from ptt.reports.redact.sharing import FIELDS, LEFT_OUT, TABLES, Treat
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.html import render_html
+from ptt.reports.run.postmortem import postmortem
+from ptt.reports.run.terminal import print_diagnosis
 
 MARK = "zqorblat"
 STRANGE = (

@@ -9,8 +9,8 @@ import pytest
 from browsers import show
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.files import write_text
-from ptt.reports.render import render_html
+from ptt.reports.output import write_text
+from ptt.reports.run.html import render_html
 
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 BOXES = """

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 from browsers import show
 
-from ptt.diagnostics.comparing.values import Comparison
-from ptt.reports.comparing.figures import EVERY
-from ptt.reports.comparing.figures.arms import looks
-from ptt.reports.comparing.html import render_compare_html, write_compare_figures
-from ptt.reports.files import write_text
+from ptt.diagnostics.compare.comparison import Comparison
+from ptt.reports.compare.html import render_compare_html, write_compare_figures
+from ptt.reports.figures.compare import EVERY
+from ptt.reports.figures.compare.arms import looks
+from ptt.reports.output import write_text
 
 MADE: dict[str, Callable[[], Comparison]] = {
     "two": comparisons.two_arms,

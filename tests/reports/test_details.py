@@ -10,14 +10,13 @@ import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, stepped, tokens_of
 
-from ptt.diagnostics.gathering.completions import Completions
-from ptt.diagnostics.gathering.details import gather_details
+from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.details import Part, details
 from ptt.reports.figures import exposure
-from ptt.reports.growth_parts import answer, explained
-from ptt.reports.render import render_html
-from ptt.reports.why import why
+from ptt.reports.run.html import render_html
+from ptt.reports.run.tail_details import Part, details
+from ptt.reports.text.why import answer, explained, why
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ptt.reports.files import write_text, write_with
+from ptt.reports.output import write_text, write_with
 
 
 def test_a_link_keeps_pointing_where_it_does(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.findings_json import findings_json
+from ptt.reports.run.findings_json import findings_json
 
 SHAPE: dict[str, list[str]] = {
     "": [

@@ -17,13 +17,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.drawing import write_figures
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates
-from ptt.reports.figures.heights import ceiling, many_powers
-from ptt.reports.figures.style import look
-from ptt.reports.files import write_text, write_with
-from ptt.reports.panels import Panel
-from ptt.reports.render import render_html
+from ptt.reports.figures.drawing import write_figures
+from ptt.reports.figures.panels import Panel
+from ptt.reports.figures.style import ceiling, look, many_powers
+from ptt.reports.output import write_text, write_with
+from ptt.reports.run.html import render_html
 
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 VOID = {"meta", "link", "br", "img", "path", "use", "rect"}
@@ -287,7 +286,7 @@ def test_every_figure_file_is_in_the_table_of_contents() -> None:
 
 def test_words_need_no_matplotlib() -> None:
     check = (
-        "import sys, ptt.reports.terminal, ptt.reports.findings_json, ptt.reports.view;"
+        "import sys, ptt.reports.run.terminal, ptt.reports.run.findings_json, ptt.reports.run.view;"
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.terminal import print_diagnosis
+from ptt.reports.run.terminal import print_diagnosis
 
 WIDTH = 100
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")

@@ -8,12 +8,11 @@ import math
 import pytest
 
 from ptt.diagnostics.model import Answer, Diagnosis, Source
-from ptt.reports.foreign import LONGEST, safe, shortened
-from ptt.reports.listings import source_groups
-from ptt.reports.names import joined, sentence
-from ptt.reports.numbers import count, number, p_value, percent, times, with_unit
-from ptt.reports.view import view
-from ptt.reports.why import why
+from ptt.reports.run.view import source_groups, view
+from ptt.reports.text.names import joined, sentence
+from ptt.reports.text.numbers import count, number, p_value, percent, times, with_unit
+from ptt.reports.text.sanitize import LONGEST, safe, shortened
+from ptt.reports.text.why import why
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from builders import aggregates, run_of
 
-from ptt.diagnostics.gate import Outcome, decide
-from ptt.diagnostics.judging import verdict_of
+from ptt.diagnostics.gate.judge import decide
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -20,6 +20,7 @@ from ptt.diagnostics.model import (
     Severity,
     Signature,
 )
+from ptt.diagnostics.verdict.headline import verdict_of
 
 
 def broken(severity: Severity) -> Broken:

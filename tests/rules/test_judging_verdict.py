@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import pytest
 from builders import aggregates, run_of
 
-from ptt.diagnostics.judging import MAX_NEXT, verdict_of
-from ptt.diagnostics.judging.causes import explains
 from ptt.diagnostics.model import (
     Answer,
     Broken,
@@ -24,6 +22,8 @@ from ptt.diagnostics.model import (
     Status,
 )
 from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.verdict.causes import explains
+from ptt.diagnostics.verdict.headline import MAX_NEXT, verdict_of
 
 EXPLAINS = explains()
 

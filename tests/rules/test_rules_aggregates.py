@@ -9,7 +9,7 @@ from builders import Array, evidence_of
 
 from ptt.diagnostics.model import Aggregates, Broken, Finding, Link, Severity
 from ptt.diagnostics.rules import RULES
-from ptt.diagnostics.rules.aggregates import WATCHED, aggregates_of
+from ptt.diagnostics.verdict.run_rules import WATCHED, aggregates_of
 
 
 def noise(count: int = 120) -> Array:

@@ -14,11 +14,10 @@ from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
-from ptt.diagnostics.evidence.freshness import Freshness
+from ptt.diagnostics.evidence.freshness import Freshness, gather_freshness
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
-from ptt.diagnostics.gathering.freshness import gather_freshness
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness.common import response
+from ptt.diagnostics.rules.data_freshness import response
 
 STEPS = 100
 

@@ -17,8 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules import RULES
-from ptt.diagnostics.rules.environment import ENVIRONMENT_RULES
+from ptt.diagnostics.rules import ENVIRONMENT_RULES, RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
 MINE = [rule.id for rule in ENVIRONMENT_RULES if rule.id != "tool-use-vanished"]

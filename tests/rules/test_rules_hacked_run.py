@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.gathering.audit import EACH, audit_table
-from ptt.diagnostics.gathering.evaluation import gather_evaluation
-from ptt.diagnostics.gathering.rewards import component_of, gather_rewards
+from ptt.diagnostics.evidence.evaluation import gather_evaluation
+from ptt.diagnostics.evidence.gather import EACH, audit_table
+from ptt.diagnostics.evidence.rewards import component_of, gather_rewards
 from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
 from ptt.diagnostics.pipeline import Place, diagnose
 from ptt.diagnostics.schema import TABLES
-from ptt.diagnostics.store.wide import WideMetrics
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 STEPS = 240
 NO_WIDE = WideMetrics(Path())

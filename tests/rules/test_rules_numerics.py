@@ -14,8 +14,8 @@ from builders import Array, evidence_of
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.rules import NUMERICS_RULES
 from ptt.diagnostics.rules.interface import Rule
-from ptt.diagnostics.rules.numerics import NUMERICS_RULES
 from ptt.diagnostics.schema import Flag
 
 BY_ID = {rule.id: rule for rule in NUMERICS_RULES}

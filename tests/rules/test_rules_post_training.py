@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.post_training import POST_TRAINING_RULES, overfitting, perplexity_spikes, preference_unstable
-from ptt.diagnostics.rules.post_training.common import BLOCKS, level_of, start_of
+from ptt.diagnostics.rules import POST_TRAINING_RULES
+from ptt.diagnostics.rules.post_training import (
+    BLOCKS,
+    level_of,
+    overfitting,
+    perplexity_spikes,
+    preference_unstable,
+    start_of,
+)
 
 BY_ID = {rule.id: rule for rule in POST_TRAINING_RULES}
 NAN = math.nan

@@ -11,11 +11,13 @@ from rule_cases import BY_ID, PPO, wander, worst
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
-from ptt.diagnostics.rules.critic import CRITIC_RULES
-from ptt.diagnostics.rules.data_freshness import DATA_FRESHNESS_RULES
-from ptt.diagnostics.rules.exploration import EXPLORATION_RULES
-from ptt.diagnostics.rules.policy_update import POLICY_UPDATE_RULES
-from ptt.diagnostics.rules.training_signal import TRAINING_SIGNAL_RULES
+from ptt.diagnostics.rules import (
+    CRITIC_RULES,
+    DATA_FRESHNESS_RULES,
+    EXPLORATION_RULES,
+    POLICY_UPDATE_RULES,
+    TRAINING_SIGNAL_RULES,
+)
 
 FOLDERS = (TRAINING_SIGNAL_RULES, POLICY_UPDATE_RULES, CRITIC_RULES, EXPLORATION_RULES, DATA_FRESHNESS_RULES)
 NOT_LOGGED = {"policy-drift", "versions-unknown", "template-collapse", "tool-diversity"}  # these runs do not hold it

@@ -11,12 +11,11 @@ from builders import Array, evidence_of, series_of
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Evaluation, Figure, Setting
-from ptt.diagnostics.evidence.naming import is_outcome
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.metrics.name_words import is_outcome
 from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.evaluation import EVALUATION_RULES
-from ptt.diagnostics.rules.reward import REWARD_RULES
+from ptt.diagnostics.rules import EVALUATION_RULES, REWARD_RULES
 
 MINE = {rule.id: rule for rule in (*EVALUATION_RULES, *REWARD_RULES)}
 POINTS = 12

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.gathering.segments import gather_segments
+from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.model import Broken, Healthy, Link, Run, Severity
 from ptt.diagnostics.rules.data_validity.resumed_segments import RULE
 from ptt.diagnostics.schema import METRICS

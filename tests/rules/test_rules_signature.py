@@ -8,17 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import (
-    Scale,
-    Story,
-    aggregates,
-    evidence_of,
-    hump,
-    rising,
-    sequences_of,
-    steady,
-    stepped,
-)
+from builders import Scale, Story, aggregates, evidence_of, hump, rising, sequences_of, steady, stepped
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Answer, Broken, Healthy, NotJudged, Severity

@@ -16,14 +16,13 @@ from builders import Array, evidence_of, series_of
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
-from ptt.diagnostics.evidence.machines import Event, Machines
+from ptt.diagnostics.evidence.machines import Event, Machines, gather_machines, ranks_table
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.gathering.machines import gather_machines, ranks_table
 from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.pipeline import Place, diagnose
-from ptt.diagnostics.rules.systems import SYSTEMS_RULES
+from ptt.diagnostics.rules import SYSTEMS_RULES
 from ptt.diagnostics.schema import METRICS, RANKS
-from ptt.diagnostics.store.wide import WideMetrics
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 BY_ID = {rule.id: rule for rule in SYSTEMS_RULES}
 Metrics = Mapping[str, Series | Array]

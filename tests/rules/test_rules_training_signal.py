@@ -10,8 +10,7 @@ import pytest
 from builders import Array, frame_of, run_of, series_of, tokens_of
 from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
 
-from ptt.diagnostics.evidence.tokens_by_step import Signal
-from ptt.diagnostics.gathering.tokens_by_step import gather_pairs, gather_signal
+from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
 from ptt.diagnostics.model import Link, Severity
 
 FELL, ROSE = {"reward/mean": jump(0.8, 0.1)}, {"reward/mean": jump(0.3, 0.9)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from ptt.diagnostics.judging.where import placed
 from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity
+from ptt.diagnostics.verdict.headline import placed
 
 FILES = pl.DataFrame(
     {

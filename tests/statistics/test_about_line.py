@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from ptt.diagnostics.statistics.about_line import LIKENESSES, left_of, line_of
+from ptt.diagnostics.statistics.detrended_noise import LIKENESSES, left_of, line_of
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=200))

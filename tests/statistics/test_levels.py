@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from ptt.diagnostics.statistics import levels
-from ptt.diagnostics.statistics.levels import LEAST_VALUES, Level, between_seeds, levels_of, minus, pooled
+from ptt.diagnostics.statistics import autocorrelated_mean
+from ptt.diagnostics.statistics.autocorrelated_mean import (
+    MIN_LEVEL_VALUES,
+    Level,
+    between_seeds,
+    levels_of,
+    minus,
+    pooled,
+)
 
 
 def noise(count: int, likeness: float, seed: int) -> np.ndarray:
@@ -49,8 +56,8 @@ def test_a_constant_and_a_schedule_are_known_exactly() -> None:
 
 
 def test_too_few_values_and_none_have_no_interval_and_are_no_zero() -> None:
-    few, none = levels_of([np.arange(LEAST_VALUES - 1.0), np.full(30, np.nan)])
-    assert few.mean == pytest.approx((LEAST_VALUES - 2) / 2)
+    few, none = levels_of([np.arange(MIN_LEVEL_VALUES - 1.0), np.full(30, np.nan)])
+    assert few.mean == pytest.approx((MIN_LEVEL_VALUES - 2) / 2)
     assert math.isnan(few.error)
     assert math.isnan(few.bounds()[0])
     assert math.isnan(none.mean)
@@ -83,5 +90,5 @@ def test_seeds_that_lie_apart_widen_the_interval_and_seeds_that_agree_do_not_nar
 
 
 def test_the_table_of_students_t_is_scipys() -> None:
-    found = [float(stats.t.ppf(0.95, freedom)) for freedom in range(1, len(levels.T95) + 1)]
-    assert pytest.approx(found, abs=6e-4) == levels.T95
+    found = [float(stats.t.ppf(0.95, freedom)) for freedom in range(1, len(autocorrelated_mean.T95) + 1)]
+    assert pytest.approx(found, abs=6e-4) == autocorrelated_mean.T95

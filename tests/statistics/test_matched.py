@@ -12,7 +12,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.matched import (
+from ptt.diagnostics.statistics.step_matching import (
     LEAST_SPANS,
     Logged,
     Matched,
@@ -20,7 +20,7 @@ from ptt.diagnostics.statistics.matched import (
     matched_by_steps,
     matched_by_tokens,
 )
-from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.tail_curves import Profile
 
 
 def recorded_at(steps: Sequence[int], tokens: Sequence[int] | int = 100) -> Profile:

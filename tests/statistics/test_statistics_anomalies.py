@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ptt.diagnostics.statistics import layout
-from ptt.diagnostics.statistics.anomalies import Anomaly
-from ptt.diagnostics.statistics.pairs import available
+from ptt.diagnostics.statistics import batch_layout
+from ptt.diagnostics.statistics.logprob_pairs import available
+from ptt.diagnostics.statistics.placeholder_values import Anomaly
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 
 PAIRS = available({"policy_logp", "ref_logp"})
@@ -68,7 +68,7 @@ def test_a_constant_row_on_both_sides_is_a_sure_policy_and_no_fault() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 1 << 19])
 def test_a_nan_hides_no_placeholder_however_batches_are_cut(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
     rows: list[tuple[list[float | None], list[float | None]]] = [
         ([-0.5, NAN, -0.25], [-0.5, -0.5, -0.25]),
         ([-0.5, -9999.0, -0.25], [-0.5, -0.5, -0.25]),

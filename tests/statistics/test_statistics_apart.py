@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ptt.diagnostics.statistics.apart import apart, holm
-from ptt.diagnostics.statistics.window_means import WindowMean
+from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
+from ptt.diagnostics.statistics.group_difference import apart, holm
 
 
 def run(mean: float, error: float = 0.1, freedom: float = 20.0) -> WindowMean:

@@ -17,7 +17,7 @@ from ptt.diagnostics.statistics.attribution import (
     top_sequences,
     with_tail,
 )
-from ptt.diagnostics.statistics.tails import percentiles
+from ptt.diagnostics.statistics.percentiles import percentiles
 
 
 def test_the_limit_is_the_coarse_edge_next_to_the_late_post_tool_p99() -> None:

@@ -11,7 +11,7 @@ from builders import Array, Story, frame_of, repeatable, rising, sequences_of, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.caps import SCHEMA, TOKEN_GUARDS, counterfactual, guarded_pair, signed
+from ptt.diagnostics.statistics.clipping_replay import SCHEMA, TOKEN_GUARDS, counterfactual, guarded_pair, signed
 from ptt.diagnostics.statistics.windows import parts
 
 

@@ -11,7 +11,7 @@ from builders import Array, Story, frame_of, repeatable, sequences_of, steady, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.exposure import DRAWS, PARTS, exposure, factors, redrawn, split
+from ptt.diagnostics.statistics.exposure_intensity import DRAWS, PARTS, exposure, factors, redrawn, split
 from ptt.diagnostics.statistics.token_pass import TokenTables
 from ptt.diagnostics.statistics.windows import Span, parts
 

@@ -10,7 +10,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.few_points import APART, LEAST_POINTS, T975, T999, change_of
+from ptt.diagnostics.statistics.small_sample import APART, LEAST_POINTS, T975, T999, change_of
 
 levels = st.floats(-1e3, 1e3).map(lambda value: round(value, 6))
 

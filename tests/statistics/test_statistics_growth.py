@@ -10,7 +10,7 @@ import pytest
 from builders import Story, growing, rising, sequences_of, steady, stepped, tails_of
 
 from ptt.diagnostics.evidence import Tails
-from ptt.diagnostics.statistics.growth import FLOOR, Percentile, interval
+from ptt.diagnostics.statistics.tail_growth import FLOOR, Percentile, interval
 from ptt.diagnostics.statistics.windows import Span
 
 

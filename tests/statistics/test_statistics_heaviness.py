@@ -11,9 +11,9 @@ from arviz_stats.base import array_stats
 from builders import Array, Story, growing, sequences_of, steady, stepped, tables_of
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.extremes import LIMITS, extremes
-from ptt.diagnostics.statistics.heaviness import heaviness
+from ptt.diagnostics.statistics.exceedance import LIMITS, extremes
 from ptt.diagnostics.statistics.histograms import histograms
+from ptt.diagnostics.statistics.pareto_k import heaviness
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, parts
 
 NAMES = ["text_only", "post_tool"]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import linregress
 
-from ptt.diagnostics.statistics.mixture import FIRST_JUDGED, Mixture, mixture
+from ptt.diagnostics.statistics.pair_sample import FIRST_JUDGED, Mixture, mixture
 
 
 def samples(slopes: list[float], *, noise: float = 0.001, tokens: int = 40, seed: int = 0) -> pl.DataFrame:

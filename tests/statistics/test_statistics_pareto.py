@@ -11,7 +11,7 @@ from builders import Array
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.histograms import largest
-from ptt.diagnostics.statistics.pareto import k_hat, tail_size, threshold
+from ptt.diagnostics.statistics.pareto_k import k_hat, tail_size, threshold
 
 
 def reference(log_weights: Array) -> float:

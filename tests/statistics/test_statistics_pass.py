@@ -10,23 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from builders import (
-    POLICY_REF,
-    Story,
-    frame_of,
-    repeatable,
-    sequences_of,
-    steady,
-    tables_of,
-    write_recorder_run,
-)
+from builders import POLICY_REF, Story, frame_of, repeatable, sequences_of, steady, tables_of, write_recorder_run
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.statistics import bins, fold, layout, token_pass
-from ptt.diagnostics.statistics.pairs import PAIRS, available
-from ptt.diagnostics.statistics.records import KINDS, SEQUENCE_SUMS, STEP_LIMIT, SUMS, cell_key, unpack_cells
+from ptt.diagnostics.statistics import batch_layout, bins, token_pass
+from ptt.diagnostics.statistics.cells import KINDS, SEQUENCE_SUMS, STEP_LIMIT, SUMS, cell_key, unpack_cells
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS, available
 from ptt.diagnostics.statistics.token_pass import TokenTables
 
 NAN = math.nan
@@ -115,15 +106,15 @@ def test_no_cut_into_batches_chunks_or_files_changes_the_tables(cuts: set[int], 
     bounds = [0, *sorted(cuts), frame.height]
     files = [frame[start:stop].lazy() for start, stop in pairwise(bounds)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
         same_up_to_the_order_of_adding(tables_of(pl.concat(files)), whole)
 
 
 def test_chunks_hold_every_row_once_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "CHUNK_TOKENS", 500)
+    monkeypatch.setattr(batch_layout, "CHUNK_TOKENS", 500)
     frame = made()
-    pieces = list(layout.chunks(frame))
+    pieces = list(batch_layout.chunks(frame))
     assert pl.concat(pieces).equals(frame)
     assert len(pieces) > 2
     longest = frame["model_mask"].list.len().max()
@@ -135,7 +126,7 @@ def test_chunks_hold_every_row_once_and_are_bounded(monkeypatch: pytest.MonkeyPa
 def test_both_ways_of_adding_up_cells_agree(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = made(steps=1, sequences=rows * 60)
     summed = tables_of(frame)
-    monkeypatch.setattr(fold, "BINS_PER_GROUP", fold.BINS_PER_GROUP * (50 if rows > 1 else 1))
+    monkeypatch.setattr(token_pass, "BINS_PER_GROUP", token_pass.BINS_PER_GROUP * (50 if rows > 1 else 1))
     same_up_to_the_order_of_adding(tables_of(frame), summed)
 
 

@@ -9,7 +9,7 @@ from builders import Array, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.ranks import WINDOW, against_others, weighted_share
+from ptt.diagnostics.statistics.rank_scores import WINDOW, against_others, weighted_share
 
 IntArray = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from builders import Array, frame_of, tables_of
 from scipy import stats
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.resample import coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.bootstrap import coarse_percentile, pool, resample_blocks
 
 EDGES = bins.coarse_edges()
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from ptt.diagnostics.statistics.sampled import CERTAIN, PairSample, column_facts, pair_sample
+from ptt.diagnostics.statistics.pair_sample import CERTAIN, PairSample, column_facts, pair_sample
 
 SEED = 20_260_128
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.shifts import chance_of_change, rank_shift, rate_change, spread_change
+from ptt.diagnostics.statistics.change_point import chance_of_change, rank_shift, rate_change, spread_change
 
 SMALL = st.lists(st.integers(0, 4), min_size=2, max_size=12)
 

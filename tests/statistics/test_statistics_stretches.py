@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from ptt.diagnostics.statistics import bins, layout, stretches, token_pass
-from ptt.diagnostics.statistics.stretches import DISTANCES, FLOOR
+from ptt.diagnostics.statistics import batch_layout, bins, observation_position, token_pass
+from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
 
 
 def octave(distance: int) -> int:
@@ -96,9 +96,9 @@ def test_stretches_are_those_of_a_plain_loop_whatever_the_batches(
 ) -> None:
     frame = frame_of(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "CHUNK_TOKENS", chunk)
+        patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
-        patch.setattr(stretches, "GATHERED_TOKENS", gathered)
+        patch.setattr(observation_position, "GATHERED_TOKENS", gathered)
         tables = tables_of(frame)
     spoilt = set(tables.anomalies["seq"].to_list())  # values taken for placeholders: the pass leaves them out
     wanted = [row for row in by_hand(frame.to_dicts()) if row["seq"] not in spoilt]

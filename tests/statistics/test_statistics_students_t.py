@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ptt.diagnostics.statistics.students_t import beyond, quantile
+from ptt.diagnostics.statistics.group_difference import beyond, quantile
 
 FREEDOM = st.floats(0.5, 5000)
 

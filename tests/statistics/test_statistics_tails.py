@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.tails import QUANTILES, exceedance, inverse_moments, moments, percentiles
+from ptt.diagnostics.statistics.percentiles import QUANTILES, exceedance, inverse_moments, moments, percentiles
 
 BY = ["step", "slice"]
 WITHIN = 0.004  # as promised: the width of a bin

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import SHAPES, ar1
 
-from ptt.diagnostics.statistics.students_t import quantile
-from ptt.diagnostics.statistics.window_means import window_means
+from ptt.diagnostics.statistics.autocorrelated_mean import window_means
+from ptt.diagnostics.statistics.group_difference import quantile
 from ptt.diagnostics.statistics.windows import Span
 
 WINDOWS = (Span(1, 40), Span(41, 80), Span(81, 120))

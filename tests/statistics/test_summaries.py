@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from scipy import signal, stats
 
-from ptt.diagnostics.evidence.departures import step_noise
-from ptt.diagnostics.statistics.summaries import QUANTILE_OF, STATISTICS, Summary, least_values, summary
+from ptt.diagnostics.evidence.baseline_shift import step_noise
+from ptt.diagnostics.statistics.autocorrelated_mean import QUANTILE_OF, STATISTICS, Summary, least_values, summary
 
 Array = npt.NDArray[np.float64]
 VALUES = np.random.default_rng(5).lognormal(size=90)

@@ -16,11 +16,30 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from benchmarks.gate_calibration import profile_of
-from ptt.diagnostics.statistics.curves import SPANS, Curve, curve, curves, raised, redrawn, tail, thirds, window_of
-from ptt.diagnostics.statistics.fitted import Mixture, fit
-from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.noninferiority import (
+    MATERIAL,
+    NOTHING,
+    Mixture,
+    Versus,
+    decided,
+    fit,
+    holm,
+    tails_against,
+    versus,
+)
+from ptt.diagnostics.statistics.tail_curves import (
+    SPANS,
+    Curve,
+    Profile,
+    curve,
+    curves,
+    raised,
+    redrawn,
+    tail,
+    thirds,
+    window_of,
+)
 from ptt.diagnostics.statistics.trend import block_correlation
-from ptt.diagnostics.statistics.versus import MATERIAL, NOTHING, Versus, decided, holm, tails_against, versus
 from ptt.diagnostics.statistics.windows import Span, parts
 
 FloatArray = npt.NDArray[np.float64]
@@ -196,7 +215,7 @@ def test_the_fit_is_generalised_least_squares() -> None:
     only = {"LIKENESSES": {0.4: 1.0}, "SIZES": (0.1,), "SEED_SIZES": (0.2,), "LASTINGS": (1.0,)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in only.items():
-            patch.setattr(f"ptt.diagnostics.statistics.fitted.{name}", value)
+            patch.setattr(f"ptt.diagnostics.statistics.noninferiority.{name}", value)
         found = fit(values, own, upper=upper, windows=windows, steps=np.full(3, 8.0))
     within = 0.01 * block_correlation(SPANS, 8, 0.4) + 0.04
     covariance = np.zeros((3 * SPANS, 3 * SPANS))

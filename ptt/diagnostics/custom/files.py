@@ -1,4 +1,4 @@
-"""Read custom rules from files and folders: ours in TOML, Microsoft's in YAML, alerts line by line."""
+"""What `ptt rules --check` tells of rule files without any run: each rule in words, and every problem."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ptt.diagnostics.custom.alerts import alert_of
-from ptt.diagnostics.custom.heuristics import heuristic_of
-from ptt.diagnostics.custom.terms import CustomRule, RuleError
-from ptt.diagnostics.custom.toml_rules import Read, toml_rules
+from ptt.diagnostics.custom.judge import words
+from ptt.diagnostics.custom.microsoft_yaml import heuristic_of
+from ptt.diagnostics.custom.terms import CustomRule, RuleError, tests_of
+from ptt.diagnostics.custom.toml_rules import Read, alert_of, toml_rules
+from ptt.diagnostics.model import Link, Severity
 
 MOST_BYTES: Final = 1 << 20  # a rule file is a page of text; a larger one was given by mistake
 
@@ -127,3 +128,54 @@ def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
 def _same(one: CustomRule, other: CustomRule) -> bool:
     """Tell whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
     return replace(one, id="", file="", why="", reference="") == replace(other, id="", file="", why="", reference="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleInWords:
+    """One rule as it was understood."""
+
+    id: str
+    file: str
+    severity: Severity
+    link: Link
+    condition: str
+    metrics: tuple[str, ...]
+    asked_of: tuple[str, ...]  # algorithms and families; empty: every training
+    for_steps: int
+    min_steps: int
+    enabled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the files hold."""
+
+    files: tuple[str, ...]
+    rules: tuple[RuleInWords, ...]
+    problems: tuple[str, ...]
+
+
+def report_on(paths: Iterable[Path]) -> Report:
+    """Read every file and say what was understood and what is wrong."""
+    found = check_rules(paths)
+    return Report(
+        files=tuple(str(file) for file in found.files),
+        rules=tuple(_in_words(rule) for rule in found.rules),
+        problems=found.problems,
+    )
+
+
+def _in_words(rule: CustomRule) -> RuleInWords:
+    lasting = f", for {rule.for_steps} steps" if rule.for_steps > 1 else ""
+    return RuleInWords(
+        id=rule.name,
+        file=rule.file,
+        severity=rule.severity,
+        link=rule.link,
+        condition=words(rule.condition) + lasting,
+        metrics=tuple(dict.fromkeys(test.metric for test in tests_of(rule.condition))),
+        asked_of=(*rule.algorithms, *sorted(rule.families)),
+        for_steps=rule.for_steps,
+        min_steps=rule.min_steps,
+        enabled=rule.enabled,
+    )

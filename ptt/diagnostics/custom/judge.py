@@ -2,17 +2,234 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
 
-from ptt.diagnostics.custom.outcome import Outcome, outcome_of
-from ptt.diagnostics.custom.subjects import is_for
-from ptt.diagnostics.custom.tell import finding_of, nearest
-from ptt.diagnostics.custom.terms import CustomRule, tests_of
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.custom import comparisons
+from ptt.diagnostics.custom.comparisons import in_words
+from ptt.diagnostics.custom.conditions import Outcome, Seen, outcome_of
+from ptt.diagnostics.custom.subjects import TOKENS, closest, is_for
+from ptt.diagnostics.custom.terms import (
+    AnyOf,
+    Between,
+    Bound,
+    Change,
+    Condition,
+    CustomRule,
+    Last,
+    Moving,
+    Outside,
+    Spike,
+    Statement,
+    TimesEarly,
+    tests_of,
+)
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Healthy, NotJudged, RuleVerdict
-from ptt.diagnostics.parsers.aliases import canonical
+from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.series import Series, read_evaluation, spellings_of_training, training_by_name
+from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, NotJudged, RuleVerdict, Steps
+from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
 from ptt.diagnostics.rules.interface import does_not_apply
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.tail_growth import MIN_BLOCK_TOKENS
+from ptt.diagnostics.store.wide_metrics import WideMetrics
+
+FEWEST_TOKENS: Final = {"p50": 3, "n": 0}
+"""Of a step, for a statistic of it to count; else as many as a block of a tail needs."""
+
+
+class Lookup:
+    """The series of one run by any of their names; each is read once."""
+
+    def __init__(self, evidence: Evidence, tables: Mapping[str, pl.DataFrame], wide: WideMetrics | None = None) -> None:
+        self._evidence = evidence
+        self._wide = wide or WideMetrics(Path())
+        self._metrics = tables.get("metrics", pl.DataFrame())
+        self._tokens = tables.get("step_stats", pl.DataFrame())
+        self._found: dict[str, Series | str] = {}
+
+    def series(self, name: str) -> Series | str:
+        """Give the series of this name, or why there is none."""
+        if name not in self._found:
+            self._found[name] = self._series(name)
+        return self._found[name]
+
+    def _series(self, name: str) -> Series | str:
+        if name.startswith(TOKENS):
+            return self._of_tokens(name) or self._missing(name)
+        evidence = self._evidence
+        if name in MISLEADING and evidence.algorithm.family is Family.PREFERENCE:
+            return f"{name} is what Microsoft's toolkit calls the chosen reward, or the margin, in preference training"
+        named = evidence.metrics.get(canonical(name) or "")
+        found = evidence.metrics.get(name) or evidence.other.get(name)
+        if found is None and named is not None and named.raw_name == name:
+            return named
+        if found is None and "priority" in self._metrics.columns:
+            found = training_by_name(self._metrics, self._wide, {name: name}).get(name)
+            found = found or named or read_evaluation(self._metrics, name)
+        return found or named or self._missing(name)
+
+    def _of_tokens(self, name: str) -> Series | None:
+        pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
+        if self._tokens.is_empty() or statistic not in self._tokens.columns:
+            return None
+        rows = self._tokens.filter((pl.col("pair") == pair) & (pl.col("slice") == slice_)).sort("step")
+        values = rows[statistic].cast(pl.Float64).to_numpy()
+        enough = rows["n"].to_numpy() >= FEWEST_TOKENS.get(statistic, MIN_BLOCK_TOKENS)
+        steps, values = rows["step"].to_numpy()[enough], values[enough]
+        if not np.isfinite(values).any():
+            return None
+        flags = np.where(np.isfinite(values), Flag.FINITE, Flag.NULL_IN_SOURCE).astype(np.uint8)
+        values = np.where(np.isfinite(values), values, np.nan)
+        return Series(name=name, raw_name=name, steps=steps, values=values, flags=flags)
+
+    def _missing(self, name: str) -> str:
+        """Say that nothing is logged under a name, and what the names most like it are."""
+        if name.startswith(TOKENS):
+            said, known = f"recorded tokens give no {name}", self._token_names(name.rsplit(":", 1)[-1])
+        else:
+            ours = canonical(name)
+            other = f", nor under any other name of {ours}" if ours not in (None, name) else ""
+            said, known = f"nothing is logged as {name}{other}", self._names()
+        near = closest(name, known)
+        return said + (f"; closest here: {', '.join(near)}" if near else "")
+
+    def _token_names(self, statistic: str) -> set[str]:
+        """Give the names under which this statistic of recorded tokens is there."""
+        if self._tokens.is_empty():
+            return set()
+        held = self._tokens.select("pair", "slice").unique().iter_rows()
+        return {f"{TOKENS}{pair}:{slice_}:{statistic}" for pair, slice_ in held}
+
+    def _names(self) -> set[str]:
+        names = set(self._evidence.metrics) | set(self._evidence.other)
+        if "name_raw" in self._metrics.columns:
+            names |= set(self._metrics["name_raw"].drop_nulls().unique())
+            names |= set(spellings_of_training(self._metrics, self._wide))
+        return names
+
+
+NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k1", "k2", "k3"})
+
+
+def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
+    """Tell what was found, by the first test that holds at the onset."""
+    test, series, seen = _told(outcome, onset)
+    place = _worst(test, seen, onset)
+    observed, limit = float(seen.values[place]), float(seen.limits[place])
+    values = {"value": observed, "limit": limit, "early": seen.early, "onset": onset}
+    claim = comparisons.filled(rule.claim, values) if rule.claim else words(rule.condition)
+    name = series.name
+    return Finding(
+        id=rule.name,
+        severity=rule.severity,
+        link=rule.link,
+        claim=" ".join(claim.split()).rstrip(".!?") if rule.claim else claim[:1].upper() + claim[1:],
+        observed=observed,
+        limit=limit,
+        unit=_unit(test),
+        slice=test.metric.removeprefix(TOKENS).split(":")[1] if test.metric.startswith(TOKENS) else None,
+        onset_step=onset,
+        onset_interval=_interval(rule.condition, test, seen, onset),
+        evidence=_evidence(rule, test, series, seen, onset),
+        causes=rule.causes,
+        confirm=rule.confirm,
+        next=rule.next or (f"look at {name} from step {onset} on; {rule.file} can say under `next` what to do then",),
+    )
+
+
+def nearest(rule: CustomRule, outcome: Outcome) -> str:
+    """Say how near a healthy run came to the condition."""
+    looked = outcome.tests[0]
+    if len(outcome.tests) > 1 or looked.seen is None:
+        return f"not so at any step: {words(rule.condition)}"
+    seen, test = looked.seen, looked.test
+    lasting = f" for {rule.for_steps} steps" if rule.for_steps > 1 else ""
+    if not isinstance(test.window, Moving):
+        return f"not so: {words(test)}; it is {seen.values[-1]:.4g}"
+    usable = np.isfinite(seen.values)
+    low, high = float(seen.values[usable].min()), float(seen.values[usable].max())
+    return f"not so{lasting} at any step: {words(test)}; it lies between {low:.4g} and {high:.4g}"
+
+
+def words(condition: Condition) -> str:
+    """Say a condition in words."""
+    if isinstance(condition, Statement):
+        return in_words(condition)
+    joint = " or " if isinstance(condition, AnyOf) else " and "
+    return joint.join(words(part) if isinstance(part, Statement) else f"({words(part)})" for part in condition.parts)
+
+
+def _told(outcome: Outcome, onset: int) -> tuple[Statement, Series, Seen]:
+    known = [(one.test, one.series, one.seen) for one in outcome.tests if one.series and one.seen]
+    holding = [(test, series, seen) for test, series, seen in known if seen.holds[_place(test, seen, onset)]]
+    return holding[0]
+
+
+def _place(test: Statement, seen: Seen, onset: int) -> int:
+    """Give the place of a moving window whose value counts at a step; of a fixed window its last."""
+    if not isinstance(test.window, Moving):
+        return len(seen.steps) - 1
+    return max(0, int(np.searchsorted(seen.steps, onset, side="right")) - 1)
+
+
+def _worst(test: Statement, seen: Seen, onset: int) -> int:
+    """Give the place furthest beyond the bound among those that hold from the onset on."""
+    first = _place(test, seen, onset)
+    if not isinstance(test.window, Moving):
+        return first
+    places = np.flatnonzero(seen.holds & (np.arange(len(seen.steps)) >= first))
+    values, limits = seen.values[places], seen.limits[places]
+    match test.comparison:
+        case Between():
+            beyond = np.zeros(len(places))
+        case Outside():
+            beyond = np.abs(values - limits)
+        case Spike():
+            beyond = values / limits
+        case Change(share=share):
+            beyond = values if share > 0 else -values
+        case Bound(direction=direction) | TimesEarly(direction=direction):
+            beyond = values if direction.startswith(">") else -values
+    return int(places[np.argmax(beyond)])
+
+
+def _interval(condition: Condition, test: Statement, seen: Seen, onset: int) -> Steps | None:
+    """Give the steps of the window in which it was first seen; several tests have no one window."""
+    if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
+        return None
+    place = int(np.searchsorted(seen.steps, onset, side="right")) - 1
+    return int(seen.since[place]), onset
+
+
+def _unit(test: Statement) -> str:
+    if test.aggregate == "nan_count":
+        return "values"
+    in_nats = test.metric.startswith(TOKENS) and test.metric.rsplit(":", 1)[-1] in NATS
+    return "nats" if in_nats and test.aggregate != "slope" else ""
+
+
+def _evidence(rule: CustomRule, test: Statement, series: Series, seen: Seen, onset: int) -> dict[str, JsonScalar]:
+    lost = int(np.count_nonzero(~np.isfinite(series.values)))
+    found: dict[str, JsonScalar] = {
+        "metric": series.name,
+        "logged_as": series.raw_name,
+        "condition": words(rule.condition) + (f", for {rule.for_steps} steps" if rule.for_steps > 1 else ""),
+        "at_onset": float(seen.values[_place(test, seen, onset)]),
+        "at_the_end": float(seen.values[-1]),
+        "holds_at_the_end": bool(seen.holds[-1]),
+        "rule_file": rule.file,
+    }
+    optional: dict[str, JsonScalar] = {
+        "early_level": seen.early, "values_left_out": lost or None, "why": rule.why, "reference": rule.reference,
+    }  # fmt: skip
+    return found | {key: value for key, value in optional.items() if value not in (None, "")}
+
 
 Find = Callable[[str], Series | str]
 """Gives the series of a name, or why there is none."""

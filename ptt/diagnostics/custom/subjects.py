@@ -9,9 +9,9 @@ from typing import Final
 
 from ptt.diagnostics.custom.terms import RuleError
 from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm
+from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.parsers.aliases import canonical
-from ptt.diagnostics.statistics.pairs import DEFAULT_ORDER
+from ptt.diagnostics.statistics.logprob_pairs import DEFAULT_ORDER
 
 TOKENS: Final = "tokens:"
 """Begins the name of a statistic of recorded tokens: tokens:PAIR:SLICE:STATISTIC, one value a step."""

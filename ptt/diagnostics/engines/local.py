@@ -12,11 +12,10 @@ from pathlib import Path
 import polars as pl
 
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.statistics.pairs import Pair, available
+from ptt.diagnostics.statistics.logprob_pairs import Pair, available
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
-from ptt.diagnostics.store.cache import read_tokens, write_tokens
 from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.scan import SequenceScan, scan_sequences
+from ptt.diagnostics.store.scan import SequenceScan, read_tokens, scan_sequences, write_tokens
 
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
 

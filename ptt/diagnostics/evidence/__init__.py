@@ -13,12 +13,12 @@ from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.machines import Event, Machines
-from ptt.diagnostics.evidence.records import Segments, Validity
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
+from ptt.diagnostics.evidence.validity import Segments, Validity
 from ptt.diagnostics.model import Run
-from ptt.diagnostics.statistics.growth import SliceTails
+from ptt.diagnostics.statistics.tail_growth import SliceTails
 from ptt.diagnostics.statistics.windows import Span
 
 FloatArray = npt.NDArray[np.float64]

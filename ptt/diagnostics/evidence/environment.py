@@ -1,18 +1,19 @@
-"""What is known of the environment: calls, turns and trajectories, by step and by tool."""
+"""Count calls, failures and turns by step and by tool."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from ptt.diagnostics.evidence.counts import Counts
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -78,3 +79,376 @@ class Environment:
     load: Load | None = None
     episodes: Episodes | None = None
     answers: Answers | None = None
+
+
+LEAST_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
+LATE: Final = 1 / 3  # of the steps
+
+
+def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
+    """Give the share of equal pairs among the last answers of a step; None where texts or prompts are not recorded.
+
+    An answer is the text of the last assistant turn that has any. Pairs are counted, not drawn.
+    """
+    last = (
+        turns.filter((pl.col("role") == "assistant") & (pl.col("text_len") > 0) & pl.col("text_hash").is_not_null())
+        .sort("turn_idx")
+        .group_by("trajectory_id")
+        .agg(pl.col("text_hash").last(), pl.col("text_len").last())
+    )
+    rows = placed.select("trajectory_id", "step", "prompt_hash").filter(pl.col("prompt_hash").is_not_null())
+    rows = rows.join(last, on="trajectory_id").sort("step", "trajectory_id")
+    if rows.is_empty():
+        return None
+    by_step = rows.group_by("step").agg(pl.len().alias("all")).sort("step")
+    parts = {"all": by_step["all"].to_numpy().astype(np.float64)}
+    parts["all"] = parts["all"] * (parts["all"] - 1) / 2
+    for name, key in (("equal", ["text_hash"]), ("prompt", ["prompt_hash"]), ("both", ["prompt_hash", "text_hash"])):
+        sizes = rows.group_by("step", *key).len().with_columns(pl.col("len").cast(pl.Float64))
+        pairs = sizes.group_by("step").agg((pl.col("len") * (pl.col("len") - 1) / 2).sum().alias(name))
+        parts[name] = by_step.join(pairs, on="step", how="left").sort("step")[name].to_numpy()
+    steps = by_step["step"].to_numpy()
+    across = _series(
+        "answers alike across prompts", steps, parts["equal"] - parts["both"], parts["all"] - parts["prompt"]
+    )
+    within = _series("answers alike within a prompt", steps, parts["both"], parts["prompt"])
+    if across is None:
+        return None
+    late = rows.filter(pl.col("step") > steps[max(0, int(len(steps) * (1 - LATE)) - 1)])
+    late = late if late.height else rows
+    texts = late.group_by("text_hash").agg(pl.len(), pl.col("trajectory_id").min(), pl.col("text_len").first())
+    top: dict[str, Any] = texts.sort("len", "text_hash", descending=[True, False]).row(0, named=True)
+    return Answers(
+        across=across,
+        within=within,
+        example=top["trajectory_id"],
+        commonest=top["len"] / late.height,
+        length=top["text_len"],
+    )
+
+
+def _series(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> Series | None:
+    enough = pairs >= LEAST_PAIRS
+    if not enough.any():
+        return None
+    return Series(
+        name=name,
+        raw_name="text_hash",
+        steps=steps[enough],
+        values=hits[enough] / pairs[enough],
+        flags=np.zeros(int(enough.sum()), np.uint8),
+    )
+
+
+ARGS_CHARS: Final = 2000  # where stored arguments are cut, as the parsers do it
+MALFORMED: Final = r"(?i)parse|malformed|json|schema|invalid_?(arg|call|param|tool)|unknown_?tool|tool_?not_?found"
+JSON_TOOL: Final = 0.5  # of a tool's recorded arguments are JSON: then those that are not are malformed
+LONGEST_CIRCLE: Final = 4  # calls
+TOLD: Final = pl.all_horizontal(pl.col("name", "args_json", "result_hash").is_not_null())
+ROUNDS: Final = 3  # the same calls with the same arguments and results, so many times in a row
+
+
+def malformed(calls: pl.DataFrame) -> pl.DataFrame | None:
+    """Tell of each call whether it has no name, no valid JSON for arguments, or an error that says so.
+
+    A tool that takes plain text is no tool whose arguments are broken: a tool counts as one of JSON where at least
+    half of its arguments are. Arguments that were cut when they were stored are not looked at. None where neither
+    arguments nor kinds of error are recorded.
+    """
+    if calls.is_empty() or (calls["args_json"].is_null().all() and calls["error_type"].is_null().all()):
+        return None
+    texts = calls["args_json"].drop_nulls().unique().sort()
+    texts = texts.filter(texts.str.len_chars() < ARGS_CHARS)
+    sound = pl.DataFrame([texts, pl.Series("sound", _are_json(texts), pl.Boolean)])
+    rows = calls.join(sound, on="args_json", how="left", maintain_order="left")
+    is_json_tool = pl.col("sound").mean().over("name") >= JSON_TOOL
+    broken = is_json_tool & ~pl.col("sound")
+    told = pl.col("error_type").str.contains(MALFORMED)
+    hit = pl.col("name").is_null() | broken.fill_null(value=False) | told.fill_null(value=False)
+    return rows.select("step", "name", hit.alias("hit"))
+
+
+def _are_json(texts: pl.Series) -> list[bool]:
+    """Tell which texts are JSON; those that the fast reader does not take are tried again: it knows no bare NaN."""
+    fast = texts.str.json_path_match("$").is_not_null().to_list()
+    return [sure or _is_json(text) for sure, text in zip(fast, texts.to_list(), strict=True)]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def repeats(calls: pl.DataFrame) -> pl.DataFrame | None:
+    """Tell of each call that did not fail whether its trajectory made it before: same name, arguments and result.
+
+    Asking again for what may change, and trying again what failed, are no repeats. None where arguments or results
+    are not recorded.
+    """
+    sure = calls.filter(TOLD & pl.col("ok").fill_null(value=True))
+    if sure.is_empty():
+        return None
+    key = ["trajectory_id", "name", "args_json", "result_hash"]
+    return sure.select("step", "trajectory_id", "name", (pl.int_range(pl.len()).over(key) > 0).alias("hit"))
+
+
+def circles(calls: pl.DataFrame) -> pl.DataFrame | None:
+    """Tell of each trajectory with calls whether it makes the same one to four calls three times in a row.
+
+    Same means name, arguments and result: the same tool with other arguments is work, not a circle.
+    """
+    told = calls.filter(TOLD)
+    if told.is_empty():
+        return None
+    told = told.sort("trajectory_id", "call_idx", maintain_order=True)
+    same = told.select(pl.struct("name", "args_json", "result_hash").rank("dense").alias("same"))["same"].to_numpy()
+    who = told["trajectory_id"].rank("dense").to_numpy()
+    hit = np.zeros(len(who), bool)
+    for period in range(1, LONGEST_CIRCLE + 1):
+        back = np.zeros(len(who), bool)
+        back[period:] = (same[period:] == same[:-period]) & (who[period:] == who[:-period])
+        run = np.arange(len(back)) - np.maximum.accumulate(np.where(back, -1, np.arange(len(back))))
+        hit |= run >= (ROUNDS - 1) * period  # so many calls in a row equal the one a period before
+    rows = told.select("step", "trajectory_id").with_columns(pl.Series("hit", hit))
+    return rows.group_by("trajectory_id").agg(pl.col("step").first(), pl.col("hit").any()).sort("step", "trajectory_id")
+
+
+def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> Load | None:
+    """Count for each call with a known outcome the calls under way when it began, itself included.
+
+    A call begins when the assistant's turn ends and lasts its latency. None where the files hold no such times.
+    """
+    ends = turns.filter((pl.col("role") == "assistant") & pl.col("t_end").is_finite())
+    ends = ends.select("trajectory_id", "turn_idx", "t_end").unique(["trajectory_id", "turn_idx"], keep="first")
+    timed = calls.filter(pl.col("latency_s").is_finite() & (pl.col("latency_s") >= 0))
+    timed = timed.join(ends, on=["trajectory_id", "turn_idx"])
+    known = timed.filter(pl.col("ok").is_not_null()).sort("step", "t_end", "trajectory_id", "call_idx")
+    if known.is_empty():
+        return None
+    begins = np.sort(timed["t_end"].to_numpy())
+    over = np.sort((timed["t_end"] + timed["latency_s"]).to_numpy())
+    at = known["t_end"].to_numpy()
+    under_way = np.searchsorted(begins, at, side="right") - np.searchsorted(over, at, side="left")
+    return Load(
+        steps=known["step"].to_numpy(),
+        in_flight=under_way.astype(np.float64),
+        failed=~known["ok"].to_numpy(),
+    )
+
+
+WELL: Final = 0.8  # of the way from the run's lowest reward to its highest (1st and 99th percentile): paid well
+USUAL: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
+MOST_TOOLS: Final = 50  # by calls; a policy that makes names up has no end of them
+LAST_PART: Final = 1 / 3  # of the steps, and the first one: the report's early and late
+
+
+def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: pl.DataFrame) -> Environment | None:
+    """Count calls, failures and turns by step and by tool; None where no trajectory of a known step is recorded.
+
+    Trajectories of training count. Where the files do not tell training from evaluation, all do that are not known to
+    be of an evaluation. A trajectory counts once, at its own step.
+    """
+    placed = trajectories.filter(pl.col("step").is_not_null()).unique("trajectory_id", keep="first")
+    split = "train" if (placed["split"] == "train").any() else "unknown"
+    placed = placed.filter(pl.col("split") == split).sort("step", "trajectory_id")
+    if placed.is_empty():
+        return None
+    mine = _of(calls, placed).sort("step", "trajectory_id", "call_idx")
+    said = _of(turns, placed)
+    known = mine.filter(pl.col("ok").is_not_null())
+    callers = mine.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
+    who = placed.join(callers, on="trajectory_id", how="left")
+    return Environment(
+        split=split,
+        trajectories=placed.height,
+        steps=placed["step"].n_unique(),
+        calls=mine.height,
+        failures=_counts("tool calls that fail", known, ~pl.col("ok")),
+        callers=_counts("trajectories that call a tool", who, pl.col("called").is_not_null()) if mine.height else None,
+        tools=_tools(placed, mine),
+        malformed=_shares("tool calls that are malformed", malformed(mine)),
+        repeated=_shares("tool calls that repeat an earlier one", repeats(mine)),
+        recovered=_counts("failed calls that a success follows", _recovery(known), pl.col("recovered")),
+        void=_void(said, mine),
+        loops=_shares("trajectories that go round in circles", circles(mine)),
+        load=calls_in_flight(mine, said),
+        episodes=_episodes(placed, said),
+        answers=alike_answers(placed, said),
+        **_paid(who, known),
+    )
+
+
+def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Give one row a tool: calls, failures early and late, latency, and how the trajectories that used it ended."""
+    split = "train" if (trajectories["split"] == "train").any() else "unknown"
+    placed = trajectories.filter((pl.col("split") == split) & pl.col("step").is_not_null())
+    placed = placed.unique("trajectory_id", keep="first").sort("step", "trajectory_id")
+    steps = placed["step"].unique().sort()
+    mine = _of(calls, placed)
+    third = max(1, round(LAST_PART * len(steps)))
+    early = pl.col("step") <= (steps[third - 1] if len(steps) else 0)
+    late = pl.col("step") >= (steps[-third] if len(steps) else 0)
+    failed = (~pl.col("ok")).cast(pl.Float64)
+    ends = placed.select("trajectory_id", "success", "reward")
+    used = mine.select("trajectory_id", "name").unique().join(ends, on="trajectory_id")
+    ended = used.group_by("name").agg(
+        pl.len().alias("trajectories"),
+        pl.col("success").cast(pl.Float64).mean().alias("success"),
+        pl.col("reward").fill_nan(None).mean().alias("reward"),
+    )
+    return (
+        mine.filter(pl.col("name").is_not_null())
+        .group_by("name")
+        .agg(
+            pl.len().alias("calls"),
+            early.sum().alias("calls_early"),
+            late.sum().alias("calls_late"),
+            failed.mean().alias("failed"),
+            failed.filter(early).mean().alias("failed_early"),
+            failed.filter(late).mean().alias("failed_late"),
+            pl.col("latency_s").fill_nan(None).quantile(0.5, "nearest").alias("latency_p50"),
+            pl.col("latency_s").fill_nan(None).quantile(0.95, "nearest").alias("latency_p95"),
+        )
+        .join(ended, on="name", how="left")
+        .sort("calls", "name", descending=[True, False])
+        .head(MOST_TOOLS)
+    )
+
+
+def _of(rows: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows of these trajectories, under the trajectory's own step."""
+    own = [name for name in ("step",) if name in rows.columns]
+    return rows.drop(own).join(placed.select("trajectory_id", "step"), on="trajectory_id", how="inner")
+
+
+def _counts(name: str, rows: pl.DataFrame, hit: pl.Expr) -> Counts | None:
+    return _shares(name, rows.select("step", hit.alias("hit")))
+
+
+def _shares(name: str, rows: pl.DataFrame | None) -> Counts | None:
+    """Count hits by step; None without a row."""
+    if rows is None or rows.is_empty():
+        return None
+    found = rows.group_by("step").agg(pl.col("hit").sum().cast(pl.Float64), pl.len().alias("of")).sort("step")
+    return Counts(
+        name=name,
+        steps=found["step"].to_numpy(),
+        hits=found["hit"].to_numpy(),
+        trials=found["of"].cast(pl.Float64).to_numpy(),
+    )
+
+
+def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
+    named = calls.filter(pl.col("name").is_not_null())
+    most = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MOST_TOOLS)["name"].to_list()
+    of_step = placed.group_by("step").len().sort("step")
+    steps, trials = of_step["step"].to_numpy(), of_step["len"].cast(pl.Float64).to_numpy()
+    found: dict[str, Tool] = {}
+    for name in most:
+        rows = named.filter(pl.col("name") == name)
+        by_step = rows.group_by("step").agg(pl.len().alias("calls"), pl.col("trajectory_id").n_unique().alias("users"))
+        by_step = of_step.join(by_step, on="step", how="left").sort("step").fill_null(0)
+        found[name] = Tool(
+            name=name,
+            calls=Counts(
+                name=f"calls of {name} a trajectory",
+                steps=steps,
+                hits=by_step["calls"].cast(pl.Float64).to_numpy(),
+                trials=trials,
+            ),
+            users=Counts(
+                name=f"trajectories that call {name}",
+                steps=steps,
+                hits=by_step["users"].cast(pl.Float64).to_numpy(),
+                trials=trials,
+            ),
+            failures=_counts(f"calls of {name} that fail", rows.filter(pl.col("ok").is_not_null()), ~pl.col("ok")),
+            latency=_latency(name, rows),
+        )
+    return found
+
+
+def _latency(name: str, rows: pl.DataFrame) -> dict[str, Series]:
+    """Give median and 95th percentile of a tool's seconds by step."""
+    timed = rows.filter(pl.col("latency_s").is_finite())
+    by_step = (
+        timed.group_by("step")
+        .agg(
+            pl.col("latency_s").quantile(0.5, "nearest").alias("p50"),
+            pl.col("latency_s").quantile(0.95, "nearest").alias("p95"),
+        )
+        .sort("step")
+    )
+    return {
+        part: Series(
+            name=f"{part} latency of {name}",
+            raw_name="latency_s",
+            steps=by_step["step"].to_numpy(),
+            values=by_step[part].to_numpy(),
+            flags=np.zeros(by_step.height, np.uint8),
+        )
+        for part in ("p50", "p95")
+        if by_step.height
+    }
+
+
+def _recovery(known: pl.DataFrame) -> pl.DataFrame:
+    """Tell of each failed call whether a later call of its trajectory succeeds."""
+    later = pl.col("ok").cast(pl.UInt8).reverse().cum_max().reverse().shift(-1).over("trajectory_id")
+    return known.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
+
+
+def _paid(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
+    """Look at the trajectories that count as a success: did the last call fail, was there any call at all?"""
+    none: dict[str, Counts | None] = {"paid_after_failure": None, "paid_without_call": None}
+    rewards = who["reward"].fill_nan(None).drop_nulls()
+    low, high = rewards.quantile(0.01), rewards.quantile(0.99)
+    well = pl.lit(None, pl.Boolean)
+    if low is not None and high is not None and high > low:
+        well = pl.col("reward").fill_nan(None) >= low + WELL * (high - low)
+    paid = who.with_columns(pl.coalesce("success", well).alias("paid")).filter(pl.col("paid"))
+    if paid.is_empty() or not who["called"].any():
+        return none
+    last = known.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
+    acted = paid.join(last, on="trajectory_id")
+    others = who.group_by("step").agg((pl.col("called").count() / pl.len()).alias("calling"))
+    usual = others.filter(pl.col("calling") >= USUAL).select("step")  # elsewhere nobody calls, which is another matter
+    asked = paid.join(usual, on="step", how="semi")
+    return {
+        "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
+        "paid_without_call": _counts("trajectories paid well without a call", asked, pl.col("called").is_null()),
+    }
+
+
+def _void(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
+    """Count assistant turns with neither text nor call; None where texts or the turns of calls are not recorded."""
+    told = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
+    if told.is_empty() or not (told["text_len"] > 0).any():
+        return None
+    at = calls.select("trajectory_id", "turn_idx").unique().with_columns(pl.lit(value=True).alias("called"))
+    joined = told.join(at, on=["trajectory_id", "turn_idx"], how="left")
+    if calls.height and not joined["called"].any():
+        return None  # this writer numbers calls, not messages
+    return _counts("assistant turns that are void", joined, (pl.col("text_len") == 0) & pl.col("called").is_null())
+
+
+def _episodes(placed: pl.DataFrame, turns: pl.DataFrame) -> Episodes:
+    spent = (
+        turns.filter((pl.col("role") == "assistant") & pl.col("n_tokens").is_not_null())
+        .group_by("trajectory_id")
+        .agg(pl.col("n_tokens").sum().alias("tokens"))
+    )
+    rows = placed.join(spent, on="trajectory_id", how="left").sort("step", "trajectory_id")
+
+    def numbers(column: str) -> pl.Series:
+        return rows[column].cast(pl.Float64).fill_null(np.nan)
+
+    return Episodes(
+        steps=rows["step"].to_numpy(),
+        turns=numbers("n_turns").to_numpy(),
+        tokens=numbers("tokens").to_numpy(),
+        reward=numbers("reward").to_numpy(),
+    )

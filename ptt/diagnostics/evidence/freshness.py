@@ -1,10 +1,16 @@
-"""How old the trained sequences were: versions behind, by step."""
+"""Measure how many versions behind the trained sequences were."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tokens_by_step import series_of
+from ptt.diagnostics.statistics.staleness import lags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,3 +24,55 @@ class Freshness:
     known_share: float  # of the sequences: those with a version
     versions: int  # distinct
     uneven: str = ""  # why no lag can be told from the versions
+
+
+ONE_A_STEP: Final = (0.75, 1.33)  # versions a step, over the run: otherwise versions count something else
+FEW_STEPS: Final = 4
+
+
+def gather_freshness(tokens: Tokens | None) -> Freshness | None:
+    """Measure how many versions behind the trained sequences were; None where no version is recorded."""
+    if tokens is None or "policy_version" not in tokens.scan.columns:
+        return None
+    rows = tokens.tables.rows.filter("ok").select("seq", "step")
+    rows = rows.join(tokens.scalars.select("seq", "policy_version"), on="seq", how="left", maintain_order="left")
+    known = rows.drop_nulls("policy_version")
+    if known.is_empty():
+        return None
+    counted = {
+        "sequences": rows.height,
+        "known_share": known.height / rows.height,
+        "versions": known["policy_version"].n_unique(),
+    }
+    uneven = _uneven(known)
+    if uneven:
+        return Freshness(lag=None, most=None, offset=None, uneven=uneven, **counted)  # type: ignore[arg-type]
+    found, offset = lags(known)
+    by_step = found.group_by("step").agg(pl.col("lag").mean(), pl.col("lag").max().alias("most")).sort("step")
+    named = "versions behind, from step - policy_version"
+    return Freshness(
+        lag=series_of(by_step, "lag", name="staleness/mean", raw_name=named),
+        most=series_of(by_step, "most", name="staleness/max", raw_name=named),
+        offset=offset,
+        **counted,  # type: ignore[arg-type]
+    )
+
+
+def _uneven(known: pl.DataFrame) -> str:
+    """Say why the difference of step and version is no lag, or nothing.
+
+    One version a step is what a trainer counts that publishes after each. Where the newest version of the steps goes
+    up at another pace, it counts generations or pushes, and a difference to steps means nothing.
+    """
+    newest = known.group_by("step").agg(pl.col("policy_version").max()).sort("step")
+    if newest.height < FEW_STEPS:
+        return f"versions are recorded at {newest.height} steps only"
+    steps, versions = newest["step"].to_numpy(), newest["policy_version"].to_numpy()
+    if int(versions.min()) == int(versions.max()):
+        return f"every sequence carries version {int(versions[0])}: it is not counted up, or never published"
+    half = len(steps) // 2  # of each half the newest: a sampler refreshed now and then shows its pace so
+    first, last = int(versions[:half].max()), int(versions[half:].max())
+    pace = (last - first) / max(1, int(steps[half + versions[half:].argmax()] - steps[versions[:half].argmax()]))
+    if not ONE_A_STEP[0] <= pace <= ONE_A_STEP[1]:
+        return f"versions go up by {pace:.2g} a step: they count something other than steps"
+    return ""

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.evidence.counts import Measured
 from ptt.diagnostics.evidence.series import FloatArray, Series
-from ptt.diagnostics.evidence.shares import Measured
 
 CALLS: Final = re.compile(r"(?:^|/)(?:tools/(?P<a>[^/]+)/call_total|env/calls_(?P<b>[^/]+))$")
 """TRL's asynchronous GRPO; and what environments log for themselves, calls of one tool a sample."""

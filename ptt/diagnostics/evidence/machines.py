@@ -1,12 +1,20 @@
-"""What is known by rank, node and device, and what happened to the run's processes."""
+"""Put what is recorded by rank side by side."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import polars as pl
 
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.rank_scores import Scores, against_others
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 
 class Measure(StrEnum):
@@ -47,3 +55,172 @@ class Event:
     kind: str
     text: str
     source: str
+
+
+MAX_PLACES: Final = 4096  # ranks of one metric
+RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
+DEVICE: Final = r"(^|[./_])(?i:gpu)[._]\d{1,3}([._/]|$)"
+NODE: Final = r"^ray/node\.\d{1,4}\."
+WHOLE: Final = re.compile(
+    r"(?:^|[/_.])(?:step|iteration|iter|total|train_step|train_batch)(?:[_.]?(?:time|s|secs?|seconds|ms|duration))*$"
+    r"|total_step_time$|time_per_(?:step|iter)",
+    re.IGNORECASE,
+)
+TIME: Final = re.compile(
+    r"^phase/|(?:^|[/_.])(?:time|timing|duration|elapsed|latency)(?:[/_.]|$)|_(?:s|ms|secs?|seconds)$|^timing_s/",
+    re.IGNORECASE,
+)
+MEMORY: Final = re.compile(r"mem", re.IGNORECASE)
+SESSION: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
+SCHEMA: Final = {
+    "rank": pl.String,
+    "metric": pl.String,
+    "mean": pl.Float64,
+    "spread": pl.Float64,
+    "relative_score": pl.Float64,
+}
+
+
+def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics) -> Machines | None:
+    """Put what is recorded by rank side by side; None where nothing is.
+
+    `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
+    """
+    rows = pl.concat([_of_metrics(metrics), _of_wide(wide), _of_machines(ranks, metrics)])
+    rows = rows.filter(pl.col("value").is_finite())
+    several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
+    several = several.filter((pl.col("places") >= 2) & (pl.col("places") <= MAX_PLACES))
+    if several.is_empty():
+        return None
+    rows = rows.join(several, on="name", how="semi").sort("name", "place", "step", "order")
+    found = tuple(_metric(part) for part in rows.partition_by("name", maintain_order=True))
+    return Machines(metrics=found)
+
+
+def measure_of(name: str) -> Measure:
+    """Tell by its name what a metric measures."""
+    if MEMORY.search(name):
+        return Measure.MEMORY
+    if name.startswith(SESSION):
+        return Measure.OTHER
+    if WHOLE.search(name):
+        return Measure.WHOLE_STEP
+    return Measure.TIME if TIME.search(name) else Measure.OTHER
+
+
+def ranks_table(machines: Machines | None) -> pl.DataFrame:
+    """Give a row a rank and metric: mean, standard deviation over the run, and for times the score against the best."""
+    rows: list[tuple[str, str, float, float, float | None]] = []
+    for metric in machines.metrics if machines else ():
+        timed = metric.measure in (Measure.TIME, Measure.WHOLE_STEP)
+        scores = scores_of(metric) if timed else None
+        for place, series in metric.places.items():
+            values = series.finite()[1]
+            score = float(scores.overall[scores.places.index(place)]) if scores and place in scores.places else None
+            rows.append((place, metric.name, float(values.mean()), float(values.std()), score))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def scores_of(metric: ByRank) -> Scores | None:
+    """Score the ranks of a timing over the steps that all of them recorded."""
+    return against_others({place: (series.steps, series.values) for place, series in metric.places.items()})
+
+
+def _of_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Take training metrics whose rank stands in the row, or in the name of the file."""
+    train = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null())
+    rank = pl.coalesce(
+        pl.col("rank").cast(pl.Int64), pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
+    )
+    rows = train.with_columns(number=rank).filter(pl.col("number").is_not_null())
+    return rows.select(
+        "step",
+        name=pl.coalesce("name", "name_raw"),
+        place=pl.format("rank {}", "number"),
+        value=pl.col("value"),
+        order=pl.col("seq"),
+        by_step=pl.lit(value=True),
+    )
+
+
+def _of_wide(wide: WideMetrics) -> pl.DataFrame:
+    """Take training metrics of wide files that have a rank in their name."""
+    told = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
+    number = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
+    ranked = told.with_columns(number=number).drop_nulls("number")
+    sources = ranked["source"].to_list()
+    found = wide.of_sources(sources, lambda name: measure_of(name) is not Measure.OTHER)
+    return found.join(ranked, on="source", how="inner", maintain_order="left").select(
+        "step",
+        "name",
+        place=pl.format("rank {}", "number"),
+        value=pl.col("value"),
+        order=pl.col("seq"),
+        by_step=pl.lit(value=True),
+    )
+
+
+def _of_machines(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Take samples of machines; a sample with a time and no step gets the step that was last logged before it."""
+    labels = [
+        pl.col("node"),
+        pl.format("rank {}", "rank"),
+        pl.format("gpu {}", "device"),
+    ]
+    bare = pl.col("name").str.replace(NODE, "").str.replace(DEVICE, "${1}gpu${2}")
+    rows = ranks.with_row_index("order").select(
+        "step",
+        "wall_time",
+        pl.col("order").cast(pl.Int64),
+        name=bare,
+        place=pl.concat_str(labels, separator=" ", ignore_nulls=True),
+        value=pl.col("value"),
+    )
+    rows = _stepped(rows.filter(pl.col("place") != ""), metrics)
+    summed = rows.filter(pl.col("step").is_not_null())  # phases come several times a step
+    phases = pl.col("name").str.starts_with("phase/")
+    total = (
+        summed.filter(phases)
+        .group_by("step", "name", "place")
+        .agg(pl.col("value").sum(), pl.col("order").max())
+        .select("step", "name", "place", "value", "order", by_step=pl.lit(value=True))
+    )
+    single = summed.filter(~phases).select("step", "name", "place", "value", "order", by_step=pl.lit(value=True))
+    counted = rows.filter(pl.col("step").is_null()).select(
+        pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("name", "place").alias("step"),
+        "name",
+        "place",
+        "value",
+        "order",
+        by_step=pl.lit(value=False),
+    )
+    return pl.concat([total, single, counted])
+
+
+def _stepped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    known = metrics.filter(pl.col("wall_time").is_not_null() & (pl.col("split") == "train"))
+    known = known.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
+    loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null()).drop("step")
+    if known.is_empty() or loose.is_empty():
+        return rows
+    found = loose.sort("wall_time").join_asof(known, on="wall_time", strategy="backward").select(rows.columns)
+    kept = rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())
+    return pl.concat([kept, found.filter(pl.col("step").is_not_null())]).sort("order")
+
+
+def _metric(rows: pl.DataFrame) -> ByRank:
+    name = str(rows["name"][0])
+    places = {str(part["place"][0]): _series(name, part) for part in rows.partition_by("place", maintain_order=True)}
+    return ByRank(name=name, measure=measure_of(name), places=places, by_step=bool(rows["by_step"].all()))
+
+
+def _series(name: str, rows: pl.DataFrame) -> Series:
+    """Give the means by step: system samples come every few seconds."""
+    means = rows.group_by("step").agg(pl.col("value").mean()).sort("step")
+    return Series(
+        name=name,
+        raw_name=name,
+        steps=means["step"].to_numpy(),
+        values=means["value"].to_numpy(),
+        flags=np.full(means.height, Flag.FINITE, dtype=np.uint8),
+    )

@@ -1,14 +1,20 @@
-"""What is known of rewards beyond their mean: components, outcomes beside them, and single rewards by step."""
+"""Put reward components, outcomes beside the reward, and single rewards by step."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import Series, spellings_of_training, training_by_name
+from ptt.diagnostics.metrics.name_words import is_judge, is_outcome, is_reward, words_of
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -33,3 +39,99 @@ class Rewards:
     components: Mapping[str, Series] = field(default_factory=dict)  # mean by step, by the component's own name
     outcomes: Mapping[str, Series] = field(default_factory=dict)  # figures of training that say the task was done
     samples: Samples | None = None
+
+
+COMPONENTS: Final = (
+    re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
+    re.compile(r"^(?:train|rollout)/.*/rewards/(?P<name>[^/]+)/mean$"),  # prime-rl
+    re.compile(
+        r"^(?:reward|rewards|reward_components|reward_component|rollout/reward|env/all/reward)/(?P<name>[^/]+)$"
+    ),
+)
+WHOLE: Final = frozenset({"mean", "total", "all", "avg", "raw", "combined", "overall", "sum"})
+PREFERENCE: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "margin"})
+REPORTER: Final = "train/"
+
+
+def gather_rewards(
+    metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: pl.DataFrame, wide: WideMetrics
+) -> Rewards | None:
+    """Put reward components and single rewards by step; None where neither is recorded."""
+    components, outcomes = _of_metrics(metrics, wide)
+    trained = _trained(trajectories)
+    scored = rewards.join(trained.select("trajectory_id", "step"), on="trajectory_id", how="inner")
+    for name, series in _means(scored).items():
+        components.setdefault(name, series)
+    done = trained.filter(pl.col("success").is_not_null())
+    by_step = done.select(pl.lit("success").alias("name"), "step", pl.col("success").cast(pl.Float64).alias("score"))
+    outcomes = {**_means(by_step), **{name: one for name, one in components.items() if is_outcome(name)}, **outcomes}
+    samples = _samples(trained, scored)
+    if not (components or outcomes or samples):
+        return None
+    return Rewards(components=components, outcomes=outcomes, samples=samples)
+
+
+def _of_metrics(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str, Series], dict[str, Series]]:
+    raws = spellings_of_training(metrics, wide)
+    spelt = {raw: name for raw in raws if (name := component_of(raw))}
+    others = {raw: raw.removeprefix(REPORTER) for raw in raws if raw not in spelt}
+    done = {raw: name for raw, name in others.items() if is_outcome(name) and not words_of(name) & PREFERENCE}
+    judged = {raw: name for raw, name in others.items() if is_judge(name) and is_reward(name)}
+    return training_by_name(metrics, wide, spelt | judged), training_by_name(metrics, wide, done)
+
+
+def component_of(raw: str) -> str | None:
+    """Give the name of the reward component that a metric is the mean of, or None if it is none."""
+    for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER))):
+        for pattern in COMPONENTS:
+            found = pattern.match(spelling)
+            if found and not words_of(found["name"]) & (WHOLE | PREFERENCE | {"std", "min", "max", "frac", "var"}):
+                return found["name"]
+    return None
+
+
+def _trained(trajectories: pl.DataFrame) -> pl.DataFrame:
+    """Give the trajectories that were trained on; those of unknown split where no other is known to be."""
+    numbered = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
+    sure = numbered.filter(pl.col("split") == "train")
+    return sure if sure.height else numbered
+
+
+def _means(scored: pl.DataFrame) -> dict[str, Series]:
+    usable = scored.filter(pl.col("score").is_finite() & pl.col("name").is_not_null())
+    means = usable.group_by("name", "step").agg(pl.col("score").mean()).sort("name", "step")
+    return {
+        str(part["name"][0]): Series(
+            name=str(part["name"][0]),
+            raw_name=str(part["name"][0]),
+            steps=part["step"].to_numpy(),
+            values=part["score"].to_numpy(),
+            flags=np.full(part.height, Flag.FINITE, np.uint8),
+        )
+        for part in means.partition_by("name", maintain_order=True)
+    }
+
+
+def _samples(trained: pl.DataFrame, scored: pl.DataFrame) -> Samples | None:
+    """Give single rewards with, beside each, whether the task was done: by its flag, else by the one outcome part."""
+    usable = trained.filter(pl.col("reward").is_finite()).unique("trajectory_id", keep="first", maintain_order=True)
+    if usable.is_empty():
+        return None
+    names = [name for name in sorted(scored["name"].drop_nulls().unique()) if is_outcome(name)]
+    outcome, title = pl.lit(None, pl.Float64), None
+    if usable["success"].is_not_null().any():
+        outcome, title = pl.col("success").cast(pl.Float64), "success"
+    elif len(names) == 1 and scored["name"].n_unique() > 1:  # alone, the component is the reward itself
+        title = names[0]
+        parts = scored.filter(pl.col("name") == title).unique("trajectory_id", keep="first", maintain_order=True)
+        usable = usable.join(parts.select("trajectory_id", "score"), on="trajectory_id", how="left")
+        outcome = pl.col("score")
+    rows = usable.with_columns(outcome.alias("outcome")).sort("step", "source", "trajectory_id", nulls_last=True)
+    return Samples(
+        steps=rows["step"].to_numpy(),
+        rewards=rows["reward"].to_numpy(),
+        outcomes=rows["outcome"].fill_null(np.nan).to_numpy(),
+        outcome_name=title,
+        ids=tuple(rows["trajectory_id"].fill_null("")),
+        sources=tuple(rows["source"].fill_null("")),
+    )

@@ -1,15 +1,19 @@
-"""One metric over the steps of a run: its mean, where that passes a limit, and how closely that is known."""
+"""One series for each canonical metric, whatever number of writers logged it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.trend import rolling_mean
+from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, flags_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -148,3 +152,180 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
         seen.append(int(steps[-1]) if found is None else found)
     low, high = np.percentile(seen, [2.5, 97.5], method="nearest")
     return min(int(low), alarm), max(int(high), alarm)
+
+
+SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
+MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
+MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
+
+
+def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
+    """Give the series of each canonical metric of one split; `wide` holds metrics of training alone.
+
+    Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
+    step the best source's last one: a resumed run logs its steps again.
+    """
+    rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
+    counts = pl.concat(
+        [
+            rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64)),
+            wide.spellings().drop_nulls("name"),
+        ]
+    )
+    if counts.is_empty():
+        return {}
+    spelling = (
+        counts.group_by("name", "name_raw")
+        .agg(pl.col("priority").min(), pl.col("len").sum())
+        .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
+        .unique("name", keep="first", maintain_order=True)
+    )
+    chosen = rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi")
+    return _with_wide(chosen, wide, dict(spelling.select("name", "name_raw").iter_rows()))
+
+
+def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
+    """Give the training series without a canonical name under the names their writer gave them.
+
+    Rows of several ranks are left out: they are no series.
+    """
+    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
+    rows = metrics.filter(train & pl.col("name").is_null()).with_columns(pl.col("name_raw").alias("name"))
+    raws = wide.spellings().filter(pl.col("name").is_null())["name_raw"].unique(maintain_order=True)
+    return _with_wide(rows, wide, {raw: raw for raw in raws})
+
+
+def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str]) -> dict[str, Series]:
+    """Give the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
+    held = set(wide.spellings()["name_raw"])
+    found = _series(rows.filter(~pl.col("name_raw").is_in(held))) if rows.height else {}
+    for name, raw in spelling.items():
+        if raw in held:
+            found[name] = condensed(
+                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MOST
+            )
+    return dict(sorted(found.items()))
+
+
+def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Series:
+    """Give the series of one metric from its rows and its column; most often a single writer never went back."""
+    key = ["step", "value", "flag", "priority", "source", "seq"]
+    if len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
+        beside = rows["value"].fill_null(np.nan).to_numpy()
+        steps = np.concatenate([column.steps, rows["step"].to_numpy()])
+        seqs = np.concatenate([column.seqs, rows["seq"].to_numpy()])
+        values = np.concatenate([column.values, beside])
+        flags = np.concatenate([flags_of(column.values), rows["flag"].to_numpy()])
+        if rows.height:
+            order = np.argsort(seqs, kind="stable")
+            steps, values, flags = steps[order], values[order], flags[order]
+        if bool((np.diff(steps) > 0).all()):
+            finite = np.where(np.isfinite(values), values, np.nan)
+            return Series(name=name, raw_name=raw, steps=steps, values=finite, flags=flags)
+    both = pl.concat([rows.select(key), column.frame().select(key)], how="vertical_relaxed")
+    return _series(both.with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")))[name]
+
+
+def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Series]:
+    """Give one series for each of the names that spellings stand for; spellings that are not named are left out."""
+    wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
+    if wanted.is_empty():
+        return {}
+    found = wanted.with_columns(pl.col("name_raw").replace_strict(names, return_dtype=pl.String).alias("name"))
+    return _series(found)
+
+
+def spellings_of_training(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bool = False) -> list[str]:
+    """Give the names that metrics of training were logged under; those of single ranks only with `ranks`."""
+    mine = (pl.col("split") == "train") & (pl.col("rank").is_null() | ranks)
+    held = metrics.filter(mine)["name_raw"].drop_nulls().unique()
+    return sorted({*held, *wide.spellings()["name_raw"]})
+
+
+def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
+    """Give one series of training for each of the names that spellings stand for, wherever they are kept."""
+    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
+    rows = metrics.filter(train & pl.col("name_raw").is_in(sorted(names)))
+    columns = set(wide.spellings()["name_raw"]) & set(names)
+    found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
+    for raw in sorted(columns):
+        beside = rows.filter(pl.col("name_raw") == raw)
+        found[names[raw]] = condensed(_wide_series(beside, wide.column(raw), names[raw], raw), MOST)
+    return found
+
+
+def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
+    """Give the series of every evaluation under the name its writer gave it; those of several ranks are none."""
+    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    return _series(rows.with_columns(pl.col("name_raw").alias("name"))) if rows.height else {}
+
+
+def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
+    """Give the series of an evaluation that a writer gave this name, or else the one of this canonical name.
+
+    Of several spellings of a canonical name the one with most rows counts.
+    """
+    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    mine = rows.filter(pl.col("name_raw") == name)
+    if mine.is_empty():
+        mine = rows.filter(pl.col("name") == name)
+        spelt = mine.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
+        mine = mine.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else mine
+    return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
+
+
+def _series(rows: pl.DataFrame) -> dict[str, Series]:
+    """Give one series a name; of several rows of one step the best source's last one."""
+    best = rows.with_columns(
+        (pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent")
+    ).sort(  # beside a value: not logged
+        "name", "step", "absent", "priority", "source", "seq", descending=[False, False, False, False, True, True]
+    )
+    best = best.unique(["name", "step"], keep="first", maintain_order=True)
+    return {
+        str(group["name"][0]): condensed(
+            Series(
+                name=str(group["name"][0]),
+                raw_name=str(group["name_raw"][0]),
+                steps=group["step"].to_numpy(),
+                values=group["value"].fill_null(np.nan).to_numpy(),
+                flags=group["flag"].to_numpy(),
+            ),
+            MOST,
+        )
+        for group in best.partition_by("name", maintain_order=True)
+    }
+
+
+def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -> pl.DataFrame:
+    """Give what a dashboard shows: value and rolling mean of the aggregates, with the limit each is judged by."""
+    schema = {
+        "name": pl.String,
+        "step": pl.Int64,
+        "value": pl.Float64,
+        "mean": pl.Float64,
+        "limit": pl.Float64,
+    }
+    frames = [pl.DataFrame(schema=schema)]
+    for name in SHOWN:
+        if name in series:
+            steps, values = series[name].finite()
+            frame = pl.DataFrame({"step": steps, "value": values, "mean": series[name].rolling()[1]})
+            frame = frame.with_columns(
+                pl.col("mean").fill_nan(None),
+                name=pl.lit(name),
+                limit=pl.lit(limits.get(name), pl.Float64),
+            )
+            frames.append(frame.gather_every(1 + frame.height // MAX_POINTS).select(list(schema)))
+    return pl.concat(frames)
+
+
+def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
+    """Give every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
+    schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
+    frames = [pl.DataFrame(schema=schema)]
+    for name, one in series.items():
+        columns = {"step": one.steps, "value": pl.Series(one.values).fill_nan(None), "flag": one.flags}
+        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(one.raw_name))
+        frames.append(named.select(pl.col(column).cast(kind) for column, kind in schema.items()))
+    return pl.concat(frames)

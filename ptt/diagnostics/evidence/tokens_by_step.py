@@ -1,10 +1,17 @@
-"""What the recorded tokens say step by step: the spread of each pair's log-ratio, and what the loss is made from."""
+"""Reduce the token tables to a few figures a step: the spread of every pair, advantages, masks, empty answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.percentiles import moments, percentiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +31,82 @@ class Signal:
     advantage_std: Series | None = None  # over the samples of a step
     masked: Series | None = None  # share of the policy's own tokens that got no gradient
     empty: Series | None = None  # share of sequences with at most one token of the policy's
+
+
+FEW_SAMPLES: Final = 4  # of a step: a standard deviation of fewer is an anecdote
+EMPTY: Final = 1  # tokens: an end-of-sequence alone is no answer, where answers are usually
+USUAL: Final = 8  # tokens or more; where a task asks for a single token, only nothing at all is empty
+
+
+def series_of(frame: pl.DataFrame, column: str, *, name: str, raw_name: str) -> Series:
+    """Give a column of a frame with `step` as a series."""
+    values = frame[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    flags = np.where(np.isfinite(values), Flag.FINITE, Flag.NAN).astype(np.uint8)
+    return Series(name=name, raw_name=raw_name, steps=frame["step"].to_numpy(), values=values, flags=flags)
+
+
+def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
+    """Give the spread of r by step of every pair that has tokens."""
+    found = {}
+    for number, pair in enumerate(tokens.pairs if tokens is not None else ()):
+        cells = tokens.tables.cells_of(number) if tokens is not None else pl.DataFrame()
+        if cells.is_empty():
+            continue
+        by_step = percentiles(cells, by=["step"]).sort("step")
+        means = moments(cells, by=["step"], sampled_from=pair.sampled_from).select("step", "mean_abs_r")
+        by_step = by_step.join(means, on="step", how="left", maintain_order="left")
+        found[pair.name] = PairSteps(
+            pair=pair.name,
+            **{
+                field: series_of(by_step, column, name=f"{pair.name} {field}", raw_name=f"{told} of |{pair.name}|")
+                for field, column, told in (
+                    ("p99", "p99", "p99"),
+                    ("p999", "p999", "p99.9"),
+                    ("mean_abs", "mean_abs_r", "mean"),
+                )
+            },
+        )
+    return found
+
+
+def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:
+    """Give what the loss is made from, as far as samples and sequences record it."""
+    return Signal(
+        advantage_std=_advantages(trajectories),
+        masked=_masked(tokens) if tokens is not None else None,
+        empty=_empty(tokens) if tokens is not None else None,
+    )
+
+
+def _advantages(trajectories: pl.DataFrame) -> Series | None:
+    """Take the advantages of samples."""
+    usable = (pl.col("split") == "train") & pl.col("advantage").is_finite() & pl.col("step").is_not_null()
+    held = trajectories.filter(usable)
+    by_step = held.group_by("step").agg(pl.col("advantage").std().alias("std"), pl.len()).sort("step")
+    by_step = by_step.filter((pl.col("len") >= FEW_SAMPLES) & pl.col("std").is_not_null())
+    if by_step.is_empty():
+        return None
+    return series_of(by_step, "std", name="advantage/std", raw_name="standard deviation of the samples' advantages")
+
+
+def _masked(tokens: Tokens) -> Series | None:
+    if "train_mask" not in tokens.scan.columns:
+        return None
+    counted = tokens.scan.frame.select(
+        "step", pl.col("train_mask").list.sum().alias("trained"), pl.col("model_mask").list.sum().alias("own")
+    ).drop_nulls()
+    by_step = counted.group_by("step").agg(pl.col("trained").sum(), pl.col("own").sum()).collect(engine="streaming")
+    by_step = by_step.filter(pl.col("own") > 0).sort("step")
+    if by_step.is_empty():
+        return None
+    by_step = by_step.with_columns((1 - pl.col("trained") / pl.col("own")).clip(lower_bound=0.0).alias("share"))
+    return series_of(by_step, "share", name="mask/share", raw_name="share of model tokens outside train_mask")
+
+
+def _empty(tokens: Tokens) -> Series | None:
+    rows = tokens.tables.rows.filter("ok")
+    if rows.is_empty():
+        return None
+    most = EMPTY if float(np.median(rows["n_model"].to_numpy())) >= USUAL else 0
+    by_step = rows.group_by("step").agg((pl.col("n_model") <= most).mean().alias("share")).sort("step")
+    return series_of(by_step, "share", name="len/empty_frac", raw_name="share of sequences without an answer")

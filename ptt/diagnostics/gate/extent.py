@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ptt.diagnostics.gate.policy import Policy
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome
-from ptt.diagnostics.kept.damage import MOST_LOST, Damage, damage_of, percent
-from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome
+from ptt.diagnostics.store.damage import MOST_LOST, Damage, damage_of, percent
+from ptt.diagnostics.store.loaded_run import Opened
 
 DAMAGE: Final = "extent:damage"
 

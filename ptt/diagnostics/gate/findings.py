@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import date
 
 from ptt.diagnostics.gate.policy import Allowance, Policy
-from ptt.diagnostics.gate.values import CheckKind, CheckResult, Outcome, Waiver
-from ptt.diagnostics.kept.opened import Opened
+from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status
+from ptt.diagnostics.store.loaded_run import Opened
 
 ID = "severity"
 

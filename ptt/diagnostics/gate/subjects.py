@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ptt.diagnostics.parsers.aliases import canonical_names
+from ptt.diagnostics.metrics.aliases import canonical_names
 from ptt.diagnostics.statistics.bins import HIGHEST_EXPONENT
 
 SLICES: Final = ("text_only", "post_tool", "post_observation")

@@ -46,8 +46,8 @@ from ptt.diagnostics.parsers import (
     verl_rollouts,
     wandb,
 )
-from ptt.diagnostics.parsers.discover import run_files
-from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.run_files import run_files
 
 PARSERS: tuple[Parser, ...] = (
     recorder.PARSER,

@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, is_cut, schema_of
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, read_lines
-from ptt.diagnostics.parsers.values import number
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, number, read_lines
 
 COLUMNS: Final = ("group_index", "reward", "metrics", "messages")
 BATCH_ROWS: Final = 256

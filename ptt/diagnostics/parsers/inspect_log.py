@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.conversations import calls_of
-from ptt.diagnostics.parsers.documents import members, members_of
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
-from ptt.diagnostics.parsers.values import count, inner, label, number
-from ptt.diagnostics.parsers.zip_members import LOCAL, content, listing
+from ptt.diagnostics.parsers.io.conversations import calls_of
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.json_documents import members, members_of
+from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
+from ptt.diagnostics.parsers.io.zip_members import LOCAL, content, listing
 
 SAMPLE: Final = re.compile(r"samples/[^/\\]+\.json")
 HEADER, START = "header.json", "_journal/start.json"

@@ -9,12 +9,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ptt.diagnostics.parsers.exported_columns import OWN, filled, plain_names
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, is_torn, torn_line
-from ptt.diagnostics.parsers.metric_rows import NON_FINITE, as_seconds, as_step, metric_frame
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import (
+    NON_FINITE,
+    OWN,
+    as_seconds,
+    as_step,
+    filled,
+    metric_frame,
+    plain_names,
+)
 from ptt.diagnostics.parsers.metrics_jsonl import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
-from ptt.diagnostics.parsers.streams import BOM
 
 SUFFIXES = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";")

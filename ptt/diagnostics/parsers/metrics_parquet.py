@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.aliases import framework_of
-from ptt.diagnostics.parsers.exported_columns import OWN, filled, plain_names
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step, as_value, metric_frame
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers.io.event_rows import MachineLog
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.metric_rows import OWN, as_seconds, as_step, as_value, filled, metric_frame, plain_names
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, schema_of
 from ptt.diagnostics.parsers.metrics_jsonl import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
-from ptt.diagnostics.parsers.parquet_files import DAMAGE, cut_note, schema_of
-from ptt.diagnostics.parsers.side_rows import MachineLog
 
 SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
 RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project

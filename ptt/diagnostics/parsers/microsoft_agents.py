@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.conversations import as_name, as_text
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt, objects
-from ptt.diagnostics.parsers.values import count, flag, label, number
+from ptt.diagnostics.parsers.io.conversations import as_name, as_text
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, flag, label, number, objects
 
 KEYS: Final = frozenset({"episode_id", "step", "type"})
 ROLES: Final = {

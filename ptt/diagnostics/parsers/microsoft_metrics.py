@@ -8,12 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from ptt.diagnostics.parsers.aliases import canonical
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step
-from ptt.diagnostics.parsers.metrics_fast import Block, fast_block
-from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
+from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds, as_step
+from ptt.diagnostics.parsers.metrics_jsonl import Block, fast_block, flatten, numbers
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.

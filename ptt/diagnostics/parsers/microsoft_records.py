@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import WHITE
-from ptt.diagnostics.parsers.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.settings_facts import PLAIN, Facts, safe_settings
-from ptt.diagnostics.parsers.side_rows import EventLog
+from ptt.diagnostics.parsers.io.event_rows import EventLog
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import WHITE
+from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.io.settings_facts import PLAIN, Facts, safe_settings
 
 LARGEST: Final = 64 << 20  # the largest holds a traceback and a list of packages
 START: Final = "run_metadata_start.json"  # written once, at the start: its status says `running` for ever

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ptt.diagnostics.parsers.aliases import framework_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, is_torn, torn_line
-from ptt.diagnostics.parsers.metric_rows import NON_FINITE, MetricColumns
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers.io.event_rows import MachineLog
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE, MetricColumns
+from ptt.diagnostics.parsers.io.settings_facts import safe_settings
 from ptt.diagnostics.parsers.mlflow_sqlite import MACHINE
-from ptt.diagnostics.parsers.settings_facts import safe_settings
-from ptt.diagnostics.parsers.side_rows import MachineLog
 
 PLACE = re.compile(r"(?:^|.*/)(?:[0-9a-f]{32}/)?(metrics|params)/(.+)")
 RUN_PLACE = re.compile(r"(?:^|.*/)[0-9a-f]{32}/(metrics|params)/(.+)")

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.conversations import as_hash, as_json, messages_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.trace_texts import call_rows, number, turn_rows
+from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, messages_of
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.message_graphs import call_rows, number, turn_rows
 from ptt.diagnostics.schema import TABLES
 
 NAME: Final = re.compile(r"val_data_step(\d{1,15})\.jsonl(?:\.gz|\.zst)?", re.ASCII)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.call_rows import (
+from ptt.diagnostics.parsers.io.calls import (
     Array,
     SequenceRows,
     TokenRow,
@@ -27,10 +27,35 @@ from ptt.diagnostics.parsers.call_rows import (
     token_array,
     whole,
 )
-from ptt.diagnostics.parsers.conversations import as_name
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.zero_runs import model_mask
+from ptt.diagnostics.parsers.io.conversations import as_name
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+
+LogpArray: TypeAlias = np.ndarray[Any, Any]
+
+SHORTEST: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
+
+
+def model_mask(logps: LogpArray, calls: int | None) -> tuple[LogpArray, bool]:
+    """Tell tokens of the model, (T,) bool, from tool output; and whether there were more runs of zeros than calls.
+
+    `calls`: the tool calls of the sample, None where they are not recorded.
+    """
+    mask = np.ones(len(logps), bool)
+    edges = np.flatnonzero(np.diff(logps == 0.0, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    long = ends - starts >= SHORTEST
+    starts, ends = starts[long], ends[long]
+    more = calls is not None and len(starts) > calls
+    if more:
+        kept = np.argsort(starts - ends, kind="stable")[: max(calls or 0, 0)]
+        starts, ends = starts[kept], ends[kept]
+    marks = np.zeros(len(logps) + 1, np.int64)
+    np.add.at(marks, starts, 1)
+    np.add.at(marks, ends, -1)
+    mask[np.cumsum(marks[:-1]) > 0] = False
+    return mask, bool(more and calls)
+
 
 KEYS: Final = frozenset({"step", "prompt_tokens", "response_tokens", "request_info"})
 METADATA: Final = frozenset({"run_name", "git_commit", "model_name", "timestamp"})

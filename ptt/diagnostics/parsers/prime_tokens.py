@@ -14,16 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.token_lines import (
-    Shape,
-    flat,
-    frames,
-    lost_rows,
-    responses,
-    token_hashes,
-)
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.token_lines import Shape, flat, frames, lost_rows, responses, token_hashes
 from ptt.diagnostics.schema import SEQUENCES
 
 KEYS: Final = frozenset({"step", "export_sequence_idx", "token_ids", "loss_mask"})

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.interface import InPlace, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.parquet_files import cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.interface import InPlace, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
 REQUIRED = ("step", "model_mask")

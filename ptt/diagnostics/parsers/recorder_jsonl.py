@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import NON_FINITE, as_step
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE, as_step
 from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 

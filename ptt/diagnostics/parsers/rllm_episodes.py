@@ -13,9 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.parsers.call_rows import (
+from ptt.diagnostics.parsers.io.calls import (
     Array,
+    Call,
     SequenceRows,
+    Sessions,
     TokenRow,
     logp_array,
     messages_in,
@@ -26,10 +28,9 @@ from ptt.diagnostics.parsers.call_rows import (
     token_array,
     whole,
 )
-from ptt.diagnostics.parsers.conversations import as_hash, as_json, as_name, calls_of, turns_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import well_formed
-from ptt.diagnostics.parsers.sessions import Call, Sessions
+from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name, calls_of, turns_of
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import well_formed
 
 FILE_BYTES: Final = 256 << 20  # one episode; more is none
 _NAME: Final = re.compile(r"^episode_(\d{6}_|hash[0-9a-f]{8}_id).*\.json$")

@@ -9,11 +9,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import SUFFIXES
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, rows_of_columns, split_of_path
-from ptt.diagnostics.parsers.values import label, number
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import SUFFIXES
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.samples import (
+    Sample,
+    Samples,
+    label,
+    number,
+    read_lines,
+    rows_of_columns,
+    split_of_path,
+)
 
 NAME: Final = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl")
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.inert import Plain, RefusedError, array_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.tensor_files import child, content, names_in, node, step_named
-from ptt.diagnostics.parsers.token_rows import Array, Sample, grid, line, sampled, sequences
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.tensors import child, content, names_in, node, step_named
+from ptt.diagnostics.parsers.io.token_rows import Array, Sample, grid, line, sampled, sequences
+from ptt.diagnostics.parsers.unpickle import Plain, RefusedError, array_of
 
 KEYS: Final = frozenset({"_rebuild_tensor_batch", "batch_dict"})
 BUILDER: Final = "_rebuild_tensor_batch"

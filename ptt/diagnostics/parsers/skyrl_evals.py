@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines
-from ptt.diagnostics.parsers.values import label, number
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, label, number, read_lines
 
 KEYS: Final = frozenset({"input_prompt", "output_response", "score"})
 STEP: Final = re.compile(r"(?:^|/)global_step_(\d{1,18})_evals?/")

@@ -7,19 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.inert import Plain
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.tensor_files import child, content, names_in
-from ptt.diagnostics.parsers.token_rows import (
-    Array,
-    Sample,
-    identifier,
-    integer,
-    line,
-    number,
-    sampled,
-    sequences,
-)
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.tensors import child, content, names_in
+from ptt.diagnostics.parsers.io.token_rows import Array, Sample, identifier, integer, line, number, sampled, sequences
+from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length", "group_index", "format_version"})
 TRAIN, ROLLOUT = "train_data", "rollout_data"

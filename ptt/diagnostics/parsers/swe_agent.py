@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.conversations import ARGS_CHARS, as_hash, as_name, as_text
-from ptt.diagnostics.parsers.documents import members
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
-from ptt.diagnostics.parsers.values import count, inner, label, number
+from ptt.diagnostics.parsers.io.conversations import ARGS_CHARS, as_hash, as_name, as_text
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.json_documents import members
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
 
 BEGINS: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
 HOLDS: Final = (

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.conversations import as_hash, as_json, messages_of
-from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, rows_of_columns
-from ptt.diagnostics.parsers.values import number
+from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, messages_of
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, number, read_lines, rows_of_columns
 
 STEPS: Final = ("step", "gen_step")  # its Megatron trainer counts generations
 KEYS: Final = ("prompt", "completion")

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
-from ptt.diagnostics.parsers.conversations import ERROR_TEXT, calls_of
-from ptt.diagnostics.parsers.documents import members
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.metric_rows import as_seconds
-from ptt.diagnostics.parsers.samples import Sample, Samples, attempt
-from ptt.diagnostics.parsers.values import count, inner, label, number
+from ptt.diagnostics.parsers.io.conversations import ERROR_TEXT, calls_of
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.json_documents import members
+from ptt.diagnostics.parsers.io.metric_rows import as_seconds
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
 
 RUNS: Final = re.compile(rb'\s*\[\s*\{\s*"task_id"\s*:')
 RESULTS: Final = re.compile(rb'\s*\{.*"(?:agent_info|environment_info)"\s*:', re.DOTALL)

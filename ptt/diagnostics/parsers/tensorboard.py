@@ -10,13 +10,144 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ptt.diagnostics.parsers.aliases import framework_of
-from ptt.diagnostics.parsers.crc32c import masked_crcs
-from ptt.diagnostics.parsers.event_message import scalars
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.metric_rows import MetricColumns
-from ptt.diagnostics.parsers.side_rows import MachineLog, is_machine
-from ptt.diagnostics.parsers.wire import DamagedMessageError
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers.io.event_rows import MachineLog, is_machine
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
+from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
+
+POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
+MASK_DELTA = 0xA282EAD8  # TFRecord stores the checksum rotated and shifted by this
+LONG = 4096  # records above this are cut into rows that advance together
+ONES = 0xFFFFFFFF
+
+Sums = NDArray[np.uint32]
+Places = NDArray[np.int64]
+
+
+def _byte_table() -> Sums:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(POLYNOMIAL), table >> 1).astype(np.uint32)
+    return table
+
+
+TABLE = _byte_table()
+
+
+def _step(sums: Sums, data: NDArray[np.uint8]) -> Sums:
+    result: Sums = TABLE[(sums ^ data) & 0xFF] ^ (sums >> np.uint32(8))
+    return result
+
+
+def masked_crcs(data: NDArray[np.uint8], starts: Places, lengths: Places) -> Sums:
+    """Return the masked checksum of each record `data[start : start + length]`."""
+    order = np.argsort(-lengths, kind="stable")
+    long = int(np.searchsorted(-lengths[order], -LONG, side="left"))
+    sums = np.full(len(starts), ONES, dtype=np.uint32)
+    for index in order[:long]:
+        sums[index] = _long(data[starts[index] : starts[index] + lengths[index]])
+    short = order[long:]
+    ends, sizes = (starts + lengths)[short], lengths[short]
+    running = np.full(len(short), ONES, dtype=np.uint32)
+    # All records end together and the longest comes first, so those under way are always a prefix.
+    for left in range(int(sizes[0]) if len(sizes) else 0, 0, -1):
+        active = int(np.searchsorted(-sizes, -left, side="right"))
+        running[:active] = _step(running[:active], data[ends[:active] - left])
+    sums[short] = running
+    sums ^= np.uint32(ONES)
+    return ((sums >> np.uint32(15)) | (sums << np.uint32(17))) + np.uint32(MASK_DELTA)
+
+
+def _long(data: NDArray[np.uint8]) -> int:
+    """Run one long record as many rows side by side, then chain the rows."""
+    padded = np.zeros(-(-len(data) // LONG) * LONG, dtype=np.uint8)  # zeros in front leave a zero state alone
+    padded[len(padded) - len(data) :] = data
+    padded[len(padded) - len(data) :][:4] ^= 0xFF  # the same as starting from all ones
+    rows = padded.reshape(-1, LONG)
+    sums = np.zeros(len(rows), dtype=np.uint32)
+    for column in range(LONG):
+        sums = _step(sums, rows[:, column])
+    shift = _zeros_tables()
+    total = 0
+    for row in sums.tolist():
+        total = shift[0][total & 255] ^ shift[1][total >> 8 & 255] ^ shift[2][total >> 16 & 255] ^ shift[3][total >> 24]
+        total ^= row
+    return total
+
+
+def _zeros_tables() -> list[list[int]]:
+    """Return what LONG zero bytes do to each byte of a state; being linear, the parts add up by xor."""
+    states = np.arange(256, dtype=np.uint32)[None, :] << (8 * np.arange(4, dtype=np.uint32))[:, None]
+    sums = states.astype(np.uint32).ravel()
+    nothing = np.zeros(len(sums), dtype=np.uint8)
+    for _ in range(LONG):
+        sums = _step(sums, nothing)
+    tables: list[list[int]] = sums.reshape(4, 256).tolist()
+    return tables
+
+
+FLOAT, DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+DT_FLOAT, DT_DOUBLE = 1, 2
+WALL_TIME, STEP, SUMMARY = field_key(1, 1), field_key(2, 0), field_key(5, 2)
+VALUE, TAG, SIMPLE, TENSOR = field_key(1, 2), field_key(1, 2), field_key(2, 5), field_key(8, 2)
+DTYPE, SHAPE, CONTENT = field_key(1, 0), field_key(2, 2), field_key(4, 2)
+FLOATS, ONE_FLOAT, DOUBLES, ONE_DOUBLE = field_key(5, 2), field_key(5, 5), field_key(6, 2), field_key(6, 1)
+DIM, DIM_SIZE = field_key(2, 2), field_key(1, 0)
+
+
+def scalars(event: bytes, known: dict[bytes, str]) -> Iterator[tuple[int, str, float, float]]:
+    """Yield step, tag, value and wall time of each scalar in one Event message."""
+    wall_time, step = 0.0, 0
+    summaries: list[tuple[int, int]] = []
+    for key, start, stop in fields(event, 0, len(event)):
+        if key == WALL_TIME:
+            wall_time = DOUBLE.unpack_from(event, start)[0]
+        elif key == STEP:
+            step = signed(varint(event, start)[0])
+        elif key == SUMMARY:
+            summaries.append((start, stop))
+    for begin, end in summaries:
+        for key, start, stop in fields(event, begin, end):
+            if key != VALUE:
+                continue
+            tag, number = _value(event, start, stop)
+            if number is not None:
+                name = known.get(tag) or known.setdefault(tag, tag.decode("utf-8", "replace"))
+                yield step, name, number, wall_time
+
+
+def _value(event: bytes, begin: int, end: int) -> tuple[bytes, float | None]:
+    tag, number = b"", None
+    for key, start, stop in fields(event, begin, end):
+        if key == TAG:
+            tag = event[start:stop]
+        elif key == SIMPLE:
+            number = FLOAT.unpack_from(event, start)[0]
+        elif key == TENSOR:
+            number = _scalar_tensor(event, start, stop)
+    return tag, number
+
+
+def _scalar_tensor(event: bytes, begin: int, end: int) -> float | None:
+    """Read a tensor of one float or double; None for histograms, texts and all else."""
+    dtype, content = 0, b""
+    for key, start, stop in fields(event, begin, end):
+        if key == DTYPE:
+            dtype = varint(event, start)[0]
+        elif key in (CONTENT, FLOATS, ONE_FLOAT, DOUBLES, ONE_DOUBLE):
+            content += event[start:stop]
+        elif key == SHAPE:
+            for dim, at, until in fields(event, start, stop):
+                sizes = [varint(event, place)[0] for k, place, _ in fields(event, at, until) if k == DIM_SIZE]
+                if dim == DIM and sizes != [1]:
+                    return None
+    form = {DT_FLOAT: FLOAT, DT_DOUBLE: DOUBLE}.get(dtype)
+    if form is None or len(content) != form.size:
+        return None
+    value: float = form.unpack(content)[0]
+    return value
+
 
 BATCH_BYTES = 16 << 20
 RECORD_BYTES = 256 << 20  # images and embeddings stay below; a larger length is a damaged one

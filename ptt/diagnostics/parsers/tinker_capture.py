@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.call_rows import (
+from ptt.diagnostics.parsers.io.calls import (
+    Call,
+    Joined,
     SequenceRows,
+    Sessions,
     TokenRow,
     logp_array,
     lost_rows,
@@ -22,11 +25,10 @@ from ptt.diagnostics.parsers.call_rows import (
     token_array,
     whole,
 )
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds
-from ptt.diagnostics.parsers.sessions import Call, Joined, Sessions
-from ptt.diagnostics.parsers.sqlite_files import (
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds
+from ptt.diagnostics.parsers.io.sqlite import (
     DAMAGE,
     is_database,
     json_cell,

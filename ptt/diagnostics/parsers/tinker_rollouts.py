@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.call_rows import lost_rows, number, small, table_rows, whole
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.calls import lost_rows, number, small, table_rows, whole
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
 
 KEYS: Final = frozenset({"split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"})
 

@@ -10,13 +10,12 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from ptt.diagnostics.parsers import recorder, recorder_jsonl
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.parquet_files import DAMAGE, is_cut, schema_of
-from ptt.diagnostics.parsers.tensor_files import step_named
-from ptt.diagnostics.parsers.token_names import LOGPS, MASKS, Batch, samples_of
-from ptt.diagnostics.parsers.token_rows import Sample, sequences
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, is_cut, schema_of
+from ptt.diagnostics.parsers.io.tensors import step_named
+from ptt.diagnostics.parsers.io.token_rows import MASKS, NAMED_LOGPS, Batch, Sample, samples_of, sequences
 from ptt.diagnostics.schema import LOGPS as OURS
 
 ROWS: Final = 256
@@ -35,7 +34,7 @@ def recognises(file: RunFile) -> bool:
 
 def _are_ours(names: set[str]) -> bool:
     """Tell whether they name a mask and a logprob, not all of them as a recorder would: its files need two of them."""
-    found = names.intersection(MASKS), names.intersection(LOGPS)
+    found = names.intersection(MASKS), names.intersection(NAMED_LOGPS)
     return all(found) and not found[0].union(found[1]) <= {"model_mask", *OURS}
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ptt.diagnostics.inert import Plain
 from ptt.diagnostics.parsers import skyrl_batches, slime_dumps, verl_batches
-from ptt.diagnostics.parsers.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.tensor_files import content, names_in, step_named
-from ptt.diagnostics.parsers.token_names import LOGPS, MASKS, Batch, samples_of
-from ptt.diagnostics.parsers.token_rows import Sample, integer, sequences
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.tensors import content, names_in, step_named
+from ptt.diagnostics.parsers.io.token_rows import MASKS, NAMED_LOGPS, Batch, Sample, integer, samples_of, sequences
+from ptt.diagnostics.parsers.unpickle import Plain
 
-KEYS: Final = frozenset((*MASKS, *LOGPS))
+KEYS: Final = frozenset((*MASKS, *NAMED_LOGPS))
 OTHERS: Final = (slime_dumps, skyrl_batches, verl_batches)  # whose files hold some of the same names
 WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 
@@ -20,7 +19,7 @@ WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 def recognises(file: RunFile) -> bool:
     """Say yes by the names of the tensors."""
     found = names_in(file, KEYS)
-    return bool(found.intersection(MASKS)) and bool(found.intersection(LOGPS)) and not _another(file)
+    return bool(found.intersection(MASKS)) and bool(found.intersection(NAMED_LOGPS)) and not _another(file)
 
 
 def _another(file: RunFile) -> bool:

@@ -12,20 +12,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ptt.diagnostics.parsers.aliases import framework_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_seconds, as_step
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers.io.event_rows import EventLog, MachineLog
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds, as_step
+from ptt.diagnostics.parsers.io.settings_facts import safe_settings
+from ptt.diagnostics.parsers.io.sqlite import json_cell, of_database, rows, tables, tables_of
 from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
 from ptt.diagnostics.parsers.mlflow_sqlite import in_file
-from ptt.diagnostics.parsers.settings_facts import safe_settings
-from ptt.diagnostics.parsers.side_rows import EventLog, MachineLog
-from ptt.diagnostics.parsers.sqlite_files import (
-    json_cell,
-    rows,
-    tables,
-    tables_of,
-)
-from ptt.diagnostics.parsers.sqlite_size import of_database
 from ptt.diagnostics.parsers.wandb import STEP_KEYS
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})

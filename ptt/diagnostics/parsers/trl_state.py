@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import well_formed
-from ptt.diagnostics.parsers.metric_rows import MetricColumns, as_step
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import well_formed
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
 
 MAX_BYTES = 256 << 20  # a million logged steps; JSON takes ten times its size when it is read

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.conversations import as_name
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import WHITE
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.trace_texts import number, step_of_folder
+from ptt.diagnostics.parsers.io.conversations import as_name
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import WHITE
+from ptt.diagnostics.parsers.io.message_graphs import number, step_of_folder
+from ptt.diagnostics.parsers.io.metric_rows import as_step
 from ptt.diagnostics.schema import EVALS
 
 NAME: Final = "metadata.json"

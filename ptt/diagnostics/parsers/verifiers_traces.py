@@ -14,13 +14,20 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.conversations import as_hash, as_json, as_name
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.message_graphs import COMPACT, BadGraphError, sequences
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.token_lines import listed
-from ptt.diagnostics.parsers.trace_texts import call_rows, number, step_of_folder, turn_rows
+from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.message_graphs import (
+    COMPACT,
+    BadGraphError,
+    call_rows,
+    number,
+    sequences,
+    step_of_folder,
+    turn_rows,
+)
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.token_lines import listed
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 TWICE: Final = {"all": "effective", "effective": "all"}

@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.inert import Node, Plain, RefusedError, array_of
-from ptt.diagnostics.parsers.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.tensor_files import child, content, names_in, node, step_named
-from ptt.diagnostics.parsers.token_names import Batch, samples_of
-from ptt.diagnostics.parsers.token_rows import integer, sequences
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.tensors import child, content, names_in, node, step_named
+from ptt.diagnostics.parsers.io.token_rows import Batch, integer, samples_of, sequences
+from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, array_of
 
 BY_NUMPY: Final = 3  # parts: batch size, device, tensors
 KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataProto"})

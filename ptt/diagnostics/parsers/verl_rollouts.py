@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.lines import first_objects
-from ptt.diagnostics.parsers.metric_rows import as_step
-from ptt.diagnostics.parsers.samples import Sample, Samples, read_lines, split_of_path
-from ptt.diagnostics.parsers.values import count, label, number
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.samples import Sample, Samples, count, label, number, read_lines, split_of_path
 
 KEYS: Final = frozenset({"input", "output", "score", "step"})
 OWN: Final = KEYS | {"gts", "uid", "request_id", "data_source", "num_turns", "__num_turns__"}

@@ -12,8 +12,8 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL
-from ptt.diagnostics.statistics.tails import percentiles
 
 TOP_GROUPS: Final = 10
 TOP_SEQUENCES: Final = 20

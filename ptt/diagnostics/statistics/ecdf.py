@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.merged import merge
+from ptt.diagnostics.statistics.cells import merge
 
 POINTS_PER_OCTAVE: Final = 8
 _STRIDE = bins.PER_OCTAVE // POINTS_PER_OCTAVE

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.statistics.profile import Profile
+from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.windows import Span
 
 FloatArray = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.caps import count_up
-from ptt.diagnostics.statistics.merged import BINS
+from ptt.diagnostics.statistics.cells import BINS
+from ptt.diagnostics.statistics.clipping_replay import count_up
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, parts
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.products import product
-from ptt.diagnostics.statistics.resample import coarse_percentile
+from ptt.diagnostics.statistics.bootstrap import coarse_percentile
+from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.slices import SLICES
 from ptt.diagnostics.statistics.windows import Span, label
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.about_line import line_of, places
-from ptt.diagnostics.statistics.products import dot, product
+from ptt.diagnostics.statistics.detrended_noise import line_of, places
+from ptt.diagnostics.statistics.dot_product import dot, product
 
 FloatArray = npt.NDArray[np.float64]
 

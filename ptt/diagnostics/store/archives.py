@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from ptt.diagnostics.errors import InputError, no_room
-from ptt.diagnostics.parsers.discover import MAX_FILES
-from ptt.diagnostics.parsers.interface import Lost, RunFile
-from ptt.diagnostics.parsers.streams import pieces
+from ptt.diagnostics.parsers.io.interface import Lost, RunFile
+from ptt.diagnostics.parsers.io.lines import pieces
+from ptt.diagnostics.parsers.io.run_files import MAX_FILES
 
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 PIECE: Final = 1 << 20

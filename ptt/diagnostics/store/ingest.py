@@ -11,8 +11,8 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.errors import InputError, SettingsError
-from ptt.diagnostics.parsers.discover import CLOSED, why_closed
-from ptt.diagnostics.parsers.interface import Context, InPlace, Lost, Parser, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser, Rows, RunFile, Wide
+from ptt.diagnostics.parsers.io.run_files import CLOSED, why_closed
 from ptt.diagnostics.schema import SOURCES, TABLES, VERSION
 from ptt.diagnostics.store.manifest import (
     InPlaceFile,
@@ -23,7 +23,7 @@ from ptt.diagnostics.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from ptt.diagnostics.store.wide import write_wide
+from ptt.diagnostics.store.wide_metrics import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
 UNREADABLE: Final = "unreadable"  # the system does not let us read it, so that nobody knows what it is

@@ -1,4 +1,4 @@
-"""The store's own record: what it was made from, so that unchanged input is not read twice."""
+"""Open a store that is given by itself, without its run: nothing in it may lead elsewhere, and it must hold tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.interface import RunFile
+from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.schema import VERSION
 
 NAME: Final = "manifest.json"

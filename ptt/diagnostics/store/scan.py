@@ -1,7 +1,9 @@
-"""Open the tables of a store: sequences lazily, wherever their files lie, and the small ones whole."""
+"""Keep what the token pass made, so that a second look at the same run does not read its tokens again."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -9,12 +11,14 @@ from pathlib import Path
 
 import polars as pl
 
+from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
-from ptt.diagnostics.store.filling import filled_in
-from ptt.diagnostics.store.joining import SequenceFile, joined
-from ptt.diagnostics.store.manifest import Manifest
-from ptt.diagnostics.store.wide import WideMetrics, distinct
+from ptt.diagnostics.statistics.token_pass import TokenTables
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile, filled_in, joined
+from ptt.diagnostics.store.ingest import RECORDED, recorded_copy
+from ptt.diagnostics.store.manifest import Manifest, read_manifest
+from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 
 SAMPLED_FILES = 16
 ROW = "__row of the run"  # a name that no recorder's column has
@@ -173,3 +177,74 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
 def _schema(path: Path) -> pl.Schema:
     """Give a file's schema; its name is taken as it stands, brackets and stars included."""
     return pl.scan_parquet([path], glob=False).collect_schema()
+
+
+FRAMES = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
+
+
+def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:
+    """Give the tables kept under `key`, or None."""
+    place = folder / "tokens"
+    try:
+        if json.loads((place / "key.json").read_text(encoding="ascii")) != key:
+            return None
+        return TokenTables(**{name: pl.read_parquet(place / f"{name}.parquet", glob=False) for name in FRAMES})
+    except (OSError, ValueError, pl.exceptions.PolarsError):  # absent or half written: made anew
+        return None
+
+
+def write_tokens(folder: Path, key: dict[str, object], tables: TokenTables) -> None:
+    """Keep `tables` under `key`; the key is written last, so a torn write is no write."""
+    place = folder / "tokens"
+    place.mkdir(exist_ok=True)
+    (place / "key.json").unlink(missing_ok=True)
+    for name in FRAMES:
+        getattr(tables, name).write_parquet(place / f"{name}.parquet", compression="lz4")
+    (place / "key.json").write_text(json.dumps(key, sort_keys=True), encoding="ascii")
+
+
+ANEW = "make the store anew with ptt diagnose or ptt ingest"
+
+
+def check_entries(store: Path) -> None:
+    """Refuse a store that would have files read which lie elsewhere, or never end."""
+    try:
+        strange = _strange_entry(store)
+    except OSError as error:
+        raise InputError(f"{store}: cannot be read: {error.strerror or error}.") from error
+    if strange is not None:
+        raise InputError(f"{store}: holds {strange}, a link or special file, which no store does; {ANEW}.")
+
+
+def _strange_entry(store: Path) -> str | None:
+    waiting = [store]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif not entry.is_file(follow_symlinks=False):
+                    return Path(entry.path).relative_to(store).as_posix()
+    return None
+
+
+def open_existing(store: Path) -> Manifest | None:
+    """Give the manifest of a store that can be judged without its run; None where its tokens lay in the run."""
+    manifest = read_manifest(store)
+    if manifest is None:
+        raise InputError(f"{store}: is no store of this version; make it anew with ptt diagnose or ptt ingest.")
+    copied = store / RECORDED
+    if not copied.is_file():
+        return None if manifest.in_place else manifest
+    try:
+        held, schema = recorded_copy(copied), pl.read_parquet_schema(copied)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{copied}: cannot be read; {ANEW}.") from error
+    wrong = [name for name in held.columns if not _as_written(name, schema[name])]
+    if wrong or not {"step", "model_mask"} <= set(held.columns):
+        raise InputError(f"{copied}: its columns are not those of a store ({', '.join(wrong)[:100]}); {ANEW}.")
+    return replace(manifest, in_place=(held,), parts=())
+
+
+def _as_written(name: str, found: pl.DataType) -> bool:
+    return found == SEQUENCES[name] or (name in LOGPS and found == pl.List(pl.Float64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptt.reports.figures import aggregates, effective_sample_size, exposure, tail_emergence, timeline, windowed_cdf
-from ptt.reports.panels import FigureKind
+from ptt.reports.figures.panels import FigureKind
 
 FIGURES: tuple[FigureKind, ...] = (
     timeline.FIGURE,

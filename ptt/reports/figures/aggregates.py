@@ -9,14 +9,30 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.heights import ceiling, many_powers, powers_reach, reach, set_height, set_powers
-from ptt.reports.figures.marks import mark_onset, place_beside, shade_windows
-from ptt.reports.figures.style import INK, LEFT, LETTER, MUTED, PAPER, POST, SMALL, dress, linear
+from ptt.reports.figures.annotations import mark_onset, place_beside, shade_windows
+from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureKind, Panel
+from ptt.reports.figures.style import (
+    INK,
+    LEFT,
+    LETTER,
+    MUTED,
+    PAPER,
+    POST,
+    SMALL,
+    ceiling,
+    dress,
+    linear,
+    many_powers,
+    powers_reach,
+    reach,
+    set_height,
+    set_powers,
+)
 from ptt.reports.figures.tail_emergence import small_tail
-from ptt.reports.names import METRICS, joined, metric_name, sentence
-from ptt.reports.numbers import count, number
-from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, table
-from ptt.reports.why import aggregates_sentence
+from ptt.reports.text.names import METRICS, joined, metric_name, sentence
+from ptt.reports.text.numbers import count, number
+from ptt.reports.text.tables import table
+from ptt.reports.text.why import aggregates_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

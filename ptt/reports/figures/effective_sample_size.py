@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.labels import EndLabel, end_labels
-from ptt.reports.figures.marks import mark_onset, shade_windows
+from ptt.reports.figures.annotations import EndLabel, end_labels, mark_onset, shade_windows
+from ptt.reports.figures.panels import DataTable, FigureKind, Panel
 from ptt.reports.figures.style import LINES, dress, linear, logarithmic, role, short_slice, sparse, step_axis
-from ptt.reports.foreign import safe
-from ptt.reports.names import joined, slice_name
-from ptt.reports.numbers import count, number, percent
-from ptt.reports.panels import DataTable, FigureKind, Panel, no_tokens, pair_of, slices, table, window_words
+from ptt.reports.text.names import joined, slice_name
+from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.sanitize import safe
+from ptt.reports.text.tables import no_tokens, pair_of, slices, table, window_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureKind, Panel
 from ptt.reports.figures.style import INK, MUTED, OTHER, PAPER, POST, SMALL, TEXT, dress, linear
-from ptt.reports.foreign import safe
-from ptt.reports.growth_parts import PARTS, Row, rows_of, too_heavy
-from ptt.reports.numbers import bounds, number, percent
-from ptt.reports.panels import ONE_LINE, DataTable, FigureKind, Panel, pair_of
+from ptt.reports.text.numbers import bounds, number, percent
+from ptt.reports.text.sanitize import safe
+from ptt.reports.text.tables import pair_of
+from ptt.reports.text.why import PARTS, Row, rows_of, too_heavy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

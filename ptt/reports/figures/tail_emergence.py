@@ -7,35 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.labels import EndLabel, end_labels
-from ptt.reports.figures.marks import mark_onset, shade_windows
-from ptt.reports.figures.style import (
-    LINES,
-    LOG_FROM,
-    dress,
-    linear,
-    logarithmic,
-    role,
-    short_slice,
-    sparse,
-    step_axis,
-)
-from ptt.reports.names import slice_name
-from ptt.reports.numbers import bounds, count, number
-from ptt.reports.panels import (
-    ONE_LINE,
-    DataTable,
-    FigureKind,
-    Panel,
-    error_bound,
-    growth_table,
-    no_tokens,
-    pair_of,
-    slices,
-    table,
-    window_words,
-)
-from ptt.reports.why import after_slice
+from ptt.reports.figures.annotations import EndLabel, end_labels, mark_onset, shade_windows
+from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureKind, Panel, growth_table
+from ptt.reports.figures.style import LINES, LOG_FROM, dress, linear, logarithmic, role, short_slice, sparse, step_axis
+from ptt.reports.text.names import slice_name
+from ptt.reports.text.numbers import bounds, count, number
+from ptt.reports.text.tables import error_bound, no_tokens, pair_of, slices, table, window_words
+from ptt.reports.text.why import after_slice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,24 +8,13 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports import distributions
-from ptt.reports.figures.labels import Curve, label_curves
-from ptt.reports.figures.marks import place_beside
+from ptt.reports.figures import distributions
+from ptt.reports.figures.annotations import Curve, label_curves, place_beside
+from ptt.reports.figures.panels import ONE_LINE, DataTable, FigureKind, Panel
 from ptt.reports.figures.style import MUTED, WINDOW_LINES, dress, linear, logarithmic, ramp
-from ptt.reports.names import slice_name
-from ptt.reports.numbers import count, number, percent
-from ptt.reports.panels import (
-    ONE_LINE,
-    WINDOW_NAMES,
-    DataTable,
-    FigureKind,
-    Panel,
-    error_bound,
-    no_tokens,
-    pair_of,
-    slices,
-    window_words,
-)
+from ptt.reports.text.names import slice_name
+from ptt.reports.text.numbers import count, number, percent
+from ptt.reports.text.tables import WINDOW_NAMES, error_bound, no_tokens, pair_of, slices, window_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

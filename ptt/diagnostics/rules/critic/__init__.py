@@ -1,14 +1,25 @@
-"""The table of contents of the rules on the value head, where there is one."""
+"""What the rules on the critic share: whether there is one, and what to do where it is wrong."""
 
-from ptt.diagnostics.rules.critic import (
-    explained_variance_low,
-    value_loss_rising,
-    value_scale,
-)
-from ptt.diagnostics.rules.interface import Rule
+from __future__ import annotations
 
-CRITIC_RULES: tuple[Rule, ...] = (
-    explained_variance_low.RULE,
-    value_loss_rising.RULE,
-    value_scale.RULE,
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, NotJudged
+from ptt.diagnostics.rules.interface import does_not_apply
+from ptt.diagnostics.rules.readings import logged
+
+FIT = "take the rollouts of one step, keep the policy fixed and train the critic alone: can it fit their returns?"
+REPAIRS = (
+    "if it cannot: check the bootstrap target, the mask of the last token, and that values and returns share a scale",
+    "then bring the returns to unit scale (normalise them, or make the reward smaller)",
+    "then change the critic's learning rate, up or down, nothing else changed",
+    "then let the critic learn for some steps before the policy does",
 )
+ENABLE = "log it from the critic's update: veRL critic/*, OpenRLHF critic_loss and values, TRL's PPO loss/value_avg"
+
+
+def of_critic(evidence: Evidence, name: str, *, rule: str, what: str) -> Series | NotJudged:
+    """Give a series of the critic, or why there is none: without a critic the question makes no sense."""
+    if evidence.algorithm.critic is False:
+        return does_not_apply(rule, Link.CRITIC, f"{evidence.algorithm.title} training: it has no critic")
+    return logged(evidence, name, rule=rule, link=Link.CRITIC, what=what, enable=ENABLE)

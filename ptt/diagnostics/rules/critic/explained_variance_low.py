@@ -15,9 +15,9 @@ from dataclasses import replace
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.common import last_of, lasting_excess, named, negated
-from ptt.diagnostics.rules.critic.common import FIT, REPAIRS, of_critic
+from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, negated
 
 ID = "explained-variance-low"
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters

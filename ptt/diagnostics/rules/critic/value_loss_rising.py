@@ -11,13 +11,12 @@ Source: the common PPO debugging guides ("value loss does not decrease"); relati
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import last_of, named
-from ptt.diagnostics.rules.critic.common import FIT, REPAIRS, of_critic
+from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_range
+from ptt.diagnostics.rules.readings import last_of, named, reward_range
 
 ID = "value-loss-rising"
 TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first

@@ -16,11 +16,11 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import step_noise
+from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Excess, joined, last_of, lasting_excess, named
-from ptt.diagnostics.rules.critic.common import ENABLE, FIT, REPAIRS, of_critic
+from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import Excess, joined, last_of, lasting_excess, named
 
 ID = "value-scale"
 OFF = 0.5  # of the return's usual size

@@ -21,9 +21,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import lasting_excess, named, peak_of
-from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS, freshest
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of
 
 ID = "engine-mismatch"
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad

@@ -15,9 +15,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.common import joined, named
-from ptt.diagnostics.rules.data_freshness.common import MIN_STEPS
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import joined, named
 
 ID = "old-logprobs-off"
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all

@@ -15,12 +15,12 @@ stale data does before it shows. Versions are taken to go up by one a step, and 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import rise
+from ptt.diagnostics.evidence.baseline_shift import rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.common import last_of, named
-from ptt.diagnostics.rules.data_freshness.common import Response, lag_of, response
+from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import last_of, named
 
 ID = "stale-rollouts"
 LAG_LIMIT = 8.0  # versions; see the source above

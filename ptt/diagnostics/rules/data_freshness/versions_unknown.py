@@ -9,7 +9,7 @@ Source: users of the frameworks ask for it (veRL issue 7569, miles issue 3334).
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_freshness.common import lag_of
+from ptt.diagnostics.rules.data_freshness import lag_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "versions-unknown"

@@ -1,36 +1,66 @@
-"""Link 0: can the logprobs be trusted at all. Judged before anything else."""
+"""What the rules on data validity share: the answer without sequences, and how a finding says what it contaminates."""
 
-from ptt.diagnostics.rules.data_validity import (
-    copied_logprobs,
-    filled_rows,
-    missing_logprobs,
-    missing_parts,
-    mixed_temperatures,
-    placeholder_logprobs,
-    repeated_sequences,
-    resumed_segments,
-    retokenised_turns,
-    rounded_logprobs,
-    scaled_logprobs,
-    shifted_logprobs,
-    truncated_support,
-    unmasked_tools,
-)
-from ptt.diagnostics.rules.interface import Rule
+from __future__ import annotations
 
-VALIDITY_RULES: tuple[Rule, ...] = (
-    missing_logprobs.RULE,
-    copied_logprobs.RULE,
-    filled_rows.RULE,
-    placeholder_logprobs.RULE,
-    shifted_logprobs.RULE,
-    scaled_logprobs.RULE,
-    mixed_temperatures.RULE,
-    truncated_support.RULE,
-    unmasked_tools.RULE,
-    retokenised_turns.RULE,
-    rounded_logprobs.RULE,
-    repeated_sequences.RULE,
-    resumed_segments.RULE,
-    missing_parts.RULE,
-)
+from typing import Protocol
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
+from ptt.diagnostics.model import Healthy, JsonScalar, Link, NotJudged
+
+BLOCKS = "contaminates"
+"""Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
+
+
+class Counted(Protocol):
+    """What says how much of the records it is."""
+
+    @property
+    def tokens(self) -> int | None: ...  # noqa: D102
+    @property
+    def sequences(self) -> int | None: ...  # noqa: D102
+    @property
+    def first_step(self) -> int | None: ...  # noqa: D102
+    @property
+    def last_step(self) -> int | None: ...  # noqa: D102
+    @property
+    def files(self) -> int | None: ...  # noqa: D102
+    @property
+    def example(self) -> str | None: ...  # noqa: D102
+
+
+def extent(what: Counted, effect: str) -> dict[str, JsonScalar]:
+    """Say, as a finding's evidence, how much it concerns and what it does to which statistic.
+
+    Every finding of this link carries these keys; `tokens` are model tokens, `example` is one of the files.
+    """
+    return {
+        "tokens": what.tokens,
+        "sequences": what.sequences,
+        "first_step": what.first_step,
+        "last_step": what.last_step,
+        "files": what.files,
+        "example": what.example,
+        "effect": effect,
+    }
+
+
+def none_recorded(rule: str) -> NotJudged:
+    """Say that there are no logprobs to judge."""
+    return NotJudged(
+        id=rule,
+        link=Link.DATA_VALIDITY,
+        reason="no pair of per-token logprobs is recorded",
+        missing=("policy_logp", "ref_logp", "model_mask"),
+        enable="write recorder files: docs/recorder.md",
+    )
+
+
+def sound(rule: str, reason: str) -> Healthy:
+    """Say that a rule found nothing."""
+    return Healthy(id=rule, link=Link.DATA_VALIDITY, reason=reason)
+
+
+def validity_of(evidence: Evidence) -> Validity | None:
+    """Give what is known of the recorded logprobs, if any are."""
+    return evidence.validity if evidence.validity is not None and evidence.validity.sequences else None

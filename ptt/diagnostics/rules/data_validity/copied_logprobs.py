@@ -9,7 +9,7 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "copied-logprobs"

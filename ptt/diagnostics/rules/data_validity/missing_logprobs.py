@@ -10,7 +10,7 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "missing-logprobs"

@@ -10,9 +10,9 @@ Source: a dead writer does not stop a run.
 from dataclasses import dataclass
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.records import Coverage
+from ptt.diagnostics.evidence.validity import Coverage
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "missing-parts"

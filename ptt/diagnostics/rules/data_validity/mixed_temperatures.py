@@ -12,9 +12,9 @@ Source: mixed or annealed exploration temperatures, evaluation samples that got 
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.records import MixedColumn, MixedPair, Validity
+from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "mixed-temperatures"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, JsonScalar, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "placeholder-logprobs"

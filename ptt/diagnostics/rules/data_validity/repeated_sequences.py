@@ -9,7 +9,7 @@ Source: resumed runs and `gather` before writing are the usual ways.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "repeated-sequences"

@@ -11,9 +11,9 @@ Source: TRL and transformers keep the event file of the killed process beside th
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.records import Extent, Overlap
+from ptt.diagnostics.evidence.validity import Extent, Overlap
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import extent, sound
+from ptt.diagnostics.rules.data_validity import extent, sound
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "resumed-segments"

@@ -10,7 +10,7 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "retokenised-turns"

@@ -8,7 +8,7 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "rounded-logprobs"

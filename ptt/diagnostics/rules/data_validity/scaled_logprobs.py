@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.records import Validity
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.statistics.sampled import PairSample
+from ptt.diagnostics.statistics.pair_sample import PairSample
 
 ID = "scaled-logprobs"
 FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs

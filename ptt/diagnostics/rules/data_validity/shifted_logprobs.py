@@ -10,9 +10,9 @@ Source: off-by-one between engine and trainer arrays is the commonest fault of h
 import math
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.records import Validity
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "shifted-logprobs"

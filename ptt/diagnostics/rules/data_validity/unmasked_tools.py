@@ -14,7 +14,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity.common import BLOCKS, extent, none_recorded, sound, validity_of
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "unmasked-tools"

@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.statistics.strata import Gap, stratified_gap
+from ptt.diagnostics.statistics.stratified_difference import Gap, stratified_gap
 
 ID = "failures-under-load"
 FLOOR = 0.1  # of the calls under more load

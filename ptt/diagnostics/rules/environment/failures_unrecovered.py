@@ -10,8 +10,8 @@ Source: recovery after a failed call, one of the signals agents are compared by;
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure
 from ptt.diagnostics.evidence.counts import POOLED, Counts
-from ptt.diagnostics.evidence.departures import LEAST, Departure
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 

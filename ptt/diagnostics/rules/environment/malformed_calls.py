@@ -13,9 +13,9 @@ Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.2
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.shares import counted, logged_share
+from ptt.diagnostics.evidence.counts import counted, logged_share
 from ptt.diagnostics.model import Link, RuleVerdict
-from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "malformed-calls"

@@ -13,9 +13,9 @@ unchanged.
 from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.evidence.counts import counted
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "pseudo-success"

@@ -19,15 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import Counts
-from ptt.diagnostics.evidence.departures import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, early_level, rise
+from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, early_level, rise
+from ptt.diagnostics.evidence.counts import Counts, counted, logged_share
 from ptt.diagnostics.evidence.environment import Episodes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.shares import counted, logged_share
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_dropped
+from ptt.diagnostics.rules.readings import reward_dropped
 
 ID = "runaway-episodes"
 TIMES = 3.0  # what 95 % of the early trajectories stay below

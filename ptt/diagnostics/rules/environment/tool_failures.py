@@ -12,10 +12,10 @@ failure rate high. A failed call is what the framework flags, or a result that b
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.counts import Measured, counted, logged_share
 from ptt.diagnostics.evidence.logged_tools import logged_failures
-from ptt.diagnostics.evidence.shares import Measured, counted, logged_share
 from ptt.diagnostics.model import Link, RuleVerdict
-from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "tool-failures"

@@ -13,7 +13,7 @@ Source: latency per tool over time is what the rule asks; the factor is this pro
 from collections.abc import Iterator
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, rise
 from ptt.diagnostics.evidence.logged_tools import SECONDS, logged_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity

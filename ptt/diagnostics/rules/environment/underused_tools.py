@@ -16,14 +16,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, fall
 from ptt.diagnostics.evidence.environment import Tool
 from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_dropped_since
-from ptt.diagnostics.statistics.shifts import chance_of_change, rate_change
+from ptt.diagnostics.rules.readings import reward_dropped_since
+from ptt.diagnostics.statistics.change_point import chance_of_change, rate_change
 
 ID = "underused-tools"
 LEFT = 0.1  # of a tool's early calls a trajectory

@@ -12,9 +12,9 @@ Source: SimpleTIR, arXiv 2509.02479.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.shares import counted
+from ptt.diagnostics.evidence.counts import counted
 from ptt.diagnostics.model import Link, RuleVerdict
-from ptt.diagnostics.rules.environment.common import Question, judge_shares
+from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "void-turns"

@@ -1,11 +1,27 @@
-"""The table of contents of the rules on evaluation beside training."""
+"""What the rules on evaluation share: the figures that have points enough, and why there are none."""
 
-from ptt.diagnostics.rules.evaluation import eval_not_following, eval_protocol_changed, eval_spikes, split_gap
-from ptt.diagnostics.rules.interface import Rule
+from __future__ import annotations
 
-EVALUATION_RULES: tuple[Rule, ...] = (
-    eval_protocol_changed.RULE,
-    eval_not_following.RULE,
-    eval_spikes.RULE,
-    split_gap.RULE,
+from collections.abc import Sequence
+from typing import Final
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import Figure
+from ptt.diagnostics.model import Link, NotJudged
+from ptt.diagnostics.statistics.small_sample import LEAST_POINTS
+
+ENABLE: Final = (
+    "evaluate at fixed steps under one protocol, six times a run at least: TRL eval_strategy=steps with eval_steps;"
+    " veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
 )
+
+
+def figures_of(evidence: Evidence, rule: str, least: int = LEAST_POINTS) -> Sequence[Figure] | NotJudged:
+    """Give the figures with `least` points, or why there are none."""
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    enough = [one for one in figures if len(one.series.finite()[0]) >= least]
+    if enough:
+        return enough
+    most = max((len(one.series.finite()[0]) for one in figures), default=0)
+    reason = f"evaluations have {most} point(s); {least} are needed" if figures else "no evaluation is logged"
+    return NotJudged(id=rule, link=Link.EVALUATION, reason=reason, missing=("eval/reward",), enable=ENABLE)

@@ -15,9 +15,9 @@ for points that follow one another. Cobbe et al., Quantifying Generalization in 
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.following import FOLLOWS, Outcome, State, of_evaluation
+from ptt.diagnostics.evidence.outcome_agreement import FOLLOWS, Outcome, State, of_evaluation
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.evaluation.common import ENABLE, figures_of
+from ptt.diagnostics.rules.evaluation import ENABLE, figures_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "eval-not-following"

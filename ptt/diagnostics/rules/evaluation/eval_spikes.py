@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import FloatArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.evaluation.common import figures_of
+from ptt.diagnostics.rules.evaluation import figures_of
 from ptt.diagnostics.rules.interface import Limits, Rule
 
 ID = "eval-spikes"

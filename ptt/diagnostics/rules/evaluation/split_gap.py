@@ -19,9 +19,9 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.evaluation.common import figures_of
+from ptt.diagnostics.rules.evaluation import figures_of
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.statistics.few_points import LEAST_POINTS, change_of
+from ptt.diagnostics.statistics.small_sample import LEAST_POINTS, change_of
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 ID = "split-gap"

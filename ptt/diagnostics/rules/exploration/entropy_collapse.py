@@ -17,9 +17,18 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import early_mean, logged, reward_range
+from ptt.diagnostics.rules.readings import (
+    Outcome,
+    early_mean,
+    last_of,
+    logged,
+    named,
+    outcome,
+    outcome_since,
+    reward_range,
+    told_of,
+)
 
 ID = "entropy-collapse"
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)

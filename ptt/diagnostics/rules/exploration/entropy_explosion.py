@@ -11,11 +11,10 @@ Source: both directions are reported by users of the frameworks (veRL issues 273
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
 
 ID = "entropy-explosion"
 TIMES_EARLY = 2.0  # twice as many choices, on the log scale

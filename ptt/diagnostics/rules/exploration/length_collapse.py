@@ -15,12 +15,11 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, fall
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome_since, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
 
 ID = "length-collapse"
 LEFT_OF_EARLY = 0.5  # of the early length

@@ -15,12 +15,12 @@ answer falls. Equal pairs across prompts against equal pairs within one are the 
 from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
 from ptt.diagnostics.evidence.environment import Answers
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_dropped
+from ptt.diagnostics.rules.readings import reward_dropped
 
 ID = "template-collapse"
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same

@@ -14,12 +14,12 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, fall
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, fall
 from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
 from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import reward_dropped
+from ptt.diagnostics.rules.readings import reward_dropped
 
 ID = "tool-diversity"
 LEFT = 0.25  # of the early entropy

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import EARLY_LEAST, LEAST, SDS, early_level
+from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST, LEAST, SDS, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.numerics.common import stretches
-from ptt.diagnostics.rules.reading import in_logs, logged, reward_fell, reward_range
+from ptt.diagnostics.rules.numerics import stretches
+from ptt.diagnostics.rules.readings import in_logs, logged, reward_fell, reward_range
 
 ID = "gradient-vanished"
 LEFT = 0.01  # of the early level: clipping, schedules and learning itself take a norm down tenfold, not a hundredfold

@@ -17,11 +17,11 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.departures import LEAST, Departure, early_level, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import logged
 
 ID = "loss-divergence"
 TIMES_BEST = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below

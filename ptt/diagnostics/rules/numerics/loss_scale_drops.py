@@ -13,10 +13,10 @@ halved at each; DeepSpeed and Megatron stop at a least scale of 1.
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import EARLY_LEAST
+from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import logged
 
 ID = "loss-scale-drops"
 DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps

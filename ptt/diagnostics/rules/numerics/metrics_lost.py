@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NOT_A_NUMBER, IntArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.numerics.common import CORE, core_series, dead_tail
+from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 
 ID = "metrics-lost"
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped

@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.numerics.common import CORE, core_series, first_not_a_number
+from ptt.diagnostics.rules.numerics import CORE, core_series, first_not_a_number
 
 ID = "nan-precursors"
 WATCHED = {

@@ -1,20 +1,27 @@
-"""The table of contents of the rules on the size and direction of updates; tool_tail_growth stands apart."""
+"""What the rules on updates share: what moves a policy too far, and what to do about it, in an expert's order."""
 
-from ptt.diagnostics.rules.interface import Rule
-from ptt.diagnostics.rules.policy_update import (
-    clip_fraction_high,
-    kl_over_target,
-    one_sided_clipping,
-    policy_drift,
-    ratio_explosion,
-    update_too_large,
+from __future__ import annotations
+
+from ptt.diagnostics.model import Steps
+
+CAUSES = (
+    "learning rate too high for this batch size",
+    "too many epochs or minibatches over one batch",
+    "advantages or rewards on too large a scale",
 )
 
-POLICY_UPDATE_RULES: tuple[Rule, ...] = (
-    clip_fraction_high.RULE,
-    kl_over_target.RULE,
-    one_sided_clipping.RULE,
-    policy_drift.RULE,
-    ratio_explosion.RULE,
-    update_too_large.RULE,
-)
+
+def confirm_by_checkpoint(interval: Steps) -> str:
+    """Say which checkpoints to compare."""
+    return f"compare the checkpoint from before step {interval[0]} with the last one on a fixed evaluation"
+
+
+def back_off(interval: Steps) -> tuple[str, ...]:
+    """Say what to do about updates that are too large, one thing at a time."""
+    return (
+        f"roll back to the last healthy checkpoint: one from before step {interval[0]}",
+        "rerun from it with a lower learning rate (half of it), nothing else changed",
+        "if that does not hold it: fewer PPO epochs (or minibatches) over a batch",
+        "then stop the updates of a batch early once its KL passes a target",
+        "then check advantage normalisation and the reward's scale",
+    )

@@ -14,10 +14,9 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.readings import lasting_excess, logged, named, peak_of, without_zeros
 
 ID = "clip-fraction-high"
 CLIP_LIMIT = 0.4  # share of tokens; see the source above

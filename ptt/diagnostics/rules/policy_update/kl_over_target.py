@@ -18,10 +18,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Excess, lasting_excess, named, peak_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.readings import Excess, lasting_excess, logged, named, peak_of
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above

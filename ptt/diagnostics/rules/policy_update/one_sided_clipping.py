@@ -16,8 +16,8 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import joined, lasting_excess, named
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import joined, lasting_excess, named
 
 ID = "one-sided-clipping"
 ONE_SIDE = 0.9  # of the clipped tokens

@@ -12,9 +12,8 @@ published that supports them, so a drift alone is never more than medium here.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import last_of, lasting_excess, named, negated
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import last_of, lasting_excess, logged, named, negated
 
 ID = "policy-drift"
 NEAR = 0.92  # cosine; see the source above

@@ -18,11 +18,11 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import Departure, fall, rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
 
 ID = "ratio-explosion"
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use

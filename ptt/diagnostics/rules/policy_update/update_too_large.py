@@ -17,9 +17,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import lasting_excess, named, peak_of, without_zeros
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.policy_update.common import CAUSES, back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
+from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above

@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
+from ptt.diagnostics.rules.post_training import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
 
 ID = "at-chance"
 CHANCE = 0.5

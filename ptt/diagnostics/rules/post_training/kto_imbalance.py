@@ -20,8 +20,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.rules.post_training.common import PREFERENCE, end_of, turned
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.post_training import PREFERENCE, end_of, turned
+from ptt.diagnostics.rules.readings import logged
 
 ID = "kto-imbalance"
 LEAST_SHARE = 0.2  # of both losses: one side makes four times the other's

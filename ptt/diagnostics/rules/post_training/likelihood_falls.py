@@ -15,7 +15,7 @@ from __future__ import annotations
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import PREFERENCE, Side, late_half, level_of, sides, turned
+from ptt.diagnostics.rules.post_training import PREFERENCE, Side, late_half, level_of, sides, turned
 
 ID = "likelihood-falls"
 TIMES = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared

@@ -13,8 +13,8 @@ from __future__ import annotations
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
-from ptt.diagnostics.rules.post_training.common import BLOCKS, late_half, level_of
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
+from ptt.diagnostics.rules.readings import logged
 
 ID = "loss-plateau"
 LEFT = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, fall
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import PAIRS, end_of, of_pairs
+from ptt.diagnostics.rules.post_training import PAIRS, end_of, of_pairs
 
 ID = "margin-collapse"
 LEFT = 0.25  # of the best margin: less is gone, not merely lower

@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.rules.post_training.common import PREFERENCE
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.post_training import PREFERENCE
+from ptt.diagnostics.rules.readings import logged
 
 ID = "odds-ratio-unstable"
 TIMES = 3.0  # the early movement

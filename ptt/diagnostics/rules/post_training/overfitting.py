@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
-from ptt.diagnostics.rules.post_training.common import FloatArray
+from ptt.diagnostics.rules.post_training import FloatArray
 
 ID = "overfitting"
 RISE = 0.1  # of the lowest evaluation loss

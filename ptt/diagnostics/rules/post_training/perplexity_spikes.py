@@ -21,8 +21,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import SUPERVISED, FloatArray
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.post_training import SUPERVISED, FloatArray
+from ptt.diagnostics.rules.readings import logged
 
 ID = "perplexity-spikes"
 SIDE = 10  # values on either side

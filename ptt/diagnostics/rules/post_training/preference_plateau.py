@@ -16,7 +16,7 @@ import math
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import PAIRS, SURE, late_half, level_of, of_pairs
+from ptt.diagnostics.rules.post_training import PAIRS, SURE, late_half, level_of, of_pairs
 
 ID = "preference-plateau"
 CHANCE = 0.5

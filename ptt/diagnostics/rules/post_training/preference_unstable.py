@@ -20,8 +20,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import PAIRS, FloatArray, late_half, of_pairs
-from ptt.diagnostics.statistics.shifts import spread_change
+from ptt.diagnostics.rules.post_training import PAIRS, FloatArray, late_half, of_pairs
+from ptt.diagnostics.statistics.change_point import spread_change
 
 ID = "preference-unstable"
 TIMES = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.post_training.common import PREFERENCE, sides, turned
+from ptt.diagnostics.rules.post_training import PREFERENCE, sides, turned
 
 ID = "rejected-collapse"
 TIMES = 12.0  # of the start's distance from 0; see the source above

@@ -9,10 +9,10 @@ Source: parts as TRL logs them (`rewards/<function>/mean`), prime-rl, or as reco
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST
-from ptt.diagnostics.evidence.following import LOST, rose
-from ptt.diagnostics.evidence.naming import PENALTY, is_outcome, words_of
-from ptt.diagnostics.evidence.turning import SURE, Turn, since, since_best
+from ptt.diagnostics.evidence.baseline_shift import LEAST
+from ptt.diagnostics.evidence.level_change import SURE, Turn, since, since_best
+from ptt.diagnostics.evidence.outcome_agreement import LOST, rose
+from ptt.diagnostics.metrics.name_words import PENALTY, is_outcome, words_of
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 

@@ -12,14 +12,14 @@ Source: Zheng et al., Judging LLM-as-a-Judge (arXiv 2306.05685), on position, ve
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST
-from ptt.diagnostics.evidence.naming import is_judge
+from ptt.diagnostics.evidence.baseline_shift import LEAST
+from ptt.diagnostics.evidence.level_change import noise_of
 from ptt.diagnostics.evidence.series import FloatArray, Series
-from ptt.diagnostics.evidence.turning import noise_of
+from ptt.diagnostics.metrics.name_words import is_judge
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE
-from ptt.diagnostics.statistics.about_line import line_of
+from ptt.diagnostics.rules.reward import OUTCOME_ENABLE
+from ptt.diagnostics.statistics.detrended_noise import line_of
 
 ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
-from ptt.diagnostics.evidence.following import ABOUT, FOLLOWS, TWO_WINDOWS, State
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
+from ptt.diagnostics.evidence.level_change import SURE, since, since_start
+from ptt.diagnostics.evidence.outcome_agreement import ABOUT, FOLLOWS, TWO_WINDOWS, State
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.turning import SURE, since, since_start
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import logged
-from ptt.diagnostics.statistics.few_points import change_of
+from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.statistics.small_sample import change_of
 
 ID = "length-inflation"
 GROWTH_LIMIT = (

@@ -8,11 +8,11 @@ Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, rise
-from ptt.diagnostics.evidence.naming import REFUSAL
+from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import sides_named
+from ptt.diagnostics.rules.reward import sides_named
 
 ID = "refusals-rise"
 SHARE_LIMIT = 0.12  # of answers

@@ -8,11 +8,11 @@ Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_fr
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, rise
-from ptt.diagnostics.evidence.naming import REPETITION
+from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.metrics.name_words import REPETITION
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import sides_named
+from ptt.diagnostics.rules.reward import sides_named
 
 ID = "repetition-rise"
 SHARE_LIMIT = 0.2

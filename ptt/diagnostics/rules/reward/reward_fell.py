@@ -10,10 +10,10 @@ Source: noise is what the values lie off their running median, widened for steps
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.turning import SURE, since_best
+from ptt.diagnostics.evidence.level_change import SURE, since_best
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import reward_of, wrong_way
+from ptt.diagnostics.rules.reward import reward_of, wrong_way
 
 ID = "reward-fell"
 FELL_LIMIT = 0.3  # of the best level

@@ -24,11 +24,11 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.following import Outcome, State, outcomes_of, recorded
+from ptt.diagnostics.evidence.outcome_agreement import Outcome, State, outcomes_of, recorded
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
+from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
 
 ID = "reward-hacking"
 LOST_LIMIT = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use

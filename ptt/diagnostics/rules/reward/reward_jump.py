@@ -12,13 +12,13 @@ Source: Power et al., Grokking (arXiv 2201.02177), for the late rise; reward-hac
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST
-from ptt.diagnostics.evidence.following import State, outcomes_of
+from ptt.diagnostics.evidence.baseline_shift import LEAST
+from ptt.diagnostics.evidence.level_change import noise_of
+from ptt.diagnostics.evidence.outcome_agreement import State, outcomes_of
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.turning import noise_of
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import highest_samples, reward_of, shifts_of
+from ptt.diagnostics.rules.reward import highest_samples, reward_of, shifts_of
 
 ID = "reward-jump"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean

@@ -14,11 +14,11 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.level_change import since_start
 from ptt.diagnostics.evidence.rewards import Samples
-from ptt.diagnostics.evidence.turning import since_start
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reward.common import OUTCOME_ENABLE, REWARD_ENABLE, reward_of, wrong_way
+from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, REWARD_ENABLE, reward_of, wrong_way
 
 ID = "reward-sign"
 ERRORS_LIMIT = 5.0  # standard errors: samples of one prompt are alike, so that two or three mean little

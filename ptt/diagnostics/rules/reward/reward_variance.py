@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import logged
-from ptt.diagnostics.rules.reward.common import reward_of
+from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.reward import reward_of
 
 ID = "reward-variance"
 GROWTH_LIMIT = 2.5  # times the early spread

@@ -10,12 +10,12 @@ Source: higher is taken for better; 8 % and, for high, 15 % are the limits under
 import re
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, fall
+from ptt.diagnostics.evidence.baseline_shift import LEAST, fall
+from ptt.diagnostics.evidence.level_change import since_start
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.turning import since_start
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.statistics.few_points import LEAST_POINTS, change_of
+from ptt.diagnostics.statistics.small_sample import LEAST_POINTS, change_of
 
 ID = "slice-degradation"
 FALL_LIMIT = 0.08  # of the early level

@@ -1,22 +1,180 @@
-"""The table of contents of the rules on machines: time, memory, ranks."""
+"""What the rules on machines share: series folded over the steps that belong together, parts of a step, sizes."""
 
-from ptt.diagnostics.rules.interface import Rule
-from ptt.diagnostics.rules.systems import (
-    idle_rollout,
-    memory_growth,
-    memory_imbalance,
-    out_of_memory,
-    run_cut_short,
-    stragglers,
-    throughput_drop,
-)
+from __future__ import annotations
 
-SYSTEMS_RULES: tuple[Rule, ...] = (
-    stragglers.RULE,
-    idle_rollout.RULE,
-    throughput_drop.RULE,
-    memory_imbalance.RULE,
-    memory_growth.RULE,
-    out_of_memory.RULE,
-    run_cut_short.RULE,
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import LEAST
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.rules.readings import in_logs
+
+FOLDS: Final = (1, 2, 3, 4, 6, 8)  # optimiser steps a generation: every so many steps, one takes far longer
+LENGTHS: Final = ("tokens/step", "tokens/seen", "len/response_mean")
+PARTS: Final = re.compile(
+    r"^(?:timing_s|timing|timing/train|timeperf|time)/|^perf/.*_(?:time|s)$|^(?:train/)?tools/.*latency_s$|^env/.*_s$"
 )
+WHOLE: Final = re.compile(r"(?:^|/)(?:step|total|total_step_time|step_time|train_step)$")
+
+
+def folded(series: Series) -> Series:
+    """Give the means over the steps that belong together, each at its last step; the series as it is where none do.
+
+    A loop that uses one generation for several updates takes long at one step and short at the next. The right fold is
+    the one whose means scatter least for their number.
+    """
+    _, values = series.finite()
+    best, least = series, np.inf
+    for size in FOLDS:
+        if len(values) < LEAST * size:
+            break
+        found = _means(series, size)
+        scatter = float(np.median(np.abs(np.diff(found.finite()[1])))) * np.sqrt(size)
+        if scatter < 0.8 * least:  # a finer one is kept unless a coarser one is clearly quieter
+            best, least = found, scatter
+    return best
+
+
+def _means(series: Series, size: int) -> Series:
+    steps, values = series.finite()
+    count = len(values) // size
+    cut = values[: count * size].reshape(count, size).mean(axis=1)
+    ends = steps[size - 1 : count * size : size]
+    return replace(series, steps=ends, values=cut, flags=np.zeros(count, np.uint8))
+
+
+def change_point(series: Series, alarm: int) -> int:
+    """Give the first step of the later of two levels, around the step at which a mean over a window passed a limit.
+
+    Least squares over the window before, the two before it and the one after: a mean passes long after a sudden rise.
+    """
+    steps, values = series.finite()
+    place = int(np.searchsorted(steps, alarm))
+    start, end = max(0, place - 3 * series.width), min(len(values), place + series.width)
+    near = values[start:end]
+    if len(near) < 4:
+        return alarm
+    sizes = np.arange(1, len(near))
+    sums = np.cumsum(near)[:-1]
+    gain = sums**2 / sizes + (near.sum() - sums) ** 2 / (len(near) - sizes)  # what two means explain of the squares
+    split = start + 1 + int(np.argmax(gain))
+    return min(int(steps[split - 1]) + 1, alarm)
+
+
+def length_of(evidence: Evidence) -> Series | None:
+    """Give the work of a step: tokens, or the mean length of a response; None where neither is logged."""
+    for name in LENGTHS:
+        series = evidence.metrics.get(name)
+        if series is None or len(series.finite()[0]) < LEAST:
+            continue
+        if name != "tokens/seen":
+            return in_logs_safe(series)
+        steps, values = series.finite()
+        gained = np.diff(values) / np.diff(steps)
+        if (gained > 0).mean() > 0.9:  # a count that starts anew on resume goes back once
+            usable = gained > 0
+            flags = np.zeros(int(usable.sum()), np.uint8)
+            return replace(series, steps=steps[1:][usable], values=gained[usable], flags=flags)
+    return None
+
+
+def in_logs_safe(series: Series) -> Series:
+    """Give the positive values of a series."""
+    logs = in_logs(series)
+    return replace(logs, values=np.exp(logs.values))
+
+
+def ratio_around(series: Series, step: int, *, early_until: int | None = None) -> float | None:
+    """Give the mean from a step on over the mean of the early part before it; None where either has under 5 values."""
+    steps, values = series.finite()
+    before = values[steps < step] if early_until is None else values[steps <= early_until]
+    after = values[steps >= step]
+    if len(before) < 5 or len(after) < 5 or before.mean() <= 0:
+        return None
+    return float(after.mean() / before.mean())
+
+
+def per_token(times: Series, lengths: Series) -> Series:
+    """Give the mean time over the mean length, in bins that hold a value of both."""
+    steps, values = times.finite()
+    long_steps, long_values = lengths.finite()
+    edges = np.searchsorted(steps, long_steps, side="right")
+    usable = np.append(True, np.diff(edges) > 0) & (edges > 0)
+    bins, sizes, at = edges[usable], long_values[usable], long_steps[usable]
+    sums = np.cumsum(np.append(0.0, values))
+    starts = np.append(max(0, bins[0] - int(np.median(np.diff(bins))) if len(bins) > 1 else 0), bins[:-1])
+    means = (sums[bins] - sums[starts]) / np.maximum(1, bins - starts)
+    return replace(times, steps=at, values=means / sizes, flags=np.zeros(len(at), np.uint8))
+
+
+def grown_part(evidence: Evidence, step: int) -> tuple[str, float, float] | None:
+    """Give the part of a step whose time grew most from a step on: its name, seconds before and after."""
+    found = []
+    every = [*evidence.metrics.values(), *evidence.other.values()]
+    for series in every:
+        name = series.raw_name
+        if series.name == "time/step" or not PARTS.search(name) or WHOLE.search(name):
+            continue
+        steps, values = series.finite()
+        before, after = values[steps < step], values[steps >= step]
+        if len(before) >= 5 and len(after) >= 5:
+            found.append((float(after.mean() - before.mean()), name, float(before.mean()), float(after.mean())))
+    if not found or max(found)[0] <= 0:
+        return None
+    _, name, early, late = max(found)
+    return name, early, late
+
+
+def device_gb(evidence: Evidence) -> float | None:
+    """Give the memory of the smallest device, where the run's files tell."""
+    found = evidence.run.context.get("gpu_memory_gb")
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
+
+
+CRASH: Final = re.compile(
+    r"^Traceback \(most recent call last\)|\bSIG(?:KILL|TERM|SEGV|ABRT)\b|Segmentation fault|"
+    r"exit reason: (?!completed)\w+|run status: (?!completed|running|finished)\w+|"
+    r"Watchdog caught collective operation timeout|ProcessGroupNCCL.{0,80}timed? ?out|^Killed$|"
+    r"ChildFailedError|^KeyboardInterrupt$|DUE TO TIME LIMIT|DUE TO PREEMPTION",
+)
+EXIT_CODE: Final = re.compile(r"^exit code (-?\d+)")
+ENDED: Final = ("completed", "finished")
+
+
+def done_share(evidence: Evidence) -> float | None:
+    """Give the share of the steps that were set which the run reached; None where their number is not known."""
+    planned = evidence.run.context.get("max_steps")
+    last = evidence.run.last_step
+    if not isinstance(planned, int | float) or isinstance(planned, bool) or planned <= 0 or last is None:
+        return None
+    return last / planned
+
+
+def ended_well(evidence: Evidence, *, done: float = 0.999) -> bool:
+    """Tell whether the run says that it completed, or reached the steps that were set."""
+    share = done_share(evidence)
+    if share is not None and share >= done:
+        return True
+    codes = [found.group(1) for event in evidence.events if (found := EXIT_CODE.match(event.text))]
+    closed = bool(codes) and codes[-1] == "0"
+    return evidence.run.context.get("status") in ENDED or (closed and share is None)
+
+
+def is_open(evidence: Evidence) -> bool:
+    """Tell whether a log was opened and never closed: killed, crashed, or still going on."""
+    context = evidence.run.context
+    return context.get("status") == "running" or context.get("exit_record") is False
+
+
+def crash_traces(evidence: Evidence) -> tuple[str, ...]:
+    """Give what the processes said of an end that was not planned, the last words first."""
+    found = []
+    for event in evidence.events:
+        code = EXIT_CODE.match(event.text)
+        if (code and code.group(1) != "0") or (not code and CRASH.search(event.text)):
+            found.append(f"{event.text} ({event.source})")
+    return tuple(reversed(found))

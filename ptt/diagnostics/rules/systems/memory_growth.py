@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
 from ptt.diagnostics.evidence.machines import Measure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.systems.common import device_gb, length_of, ratio_around
+from ptt.diagnostics.rules.systems import device_gb, length_of, ratio_around
 
 ID = "memory-growth"
 GROWN = 1.2  # times the early level: allocators settle within that

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.rules.systems.common import device_gb
+from ptt.diagnostics.rules.systems import device_gb
 
 ID = "memory-imbalance"
 IMBALANCE = 0.2  # (largest - smallest) / mean

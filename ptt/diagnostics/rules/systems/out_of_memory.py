@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.systems.common import ended_well
+from ptt.diagnostics.rules.systems import ended_well
 
 ID = "out-of-memory"
 LEAST_EVENTS = 1.0

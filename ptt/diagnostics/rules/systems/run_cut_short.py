@@ -13,7 +13,7 @@ of Hugging Face trainers.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.systems.common import crash_traces, done_share, ended_well, is_open
+from ptt.diagnostics.rules.systems import crash_traces, done_share, ended_well, is_open
 
 ID = "run-cut-short"
 DONE = 0.999  # of the steps that were set: the last one may not have been saved

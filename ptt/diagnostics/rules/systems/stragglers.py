@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.statistics.ranks import LEAST_STEPS, Scores, against_others, weighted_share
+from ptt.diagnostics.statistics.rank_scores import LEAST_STEPS, Scores, against_others, weighted_share
 
 ID = "stragglers"
 SCORE = 0.75  # of the best rank, or of its own best: see the source above

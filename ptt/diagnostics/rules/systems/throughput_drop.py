@@ -19,12 +19,12 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.rules.reading import in_logs, logged
-from ptt.diagnostics.rules.systems.common import change_point, folded, grown_part, length_of, per_token, ratio_around
+from ptt.diagnostics.rules.readings import in_logs, logged
+from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
 
 ID = "throughput-drop"
 SLOWER = 1.5  # times the early level; the batch-to-batch noise of a window stays well below

@@ -14,11 +14,11 @@ the group's deviation. The factors are our own.
 import math
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall, rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import Outcome, last_of, named, outcome, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import Outcome, last_of, named, outcome, told_of
 
 ID = "advantage-scale"
 EXPLODED = 5.0  # times the early level: a learning rate five times as large

@@ -11,8 +11,8 @@ Source: veRL logs `response/aborted_ratio` for it; the shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import last_of, lasting_excess, named
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import last_of, lasting_excess, named
 
 ID = "empty-responses"
 SOME = 0.05  # of the responses: more than the odd request that fails

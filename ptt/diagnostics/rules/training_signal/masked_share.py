@@ -13,8 +13,8 @@ whole samples out. The shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.common import last_of, lasting_excess, named, peak_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, peak_of
 
 ID = "masked-share"
 MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5

@@ -12,12 +12,11 @@ veRL `response_length/clip_ratio`. The shares are our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.departures import rise
+from ptt.diagnostics.evidence.baseline_shift import rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.common import Outcome, last_of, lasting_excess, named, outcome, told_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.rules.reading import logged
+from ptt.diagnostics.rules.readings import Outcome, last_of, lasting_excess, logged, named, outcome, told_of
 
 ID = "truncated-share"
 MOST = 0.5  # of the responses: more are cut than end

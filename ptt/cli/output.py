@@ -1,0 +1,157 @@
+"""Draw the report in a second process: importing matplotlib takes as long as judging a small run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.store.archives import run_name
+from ptt.diagnostics.store.exclusive_lock import note_of, noted_run
+from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
+
+if TYPE_CHECKING:
+    from ptt.diagnostics.model import Diagnosis
+
+
+STORE: Final = "store"
+DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
+RESERVED: Final = ("index.html", "gate.json", ".lock", "again", "store")
+"""What commands over several runs write of their own, beside a folder a run."""
+LONGEST: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
+
+
+def output_folder(run: Path, out: Path | None) -> Path:
+    """Give `--out`, or the default: below the current folder, or beside the run where that lies inside it.
+
+    A folder that holds the output of another run of this name is left to it: the parents' names tell the two apart.
+    """
+    if out is not None:
+        return out
+    home, here = run.resolve(), Path.cwd().resolve()
+    inside = home.is_dir() and (here == home or home in here.parents)
+    base, mine = (home.parent if inside else Path()) / "ptt-report", note_of(run)
+    return next(base / name for name in _names(home) if noted_run(base / name / STORE) in (None, mine))
+
+
+def _names(home: Path) -> Iterator[str]:
+    """Give what the output of a run may be called, the shortest first, without end."""
+    name = run_name(home)
+    yield _printable(name)
+    for parent in home.parents[: DEEPEST - 1]:
+        if parent.name:
+            name = f"{parent.name}-{name}"
+            yield _printable(name)
+    for number in count(2):
+        yield f"{_printable(name)}-{number}"
+
+
+def _cut(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
+
+
+def _printable(name: str) -> str:
+    """Spell a name so that any file, page and terminal can hold it: bytes that are no text, and steering, by number."""
+    text = os.fsencode(name)[:LONGEST].decode("utf-8", "backslashreplace")
+    plain = "".join(sign if sign.isprintable() else f"_x{ord(sign):02x}" for sign in text.replace("\\", "_"))
+    return _cut(plain)
+
+
+def run_folders(runs: Sequence[Path], base: Path, *, reserved: Collection[str] = ()) -> list[Path]:
+    """Give a folder of its own below `base` for the output of each run; equal names take their parents' names along.
+
+    `reserved`: what the command itself writes into `base`.
+    """
+    homes = [run.resolve() for run in runs]
+    names = [run_name(home) for home in homes]
+    for depth in range(1, DEEPEST):
+        doubled = {name for name, times in Counter(names).items() if times > 1}
+        if not doubled:
+            break
+        names = [
+            f"{home.parents[depth - 1].name}-{name}" if name in doubled and len(home.parents) >= depth else name
+            for home, name in zip(homes, names, strict=True)
+        ]
+    taken = {name.casefold() for name in (*RESERVED, *reserved)}
+    return [base / _free(name, taken) for name in names]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Give a name that is not taken, also where upper and lower case are one, and take it."""
+    name = _printable(name)
+    numbered = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
+    free = next(one for one in numbered if one.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
+
+
+def check_figures(run: Path, figures: Path) -> None:
+    """Refuse a folder for figures that is a file, or lies inside the run."""
+    home, place = run.resolve(), figures.resolve()
+    if home.is_dir() and (place == home or home in place.parents):
+        raise SettingsError(f"{figures}: lies inside the run, which is never written to; give another --figures.")
+    if place.exists() and not place.is_dir():
+        raise SettingsError(f"{figures}: is a file; --figures takes a folder.")
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the work is on a terminal, and nothing where output is piped."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def tell(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done, total=of)
+
+        yield tell
+
+
+class Artist:
+    """A process that has imported what draws by the time there is something to draw."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+        with uninterrupted():
+            pool.submit(_ready)  # starts the process
+
+    def html(self, diagnosis: Diagnosis) -> str:
+        """Give the report."""
+        return self._pool.submit(_html, diagnosis).result()
+
+
+@contextmanager
+def artist() -> Iterator[Artist]:
+    """Start the process, and end it with the block whatever happens."""
+    spawn = get_context("spawn")  # a fork of a process with threads may hang
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=leave_ctrl_c_to_the_parent)
+    try:
+        yield Artist(pool)
+    except BaseException:  # Ctrl-C as well: nothing will be drawn, so do not wait until the process has imported all
+        for child in active_children():
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ready() -> None:
+    from ptt.reports.run import html  # noqa: F401
+
+
+def _html(diagnosis: Diagnosis) -> str:
+    from ptt.reports.run.html import render_html
+
+    return render_html(diagnosis)

@@ -1,0 +1,94 @@
+"""Set runs side by side: arms in, a comparison out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable, with_tails
+from ptt.diagnostics.compare.comparison import Arm, Comparison, NotCompared
+from ptt.diagnostics.compare.distributions import ECDF, ESS, distribution_tables
+from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table, metric_figures, tail_figures
+from ptt.diagnostics.compare.logged_metrics import Series, series_of
+from ptt.diagnostics.compare.metric_differences import compare_aggregates, logged_by_some
+from ptt.diagnostics.compare.sentences import headline_of, told
+from ptt.diagnostics.compare.settings import compare_settings
+from ptt.diagnostics.compare.tail_measures import Axis, measure
+from ptt.diagnostics.compare.tails import tail_tables, vanished
+from ptt.diagnostics.statistics.step_matching import NotMatched
+
+__all__ = ["compare"]
+
+AXES = ("steps", "tokens")
+NO_SERIES = "no metric is logged by the baseline and another arm over steps they share"
+
+
+def compare(arms: Sequence[Arm]) -> Comparison:
+    """Compare arms of runs, the first of them the baseline."""
+    given = comparable(arms)
+    series = {member.name: series_of(member) for arm in arms for member in arm.members}
+    found = with_tails(given.arms)
+    not_compared = [*given.left_out, *found.not_compared]
+    axes: list[Axis] = []
+    names = found.slices[found.arms[0].name] if found.arms else ()
+    for name in AXES if found.arms else ():
+        axis = measure(found.arms, names, series, name)
+        if isinstance(axis, NotMatched):
+            not_compared.append(NotCompared(what=f"tails over {name}", reason=axis.reason, enable="record every step"))
+        else:
+            axes.append(axis)
+    tables = tail_tables(found, axes)
+    by_steps = next((axis for axis in axes if axis.name == "steps"), None)
+    if by_steps is not None:
+        tables |= distribution_tables(found, by_steps)
+        not_compared += vanished(found, by_steps)
+    else:
+        tables |= {"ecdf": ECDF.to_frame(), "ess": ESS.to_frame()}
+    tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach)
+    if tables["aggregate_differences"].is_empty():
+        not_compared.append(_no_metrics(arms))
+    not_compared += logged_by_some(given.arms, series)
+    tables["settings"], unrecorded = compare_settings(arms, series)
+    tables["divergence"], undated = _divergence(given, found, series)
+    not_compared += undated
+    not_compared += unrecorded
+    said = told(arms, tables, found.slices)
+    matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
+    return Comparison(
+        arms=tuple(arms),
+        pair=found.pair,
+        headline=headline_of(arms, tables, not_compared),
+        sentences=said.sentences,
+        cautions=said.cautions,
+        tables=tables,
+        not_compared=tuple(not_compared),
+        matched=matched,
+    )
+
+
+def _divergence(
+    given: Comparable, found: WithTails, series: Mapping[str, Series]
+) -> tuple[pl.DataFrame, list[NotCompared]]:
+    """Give the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    undated = []
+    base, held = given.arms[0], {arm.name for arm in found.arms}
+    for arm in given.arms[1:]:
+        tails = tail_figures(arm, base, found.slices[arm.name]) if arm.name in held and found.slices[arm.name] else {}
+        if isinstance(tails, NotCompared):
+            undated.append(tails)
+            tails = {}
+        figures[arm.name] = {
+            member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
+            for member in (*base.members, *arm.members)
+        }
+    return divergence_table(given.arms, figures, given.reach), undated
+
+
+def _no_metrics(arms: Sequence[Arm]) -> NotCompared:
+    bare = [member.name for arm in arms for member in arm.members if "series" not in member.diagnosis.tables]
+    if bare:
+        reason = f"{', '.join(bare)}: findings alone hold no logged series"
+        return NotCompared(what="metrics", reason=reason, enable="give the run or its store")
+    return NotCompared(what="metrics", reason=NO_SERIES, enable="log the same metrics in all runs")

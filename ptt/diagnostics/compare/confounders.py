@@ -1,0 +1,111 @@
+"""What sets two arms apart besides what was meant to: another reward, or runs of very different length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.compare.comparison import Arm, Member
+from ptt.diagnostics.compare.readings import late_mean, late_words, tail_of
+from ptt.diagnostics.compare.wording import nats, pair
+
+
+def cautions_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
+    """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
+    words = late_words(tables, arm)
+    said = _high_start(arm, base, tables, name) if name else []
+    if name and tail_of(tables, arm, base, name, "p95").words == "lower":
+        if words.get("reward/mean") == "higher":
+            gradient = ", with a smaller gradient norm" if words.get("grad_norm") == "lower" else ""
+            said.append(
+                f"{arm.name}: its reward is higher ({means(tables, arm, base, 'reward/mean')}){gradient}: an easier "
+                "task drifts less by itself, so part of the difference may be the task's"
+            )
+        elif words.get("reward/mean") == "lower":
+            lower = f"its reward is lower ({means(tables, arm, base, 'reward/mean')})"
+            said.append(f"{arm.name}: {lower}: it may drift less because it learnt less")
+        if words.get("tools/call_frequency") == "lower":
+            said.append(f"{arm.name}: it uses tools less ({means(tables, arm, base, 'tools/call_frequency')})")
+    mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
+    if mine & theirs:
+        said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare")
+    frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
+    if len(frameworks - {None}) > 1:
+        said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
+                    "in other ways")  # fmt: skip
+    return said
+
+
+def _high_start(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    """Say where an arm grew by less because it started high: that is no suppression."""
+    for quantile in ("p95", "p99"):
+        tail = tail_of(tables, arm, base, name, quantile)
+        if tail.growth_words == "lower" and tail.words != "lower" and tail.early > tail.base_early:
+            ends = "and lies higher late" if tail.words == "higher" else "and does not lie lower late"
+            start = f"early {quantile} {nats(tail.early)} nats against {nats(tail.base_early)}"
+            return [f"{arm.name}: it grew by less because it started high ({start}) {ends}: nothing was suppressed"]
+    return []
+
+
+def means(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, metric: str) -> str:
+    """Write the late means of an arm and the baseline, so that they are seen to differ."""
+    return pair(late_mean(tables, arm, metric), late_mean(tables, base, metric))
+
+
+SHORTER: Final = 0.6
+"""Of the later last step: a schedule that ends with its run is then far along in one run, hardly begun in the other."""
+COMPONENT: Final = re.compile(r"^(?:train/)?rewards?/([^/]+)(?:/mean)?$")
+NO_COMPONENTS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "mean", "std", "min", "max", "total"})
+"""Figures of preference training and of the whole reward, which are logged under the same heading."""
+NAMED: Final = 4  # reward functions in a sentence
+
+
+def apart_from_setting(arm: Arm, base: Arm) -> list[str]:
+    """Say where an arm was trained on another reward, or for a very different number of steps."""
+    return [*_other_reward(arm, base), *_other_length(arm, base)]
+
+
+def _other_reward(arm: Arm, base: Arm) -> list[str]:
+    mine, theirs = (frozenset().union(*map(_components, one.members)) for one in (arm, base))
+    if not mine or not theirs or mine == theirs:
+        return []
+    apart = [
+        f"{_listed(names)} is logged by {one.name} and not by {other.name}"
+        for one, other, names in ((arm, base, mine - theirs), (base, arm, theirs - mine))
+        if names
+    ]
+    said = f"another reward: {', '.join(apart)}: their rewards may measure other things"
+    return [f"{arm.name}: {said}, and a difference may be the reward's"]
+
+
+def _components(member: Member) -> frozenset[str]:
+    """Give the reward functions that a run logs by themselves."""
+    table = member.diagnosis.tables.get("metrics")
+    if table is None or not {"name", "name_raw", "split"} <= set(table.columns):
+        return frozenset()
+    names = table.filter(pl.col("name").is_null() & (pl.col("split") == "train"))["name_raw"].unique().to_list()
+    found = {hit.group(1) for name in names if (hit := COMPONENT.match(str(name)))}
+    return frozenset(found - NO_COMPONENTS)
+
+
+def _other_length(arm: Arm, base: Arm) -> list[str]:
+    mine, theirs = (_end(one) for one in (arm, base))
+    if not mine or not theirs or min(mine, theirs) >= SHORTER * max(mine, theirs):
+        return []
+    ends = f"it ends at step {mine}, {base.name} at {theirs}"
+    return [f"{arm.name}: {ends}: a schedule that ends with its run is elsewhere in its course at the same step"]
+
+
+def _end(arm: Arm) -> int:
+    """Give the last step of any run of an arm, 0 where none is known."""
+    lasts = [member.diagnosis.run.last_step for member in arm.members]
+    return max((last for last in lasts if last is not None), default=0)
+
+
+def _listed(names: frozenset[str]) -> str:
+    held = sorted(names)
+    more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
+    return ", ".join(held[:NAMED]) + more

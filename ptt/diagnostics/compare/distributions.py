@@ -1,0 +1,101 @@
+"""Whole distributions side by side: CDFs by window, and the effective sample size over the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.compare.comparable import WithTails
+from ptt.diagnostics.compare.comparison import Arm
+from ptt.diagnostics.compare.tail_measures import Axis, Measured
+from ptt.diagnostics.statistics.ecdf import ecdf
+from ptt.diagnostics.statistics.ess import sliding_ess
+from ptt.diagnostics.statistics.tail_curves import thirds
+from ptt.diagnostics.statistics.windows import WINDOWS, label
+
+ECDF: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "slice": pl.String,
+        "window": pl.String,
+        "x": pl.Float64,
+        "cdf": pl.Float64,
+        "n_tokens": pl.Int64,
+    }
+)
+ESS: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "slice": pl.String,
+        "step_first": pl.Int64,
+        "step_last": pl.Int64,
+        "step_mid": pl.Float64,
+        "ess_fraction": pl.Float64,
+        "n": pl.Int64,
+    }
+)
+
+
+def distribution_tables(found: WithTails, axis: Axis) -> dict[str, pl.DataFrame]:
+    """Give the tables ecdf and ess over matched steps; tokens of seeds are pooled, their ESS is averaged."""
+    cdfs, sizes = [pl.DataFrame(schema=ECDF)], [pl.DataFrame(schema=ESS)]
+    for arm in found.arms:
+        runs = [axis.runs[member.name] for member in arm.members]
+        for name in found.slices[arm.name]:
+            cdfs.append(_cdf(arm, runs, name))
+            sizes.append(_ess(arm, runs, name, axis))
+    return {"ecdf": pl.concat(cdfs), "ess": pl.concat(sizes)}
+
+
+def _cdf(arm: Arm, runs: Sequence[Measured], name: str) -> pl.DataFrame:
+    parts = []
+    for run in runs:
+        profile = run.member.profile
+        assert profile is not None, "only runs with a profile are measured"
+        parts.append(label(profile.cells.filter(_slice(run, name)), thirds(run.spans), name="part"))
+    found = ecdf(pl.concat(parts), by=["part"])
+    named = found.with_columns(
+        pl.lit(arm.name).alias("arm"),
+        pl.lit(name).alias("slice"),
+        pl.col("part").replace_strict(dict(enumerate(WINDOWS)), return_dtype=pl.String).alias("window"),
+    )
+    return named.select(pl.col(column).cast(kind) for column, kind in ECDF.items())
+
+
+def _ess(arm: Arm, runs: Sequence[Measured], name: str, axis: Axis) -> pl.DataFrame:
+    by_run = [_by_span(run, name) for run in runs]
+    edges = axis.matched.edges
+    rows = []
+    for place in range(len(edges) - 1):
+        here = [found[place] for found in by_run if place in found]
+        if len(here) < len(runs):
+            continue
+        first, last = math.ceil(edges[place]), math.floor(edges[place + 1])
+        share = float(np.mean([fraction for fraction, _ in here]))
+        rows.append((arm.name, name, first, last, (first + last) / 2, share, sum(n for _, n in here)))
+    return pl.DataFrame(rows, schema=ESS, orient="row")
+
+
+def _by_span(run: Measured, name: str) -> dict[int, tuple[float, int]]:
+    """Give ESS/n and n of tokens for each span that holds any."""
+    profile = run.member.profile
+    assert profile is not None, "only runs with a profile are measured"
+    rows = profile.sequences.filter(_slice(run, name)).sort("step", maintain_order=True)
+    found = {}
+    for place, span in enumerate(run.spans):
+        table = sliding_ess(rows, [span], pair=profile.pair, inverse="inverse")
+        mine = table.filter((pl.col("level") == "token") & (pl.col("weights") == profile.pair))
+        if mine.height and math.isfinite(mine["ess_fraction"][0]):
+            found[place] = (float(mine["ess_fraction"][0]), int(mine["n"][0]))
+    return found
+
+
+def _slice(run: Measured, name: str) -> pl.Expr:
+    profile = run.member.profile
+    assert profile is not None, "only runs with a profile are measured"
+    number = next(key for key, held in profile.slices.items() if held == name)
+    return pl.col("slice") == number

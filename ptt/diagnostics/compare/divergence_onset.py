@@ -1,0 +1,356 @@
+"""From which step on each figure of an arm leaves the baseline's for good, and up to which step the runs are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.compare.comparison import Arm, NotCompared
+from ptt.diagnostics.compare.logged_metrics import Series
+from ptt.diagnostics.compare.readings import SAME
+from ptt.diagnostics.evidence.baseline_shift import step_noise
+from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.statistics.percentiles import percentiles
+from ptt.diagnostics.statistics.small_sample import T975
+from ptt.diagnostics.statistics.step_matching import Matched, counted, matched_by_steps, recorded
+from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
+from ptt.diagnostics.statistics.trend import first_lasting
+from ptt.diagnostics.statistics.windows import label
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST: Final = 30  # differences: with fewer, half of what there is would be the window that tells
+WIDTH: Final = 20  # a window's mean tells, never a step
+NARROWEST: Final = 5
+MOST: Final = 400  # a longer series is judged by the means of so many blocks
+SDS: Final = 4.0  # of a window's mean: it is looked at some hundred times in each of some twenty figures
+FEW: Final = 10
+"""Values: a short series tells its noise and its likeness badly, so limits lie higher by so many over their number."""
+NO_NOISE: Final = 1e-9  # of the largest difference: a schedule leaves at its first other value
+DRAWS: Final = 100
+SEED: Final = 20_260_611
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaving:
+    """The first step away, its 95 % interval, and how far away the end is."""
+
+    step: int
+    low: int
+    high: int
+    last: float  # mean over the last window
+    since: int  # the first step of that window
+    until: int  # and its last
+
+
+def leaving(
+    steps: IntArray, values: FloatArray, *, ends: IntArray | None = None, between: float = 0.0
+) -> Leaving | None:
+    """Give where differences leave zero for good, or None; `between`: the standard error that seeds add to them.
+
+    steps, ends: the first and the last step that each difference is of, where it is of more than one.
+
+    A window's mean must lie beyond four of its standard errors, at four of five places from there on and at the end,
+    always to the same side, and a window of values must follow. The step is where the values up to the window are
+    best cut in two, zero before and the later level after; the interval is that of a moving-block bootstrap (Kunsch
+    1989), and begins with the step before, since a figure of a step is taken from weights that the steps before made.
+    """
+    usable = np.isfinite(values)
+    if usable.sum() < LEAST:
+        return None
+    firsts, lasts, levels = _condensed(steps[usable], (steps if ends is None else ends)[usable], values[usable])
+    spread, likeness = step_noise(levels)
+    spread = max(spread, NO_NOISE * float(np.abs(levels).max()))
+    width = min(WIDTH, max(NARROWEST, len(levels) // 3))
+    errors = np.hypot(_errors(len(levels), width, spread, likeness), between)
+    found = _first(levels[None], width, errors)[0]
+    if found is None:
+        return None
+    seen = [len(levels) - 1 if place is None else place for place in _first(_redrawn(levels, width), width, errors)]
+    low, high = (int(place) for place in np.percentile([found, *seen], [2.5, 97.5], method="nearest"))
+    low = min(low, _last_within(levels, found, width, errors))
+    return Leaving(
+        step=int(firsts[found]),
+        low=int(firsts[max(0, min(low, found) - 1)]),
+        high=int(lasts[max(high, found)]),
+        last=float(levels[-width:].mean()),
+        since=int(firsts[-width]),
+        until=int(lasts[-1]),
+    )
+
+
+def _condensed(firsts: IntArray, lasts: IntArray, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Give the first steps, the last steps and the means of at most MOST blocks."""
+    size = -(-len(values) // MOST)
+    starts = np.arange(0, len(values), size)
+    stops = np.append(starts[1:], len(values))
+    return firsts[starts], lasts[stops - 1], np.add.reduceat(values, starts) / (stops - starts)
+
+
+def _redrawn(levels: FloatArray, width: int) -> FloatArray:
+    """Give (draws, n): the running median, with what the values lie off it redrawn in blocks."""
+    half = width // 2
+    centre = np.median(sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1), axis=1)
+    starts = np.random.default_rng(SEED).integers(0, len(levels) - width + 1, size=(DRAWS, -(-len(levels) // width)))
+    places = (starts[..., None] + np.arange(width)).reshape(DRAWS, -1)[:, : len(levels)]
+    redrawn: FloatArray = centre + (levels - centre)[places]
+    return redrawn
+
+
+def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
+    """Give the standard error of the mean over the last `width` values at each place; inf before there are five."""
+    held = np.minimum(np.arange(1, count + 1), width)
+    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + FEW / count)
+    error[: NARROWEST - 1] = np.inf
+    return error
+
+
+def _means(rows: FloatArray, width: int) -> FloatArray:
+    """Give the mean over the last `width` values, or as many as there are, at each place of each row."""
+    sums = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
+    ends = np.arange(1, rows.shape[1] + 1)
+    begins = np.maximum(0, ends - width)
+    means: FloatArray = (sums[:, ends] - sums[:, begins]) / (ends - begins)
+    return means
+
+
+def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]:
+    """Give for each row the place at which it leaves zero for good."""
+    found: list[int | None] = []
+    for row, mean in zip(rows, _means(rows, width), strict=True):
+        sign = float(np.sign(mean[-1]))
+        beyond = sign * mean > SDS * errors
+        place = first_lasting(beyond) if beyond[-1] else None
+        onset = None if place is None else _cut(row, place, width, sign)
+        found.append(onset if onset is not None and len(row) - onset >= width else None)
+    return found
+
+
+def _last_within(levels: FloatArray, found: int, width: int, errors: FloatArray) -> int:
+    """Give the place that the departure may go back to: half a window before the last mean within its error of zero.
+
+    A small departure passes the limit late; it began when the mean was last where noise leaves it.
+    """
+    mean = _means(levels[None], width)[0]
+    within = np.flatnonzero((np.sign(mean[-1]) * mean <= errors)[:found])
+    return max(0, int(within[-1]) - width // 2) if len(within) else 0
+
+
+def _cut(row: FloatArray, place: int, width: int, sign: float) -> int:
+    """Give the place that best cuts the values around a window into zero before and the later level after."""
+    begin, end = max(0, place - 2 * width + 1), min(len(row), place + width)
+    level = float((sign * row[place:end]).mean())
+    gain = np.cumsum((sign * row[begin : place + 1] - level / 2)[::-1])[::-1]
+    return begin + int(np.argmax(gain))
+
+
+MOST_SPANS: Final = 60
+TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
+PRECISION: Final = 1e-6
+"""Of a value: event files keep single precision, other logs print all digits; one run in two formats is no two runs."""
+LEAST_SAME: Final = 5
+"""Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
+ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
+DATED: Final = 0.5  # of the steps that both log: a wider interval dates nothing
+DIVERGENCE: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "what": pl.String,
+        "slice": pl.String,
+        "step": pl.Int64,
+        "low": pl.Int64,
+        "high": pl.Int64,
+        "words": pl.String,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of one run over its steps, as it is compared."""
+
+    what: str  # canonical metric, or p95 / p99 of a slice
+    slice: str | None
+    steps: IntArray
+    ends: IntArray  # the last step that each value is of
+    values: FloatArray
+    logs: bool = False  # the values are logarithms: a difference is a factor
+
+
+def metric_figures(series: Series) -> dict[str, Figure]:
+    """Give the logged figures of a run that training can leave another run by."""
+    return {
+        name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
+        for name, one in series.items()
+        if kind_of(name) == "training"
+    }
+
+
+def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[str, Figure]] | NotCompared:
+    """Give the tails of the runs of an arm and the baseline, by member, over spans of the steps that these share.
+
+    Of these alone: what a third arm recorded says nothing of when this one left. A span holds two recorded steps or
+    more: two updates on one batch have nearly the same tokens.
+    """
+    members = [member for member in (*base.members, *arm.members) if member.profile is not None]
+    profiles = [member.profile for member in members if member.profile is not None]
+    steps = [recorded(profile) for profile in profiles]
+    low, high = max(int(one[0]) for one in steps), min(int(one[-1]) for one in steps)
+    held = [int(((one >= low) & (one <= high)).sum()) for one in steps]
+    fewest = min(held)
+    names = [member.name for member in members]
+    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2), names) if fewest >= 2 * LEAST else None
+    if not isinstance(matched, Matched) or len(matched.spans[0]) < LEAST:
+        if low > high:
+            reason = f"its recorded steps and those of {base.name} do not overlap"
+        elif matched is None:
+            reason = (
+                f"of the steps that it shares with {base.name} ({low} to {high}) {names[held.index(fewest)]} recorded "
+                f"only {counted(fewest)}; at least {2 * LEAST} are needed to date a departure of tails"
+            )
+        elif isinstance(matched, Matched):
+            reason = (
+                f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: only "
+                f"{len(matched.spans[0])} spans hold one of every run; at least {LEAST} are needed to date a departure "
+                "of tails"
+            )
+        else:
+            reason = matched.reason
+        return NotCompared(what=f"when the tails of {arm.name} left", reason=reason, enable="record more steps")
+    edges = np.array(matched.edges)
+    firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
+    ends[-1] = int(edges[-1])
+    found: dict[str, dict[str, Figure]] = {}
+    for member, spans, profile in zip(members, matched.spans, profiles, strict=True):
+        found[member.name] = {}
+        for number, name in profile.slices.items():
+            if name not in slices:
+                continue
+            cells = label(profile.cells.filter(pl.col("slice") == number), spans, name="span")
+            rows = percentiles(cells, by=["span"]).filter(pl.col("n") >= MIN_BLOCK_TOKENS)
+            for quantile in TAIL_QUANTILES:
+                values = np.full(len(spans), np.nan)
+                values[rows["span"].to_numpy()] = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
+                found[member.name][f"{name} {quantile}"] = Figure(
+                    what=quantile, slice=name, steps=firsts, ends=ends, values=values, logs=True
+                )
+    return found
+
+
+def divergence_table(
+    arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Mapping[str, Figure]]], reach: tuple[int, int] | None
+) -> pl.DataFrame:
+    """Give the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
+    rows: list[tuple[object, ...]] = []
+    for arm in arms[1:] if reach else ():
+        mine = [figures[arm.name][member.name] for member in arm.members]
+        theirs = [figures[arm.name][member.name] for member in arms[0].members]
+        found = []
+        for key in sorted(set.intersection(*(set(held) for held in (*mine, *theirs)))):
+            one = leaving_of([held[key] for held in mine], [held[key] for held in theirs])
+            if one is not None:
+                figure = mine[0][key]
+                shared = _shared([held[key] for held in (*mine, *theirs)])
+                step = one.step if one.high - one.low <= DATED * (int(shared[-1]) - int(shared[0])) else None
+                found.append((arm.name, figure.what, figure.slice, step, one.low, one.high, _words(one, figure, step)))
+        rows += sorted(found, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1]))
+        if len(mine) == len(theirs) == 1 and (same := same_up_to(mine[0], theirs[0])) is not None:
+            last = max(same, _last_shared(mine[0], theirs[0]))
+            where = f"up to step {same}" if same < last else f"in all steps that both log, up to {same}"
+            words = f"identical to the last digit {where}"
+            rows.append((arm.name, SAME, None, same, same, last, words))
+    return pl.DataFrame(rows, schema=DIVERGENCE, orient="row")
+
+
+def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | None:
+    """Give where an arm's mean leaves the baseline's, over the steps that all their runs have."""
+    steps = _shared([*mine, *theirs])
+    if len(steps) < LEAST:
+        return None
+    sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
+    ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
+    found = _left(steps, ends, sides)
+    if found is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
+        return found
+    # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
+    factors = _left(steps, ends, [np.log(side) for side in sides])
+    return found if factors is not None and factors.last * found.last > 0 else None
+
+
+def _shared(figures: Sequence[Figure]) -> IntArray:
+    """Give the steps that all of them have."""
+    steps = figures[0].steps
+    for figure in figures[1:]:
+        steps = np.intersect1d(steps, figure.steps)
+    return steps
+
+
+def _last_shared(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int:
+    """Give the last step at which both have a value of anything."""
+    shared = [np.intersect1d(mine[key].steps, theirs[key].steps) for key in set(mine) & set(theirs)]
+    return max((int(steps[-1]) for steps in shared if len(steps)), default=0)
+
+
+def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
+    mine, theirs = (side.mean(axis=0) for side in sides)
+    rounded = np.abs(mine - theirs) <= PRECISION * np.maximum(np.abs(mine), np.abs(theirs))
+    return leaving(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
+
+
+def _at(figure: Figure, steps: IntArray) -> FloatArray:
+    return figure.values[np.searchsorted(figure.steps, steps)]
+
+
+def _between(sides: Sequence[FloatArray]) -> float:
+    """Give the standard error of the difference that seeds make: of window means about their side's, over the run."""
+    freedom = sum(len(side) - 1 for side in sides)
+    if not freedom:
+        return 0.0
+    squares = 0.0
+    for side in sides:
+        off = side - side.mean(axis=0)
+        windows = [part.mean(axis=1) for part in np.array_split(off, max(1, off.shape[1] // WIDTH), axis=1)]
+        squares += float(np.nanmean([float(np.square(window).sum()) for window in windows]))
+    variance = squares / freedom * math.fsum(1 / len(side) for side in sides)
+    # four of these are asked for; with few seeds their own spread is hardly known, so it is widened as Student's is
+    return math.sqrt(variance) * T975[min(freedom, len(T975)) - 1] / 1.96
+
+
+def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
+    """Give the last step up to which two runs are equal to the last digit in all that both log; None where they differ.
+
+    Schedules and shares of a small batch are equal in any two runs: enough other values must be.
+    """
+    first_other, telling, spans = math.inf, [], []
+    for key in set(mine) & set(theirs):
+        steps = np.intersect1d(mine[key].steps, theirs[key].steps)
+        if key.startswith(TOKENS) or not len(steps):
+            continue
+        here, there = _at(mine[key], steps), _at(theirs[key], steps)
+        alike = (here == there) | (np.isnan(here) & np.isnan(there))
+        if mine[key].logs:  # tails below the floor are equal in any two runs; their spans tell only where runs differ
+            ends = mine[key].ends[np.searchsorted(mine[key].steps, steps)]
+            spans += list(zip(steps[~alike].tolist(), ends[~alike].tolist(), strict=True))
+            continue
+        if not alike.all():
+            first_other = min(first_other, int(steps[~alike][0]))
+        telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND))].tolist()
+    # a span that ends after the metrics part differs by what came after: one that ends before parted unseen by them
+    first_other = min([first_other, *(first for first, end in spans if end < first_other)])
+    same = [step for step in telling if step < first_other]
+    return max(same) if len(same) >= LEAST_SAME else None
+
+
+def _words(found: Leaving, figure: Figure, step: int | None) -> str:
+    side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
+    size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
+    left = "" if step is not None else "since when cannot be told: "
+    return f"{left}{side} the baseline, {size} on average over steps {found.since} to {found.until}"

@@ -1,0 +1,232 @@
+"""Logged metrics side by side: means by window with their intervals, and whether two arms differ in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.compare.comparison import Arm, NotCompared
+from ptt.diagnostics.compare.logged_metrics import Logged, Series, windows_of
+from ptt.diagnostics.compare.wording import metric_name
+from ptt.diagnostics.metrics.catalogue import COUNTERS, kind_of
+from ptt.diagnostics.statistics.autocorrelated_mean import T95, Level, between_seeds, levels_of, minus, pooled
+from ptt.diagnostics.statistics.windows import WINDOWS
+
+ALIKE_SHARE: Final = 0.1
+"""Of the baseline's mean: two runs of one setting differ by as much, and nobody would act on it."""
+ALIKE_NOISE: Final = 0.5
+"""Of a single step's standard deviation, for metrics that go below zero: the loss has no level to take a share of."""
+PRECISION: Final = 1e-6  # of a value that was not measured: single precision in one file, all digits in another
+COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set against each other step by step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """Arm minus baseline in one window, with its 95 % interval; NaN where it is not known."""
+
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    words: str = "cannot_say"
+    margin: float = math.nan  # a difference up to here is none that matters
+
+
+def told_apart(
+    place: int,
+    mine: Sequence[Level],
+    theirs: Sequence[Level],
+    arm_parts: Sequence[Sequence[Logged]],
+    base_parts: Sequence[Sequence[Logged]],
+) -> Apart:
+    """Tell the arm from the baseline in the window at `place`; levels are of that window, parts of all of them."""
+    parts = [run[place] for run in (*arm_parts, *base_parts)]
+    if any(part.lost for part in parts) or not all(level.values for level in (*mine, *theirs)):
+        return Apart()
+    difference = _difference(place, mine, theirs, arm_parts, base_parts)
+    low, high = difference.bounds()
+    measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
+    margin = (ALIKE_SHARE if measured else PRECISION) * abs(pooled(theirs).mean)
+    if all(bool((part.values[np.isfinite(part.values)] > 0).all()) for part in parts):
+        # factors: one spike of a long-tailed metric then decides nothing
+        logs = [[[_in_logs(piece) for piece in run] for run in side] for side in (arm_parts, base_parts)]
+        arm, base = ([levels_of([piece.values for piece in run])[place] for run in side] for side in logs)
+        factor = _difference(place, arm, base, *logs)
+        words = words_of(factor, math.log1p(ALIKE_SHARE if measured else PRECISION))
+        if words in ("higher", "lower") and factor.mean * difference.mean < 0:
+            words = "cannot_say"  # the typical value and the mean went to opposite sides
+    else:
+        if any(bool((part.values < 0).any()) for part in parts):
+            margin = max(margin, ALIKE_NOISE * noise_of(mine, theirs)) if measured else margin
+        words = words_of(difference, margin)
+    return Apart(difference=difference.mean, low=low, high=high, words=words, margin=margin)
+
+
+def words_of(difference: Level, margin: float) -> str:
+    """Say higher, lower, alike or cannot_say of a difference.
+
+    alike: its 90 % interval lies within the margin (two one-sided tests), so that no difference is taken for
+    likeness; higher, lower: its 99.8 % interval leaves out 0, since so many metrics and windows are asked at once,
+    and it is larger than the margin.
+    """
+    if math.isnan(difference.error):
+        return "cannot_say"
+    low, high = difference.bounds(T95)
+    if max(-low, high) <= margin:
+        return "alike"
+    sign = difference.exceeds_zero()
+    if sign and abs(difference.mean) > margin:
+        return "higher" if sign > 0 else "lower"
+    return "cannot_say"
+
+
+def noise_of(mine: Sequence[Level], theirs: Sequence[Level]) -> float:
+    """Give the standard deviation of a single step, of the noisier side."""
+    return max(level.noise if math.isfinite(level.noise) else 0.0 for level in (*mine, *theirs))
+
+
+def _difference(
+    place: int,
+    mine: Sequence[Level],
+    theirs: Sequence[Level],
+    arm_parts: Sequence[Sequence[Logged]],
+    base_parts: Sequence[Sequence[Logged]],
+) -> Level:
+    """Give arm minus baseline: of two single runs step by step where they log the same steps, else of their means."""
+    if len(mine) == len(theirs) == 1:
+        return _paired(arm_parts[0], base_parts[0], place) or minus(mine[0], theirs[0])
+    spread, freedom = between_seeds([mine, theirs])
+    return minus(pooled(mine, spread, freedom), pooled(theirs, spread, freedom))
+
+
+def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> Level | None:
+    """Give the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
+    pieces = []
+    for mine, theirs in zip(arm, base, strict=True):
+        common, at, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
+        if len(common) < COMMON_SHARE * max(len(mine.steps), len(theirs.steps)):
+            return None
+        pieces.append(mine.values[at] - theirs.values[there])
+    found = levels_of(pieces)[place]
+    return found if found.values else None
+
+
+def _in_logs(piece: Logged) -> Logged:
+    values = np.full(len(piece.values), math.nan)
+    usable = piece.values > 0
+    values[usable] = np.log(piece.values[usable])
+    return replace(piece, values=values)
+
+
+MOST_LISTED: Final = 12
+AGGREGATES: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "metric": pl.String,
+        "window": pl.String,
+        "mean": pl.Float64,
+        "lo": pl.Float64,
+        "hi": pl.Float64,
+        "n": pl.Int64,
+        "runs": pl.Int64,
+        "step_first": pl.Int64,
+        "step_last": pl.Int64,
+    }
+)
+DIFFERENCES: Final = pl.Schema(
+    {
+        "arm": pl.String,
+        "metric": pl.String,
+        "window": pl.String,
+        "difference": pl.Float64,
+        "lo": pl.Float64,
+        "hi": pl.Float64,
+        "words": pl.String,
+        "alike_within": pl.Float64,
+    }
+)
+
+
+def compare_aggregates(
+    arms: Sequence[Arm], held: Mapping[str, Series], reach: tuple[int, int] | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the tables `aggregates` and `aggregate_differences`; `held`: series by member, `reach`: the steps shared."""
+    means: list[tuple[object, ...]] = []
+    apart: list[tuple[object, ...]] = []
+    for metric in sorted({name for series in held.values() for name in series} - set(COUNTERS) if reach else ()):
+        logging = [arm for arm in arms if all(metric in held[member.name] for member in arm.members)]
+        if len(logging) < 2 or reach is None:
+            continue
+        windows = windows_of(*reach)
+        pieces = {
+            arm.name: [[held[m.name][metric].within(*w) for w in windows] for m in arm.members] for arm in logging
+        }
+        levels = {name: [levels_of([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
+        for arm in logging:
+            for place, window in enumerate(WINDOWS):
+                means.append(_mean_row(arm, metric, window, place, levels, pieces, windows[place]))
+        base = arms[0]
+        compared = logging[1:] if logging[0] is base and kind_of(metric) != "schedule" else ()
+        for arm in compared:
+            for place, window in enumerate(WINDOWS):
+                mine, theirs = ([run[place] for run in levels[one.name]] for one in (arm, base))
+                found = told_apart(place, mine, theirs, pieces[arm.name], pieces[base.name])
+                numbers = (_told(found.difference), _told(found.low), _told(found.high))
+                apart.append((arm.name, metric, window, *numbers, found.words, _told(found.margin)))
+    order = {arm.name: place for place, arm in enumerate(arms)}
+    by = [pl.col("arm").replace_strict(order, return_dtype=pl.Int64), pl.col("metric")]
+    return (
+        pl.DataFrame(means, schema=AGGREGATES, orient="row").sort(by, maintain_order=True),
+        pl.DataFrame(apart, schema=DIFFERENCES, orient="row").sort(by, maintain_order=True),
+    )
+
+
+def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[NotCompared, ...]:
+    """List the metrics that some arms log and others do not."""
+    by = {arm.name: _of_all([set(held[member.name]) for member in arm.members]) - set(COUNTERS) for arm in arms}
+    partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
+    if not partly or not all(by.values()):  # an arm without any metric is told of by itself
+        return ()
+    told = [
+        f"{metric_name(metric)} ({', '.join(name for name, names in by.items() if metric in names)})"
+        for metric in partly
+    ]
+    more = f" and {len(partly) - MOST_LISTED} more" if len(partly) > MOST_LISTED else ""
+    reason = f"logged by some arms only: {', '.join(told[:MOST_LISTED])}{more}"
+    return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)
+
+
+def _of_all(names: Sequence[set[str]]) -> set[str]:
+    return set(names[0]).intersection(*names[1:])
+
+
+def _mean_row(
+    arm: Arm,
+    metric: str,
+    window: str,
+    place: int,
+    levels: Mapping[str, Sequence[Sequence[Level]]],
+    pieces: Mapping[str, Sequence[Sequence[Logged]]],
+    steps: tuple[int, int],
+) -> tuple[object, ...]:
+    mine = [run[place] for run in levels[arm.name]]
+    parts = [run[place] for run in pieces[arm.name]]
+    head = (arm.name, metric, window)
+    if any(part.lost for part in parts) or not all(level.values for level in mine):
+        return (*head, None, None, None, sum(level.values for level in mine), len(mine), *steps)
+    spread, freedom = between_seeds([[run[place] for run in runs] for runs in levels.values() if _known(runs, place)])
+    level = pooled(mine, spread, freedom) if len(mine) > 1 else mine[0]
+    low, high = level.bounds()
+    return (*head, level.mean, _told(low), _told(high), level.values, len(mine), *steps)
+
+
+def _known(runs: Sequence[Sequence[Level]], place: int) -> bool:
+    return all(run[place].values for run in runs)
+
+
+def _told(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,300 @@
+"""What a comparison says of each arm, most telling first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.compare.comparison import Arm, NotCompared
+from ptt.diagnostics.compare.confounders import apart_from_setting, cautions_of, means
+from ptt.diagnostics.compare.readings import (
+    MATERIAL,
+    SAME,
+    Tail,
+    identical,
+    late_reach,
+    late_steps,
+    late_words,
+    post_slice,
+    tail_of,
+)
+from ptt.diagnostics.compare.wording import (
+    ASKED_FIRST,
+    LABELS,
+    against,
+    by_interest,
+    figure_name,
+    metric_name,
+    nats,
+    sided,
+    times,
+    told_sided,
+)
+
+MAX_NAMED_ARMS: Final = 3  # arms in the sentence
+
+
+def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
+    """Give one sentence over all arms."""
+    base, name = arms[0], post_slice(tables)
+    judged = [arm for arm in arms[1:] if name and tail_of(tables, arm, base, name, "p95").known]
+    if not name or not judged:
+        return _without_tails(arms, tables, not_compared)
+    bare = [arm.name for arm in arms[1:] if arm not in judged]
+    rest = f" Not compared: late {LABELS.get(name, name)} tails of {', '.join(bare)}." if bare else ""
+    if len(judged) == 1:
+        return _one(judged[0], base, tables, name) + rest
+    said = []
+    copies = [arm.name for arm in judged if identical(tables, arm) is not None]
+    if copies:
+        said.append(f"identical to {base.name} to the last digit: {', '.join(copies)}")
+        judged = [arm for arm in judged if arm.name not in copies]
+    for word, phrase in (("lower", "below"), ("higher", "above"), ("alike", "level with")):
+        held = [arm for arm in judged if _overall(tables, arm, base, name) == word]
+        if held:
+            told = ", ".join(f"{arm.name} {_short(tables, arm, base, name)}" for arm in held[:MAX_NAMED_ARMS])
+            more = f" and {len(held) - MAX_NAMED_ARMS} more" if len(held) > MAX_NAMED_ARMS else ""
+            said.append(f"{phrase} {base.name}: {told}{more}" if word != "alike" else f"{phrase} it: {told}{more}")
+    unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
+    if unsure:
+        said.append(
+            f"{unsure} of {len(judged)} arms cannot be told apart from it" if said else "no arm can be told apart"
+        )
+    return f"Late {LABELS.get(name, name)} p95 of |r|: {'; '.join(said)}.{rest}"
+
+
+def _one(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> str:
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    label, word = LABELS.get(name, name), _overall(tables, arm, base, name)
+    if (same := identical(tables, arm)) is not None:
+        return f"{arm.name} and {base.name} are identical to the last digit in all that both log, up to step {same}."
+    numbers = f"p95 {against(p95)}, p99 {against(p99)}"
+    grew = f"; growth by p95 {times(p95.base_growth)} → {times(p95.growth)}" if math.isfinite(p95.growth) else ""
+    if word == "lower":
+        small = "" if p95.material or p99.material else " (both too small to matter)"
+        return f"{arm.name} lies below {base.name} in late {label} tails{small}: {numbers}{grew}."
+    if word == "higher":
+        return f"{arm.name} lies above {base.name} in late {label} tails: {numbers}{grew}."
+    if word == "alike":
+        return f"{arm.name} and {base.name} are alike in late {label} tails: {numbers}."
+    if word == "mixed":
+        return f"{arm.name} against {base.name}: p95 and p99 of late {label} tails disagree: {numbers}{grew}."
+    return f"{arm.name} and {base.name} cannot be told apart by late {label} tails: {numbers}."
+
+
+def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
+    """Give what p95 and p99 say together: lower, higher, alike, mixed, cannot_say."""
+    words = {tail_of(tables, arm, base, name, quantile).words for quantile in ("p95", "p99")}
+    if {"lower", "higher"} <= words:
+        return "mixed"
+    for word in ("lower", "higher"):
+        if word in words:
+            return word
+    return "alike" if words == {"alike"} else "cannot_say"
+
+
+def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
+    why = _why_no_tails(arms, not_compared)
+    reason = f"tails were not compared ({why})" if why else "tails after tools were not compared (no run has any)"
+    if not any(late_words(tables, arm) for arm in arms[1:]):
+        first = why or (not_compared[0].reason if not_compared else "no figure is shared")
+        return f"Nothing could be compared: {first}."
+    said = []
+    for arm in arms[1:]:
+        words = late_words(tables, arm)
+        if (same := identical(tables, arm)) is not None:
+            said.append(f"{arm.name} and {arms[0].name} are identical to the last digit up to step {same}")
+            continue
+        apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
+        told = sum(word != "cannot_say" for word in words.values())
+        if told:
+            unsure = f" ({len(words) - told} more cannot be told)" if told < len(words) else ""
+            of = f"{len(apart)} of {told} metrics{unsure}"
+            said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
+        elif words:
+            said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
+    more = f" and of {len(said) - MAX_NAMED_ARMS} more arms in the tables" if len(said) > MAX_NAMED_ARMS else ""
+    return f"{'; '.join(said[:MAX_NAMED_ARMS])}{more}; {reason}."
+
+
+def _why_no_tails(arms: Sequence[Arm], not_compared: Sequence[NotCompared]) -> str:
+    """Give the reasons, each with the arm that it is of: one arm's is not another's."""
+    of_all = [item.reason for item in not_compared if item.what in ("all steps", "tails", "tails over steps")]
+    if of_all:
+        return of_all[0]
+    given: dict[str, str] = {}
+    for arm in arms:
+        for item in not_compared:
+            if item.what.endswith(f"tails of {arm.name}") and not item.what.startswith(("when", "late text-only")):
+                given.setdefault(arm.name, item.reason)
+            elif item.what == f"all steps of {arm.name}":
+                given[arm.name] = item.reason
+    more = f"; and {len(given) - MAX_NAMED_ARMS} more" if len(given) > MAX_NAMED_ARMS else ""
+    return "; ".join(f"{name}: {reason}" for name, reason in list(given.items())[:MAX_NAMED_ARMS]) + more
+
+
+def _short(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
+    """Tell both percentiles in a bracket; the second only where it says something else."""
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    return f"({against(p95)})" if p99.words == p95.words else f"({against(p95)}; p99 {against(p99)})"
+
+
+MAX_NAMED_METRICS: Final = 6  # metrics in a sentence
+RARER: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
+ONE_SEED: Final = (
+    "One run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a comparison says: all of it, and of that what keeps a difference from being a setting's merit."""
+
+    sentences: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]) -> Told:
+    """Give what each arm shows against the baseline, arm by arm, and what holds of all."""
+    base, name = arms[0], post_slice(tables)
+    said: list[str] = []
+    cautions: list[str] = []
+    for arm in arms[1:]:
+        mine = cautions_of(arm, base, tables, name)
+        if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
+            mine += apart_from_setting(arm, base)
+        if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
+            said += _first_to_leave(arm, tables) + mine
+            cautions += mine
+            continue
+        if name and name in slices.get(arm.name, ()):
+            said += _tails(arm, base, tables, name)
+            mine = [*_rarer(arm, base, tables, name), *mine]
+        said += _metrics(arm, base, tables)
+        said += mine
+        cautions += mine
+        said += _first_to_leave(arm, tables)
+        said += _machine(arm, base, tables)
+    if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
+        said.append(ONE_SEED)
+    return Told(sentences=tuple(f"{line}." for line in said), cautions=tuple(f"{line}." for line in cautions))
+
+
+def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    label = LABELS.get(name, name)
+    if not p95.known and not p99.known:
+        return []
+    levels = [
+        f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({against(tail)})"
+        for tail, unit in ((p95, " nats"), (p99, ""))
+    ]
+    said = [f"{arm.name}: late {label} p95 of |r|{_over(late_reach(tables))} is {levels[0]}, p99 {levels[1]}"]
+    said += _growth(arm, p95, p99, label)
+    if "text_only" in set(tables["windows"]["slice"]):
+        text = tail_of(tables, arm, base, "text_only", "p95")
+        if text.known and text.words in ("lower", "higher") and p95.words == text.words and text.material:
+            said.append(f"{arm.name}: text-only p95 differs too ({against(text)}): not after tools alone")
+    tokens = tail_of(tables, arm, base, name, "p95", axis="tokens")
+    if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
+        said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {against(tokens)}")
+    return said
+
+
+def _rarer(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    """Say where the largest ratios are as large as ever, or nearly so: the arm is not safe, only seldom hit."""
+    p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
+    if p95.words != "lower" or not p99.late >= MATERIAL:
+        return []
+    if p99.words != "lower":
+        return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"]
+    if p95.ratio > RARER * p99.ratio:
+        reaches = f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats"
+        return [f"{reaches}: large ratios are rarer rather than smaller"]
+    return []
+
+
+def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
+    """Tell growth beside level: an arm that starts low and ends low may have grown by the same factor."""
+    if not math.isfinite(p95.growth) or not math.isfinite(p95.base_growth):
+        return []
+    both = "; ".join(
+        f"{quantile} {times(tail.growth)} against {times(tail.base_growth)} ({_suppressed(tail)})"
+        for quantile, tail in (("p95", p95), ("p99", p99))
+        if math.isfinite(tail.growth) and math.isfinite(tail.base_growth)
+    )
+    said = [f"{arm.name}: {label} growth, late over early: {both}"]
+    less = [quantile for quantile, tail in (("p95", p95), ("p99", p99)) if tail.growth_words == "lower"]
+    more = [quantile for quantile, tail in (("p95", p95), ("p99", p99)) if tail.growth_words == "higher"]
+    if p95.words == "lower" and more:
+        said.append(f"{arm.name}: level and growth disagree: it lies lower, but its {' and '.join(more)} grew by more")
+    elif p95.words == "lower" and not less:
+        said.append(f"{arm.name}: it lies lower from the start; that it grew by less cannot be told from noise")
+    return said
+
+
+def _over(steps: str) -> str:
+    return f" ({steps})" if steps else ""
+
+
+def _suppressed(tail: Tail) -> str:
+    """Tell growth against the baseline's; less of it is suppression only where the level came out lower as well."""
+    if not math.isfinite(tail.suppression_low):
+        return "no interval"
+    found = sided(tail.suppression, tail.suppression_low, tail.suppression_high, ("less", "more"))
+    if found.side == "less" and tail.words == "lower":
+        return f"suppressed {told_sided(replace(found, side=''))}"
+    return told_sided(found)
+
+
+def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    words = late_words(tables, arm)
+    if not words:
+        return []
+    alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
+    unsure, late = sum(word == "cannot_say" for word in words.values()), _over(late_steps(tables))
+    if unsure == len(words):
+        return [f"{arm.name}: late in the run{late} none of {len(words)} metrics can be told from the baseline's"]
+    parts = [_apart(arm, base, tables, words) or "no metric that can be told differs"]
+    if alike:
+        parts.append(f"alike: {', '.join(alike)}")
+    if unsure:
+        parts.append(f"{unsure} of {len(words)} metrics cannot be told")
+    return [f"{arm.name}: late in the run{late} {'; '.join(parts)}"]
+
+
+def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    """Tell what the machines did apart from what training did: two runs of one seed differ in it."""
+    differing = _apart(arm, base, tables, late_words(tables, arm, kind="machine"))
+    return [f"{arm.name}: of the machine, {differing}"] if differing else []
+
+
+def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
+    apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
+    shown = [
+        f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})"
+        for metric in apart[:MAX_NAMED_METRICS]
+    ]
+    more = f" and {len(apart) - MAX_NAMED_METRICS} more" if len(apart) > MAX_NAMED_METRICS else ""
+    return ", ".join(shown) + more
+
+
+def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    rows = tables["divergence"].filter(pl.col("arm") == arm.name)
+    said = [f"{arm.name}: {row['words']}" for row in rows.filter(pl.col("what") == SAME).iter_rows(named=True)]
+    first = rows.filter(pl.col("what") != SAME)
+    if first.height and first["step"][0] is None:
+        named = ", ".join(figure_name(row) for row in first.head(MAX_NAMED_METRICS).iter_rows(named=True))
+        said.append(f"{arm.name}: left the baseline for good, at steps that cannot be told: {named}")
+    elif first.height:
+        row, undated = first.row(0, named=True), first.filter(pl.col("step").is_null()).height
+        beside = f"; {undated} more left at a step that cannot be told" if undated else ""
+        said.append(
+            f"{arm.name}: the first figure to leave the baseline for good is {figure_name(row)}, at step {row['step']} "
+            f"({row['low']} to {row['high']}){beside}"
+        )
+    return said

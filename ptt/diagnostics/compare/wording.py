@@ -1,0 +1,119 @@
+"""The words and numbers that sentences of a comparison are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ptt.diagnostics.compare.readings import Tail
+from ptt.diagnostics.metrics.catalogue import PLAIN
+
+MOST_DIGITS: Final = 9
+CLOSER: Final = 3  # digits of an end that two would round to 1, the value that tells nothing
+ASKED_FIRST: Final = ("kl/ref", "reward/mean", "grad_norm", "loss/total", "len/response_mean", "tools/call_frequency")
+LABELS: Final = {"post_tool": "post-tool", "post_observation": "post-observation", "text_only": "text-only"}
+
+
+def metric_name(name: str) -> str:
+    """Name a metric in prose; one that no table of ours knows keeps its own name."""
+    return PLAIN.get(name, name)
+
+
+def by_interest(names: Iterable[str]) -> list[str]:
+    """Put metrics in the order that they are asked for; others follow by name."""
+    place = {name: number for number, name in enumerate(ASKED_FIRST)}
+    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
+
+
+def figure_name(row: Mapping[str, object]) -> str:
+    """Name a figure of the table `divergence` in prose."""
+    what, of = str(row["what"]), row["slice"]
+    return f"{LABELS.get(str(of), str(of))} {what}" if of is not None else metric_name(what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sided:
+    """A factor of at least 1 with its side, and the ends of its interval; ends on the factor's side name none."""
+
+    factor: float
+    side: str  # empty where the factor rounds to 1
+    ends: tuple[tuple[float, str], tuple[float, str]]
+
+    def interval(self, write: Callable[[float, int], str], digits: int, *, mark: str = "", joint: str = " to ") -> str:
+        """Write the ends; one on the other side of 1 than the rest is never rounded to a 1 that hides it."""
+        return joint.join(_end(factor, side, write, digits, mark) for factor, side in self.ends)
+
+
+def sided(ratio: float, low: float, high: float, sides: tuple[str, str] = ("lower", "higher")) -> Sided:
+    """Turn a ratio and its interval into factors of at least 1; `sides`: the words above 1 and below it."""
+    above, below = sides
+    level = f"{max(ratio, _over_one(ratio)):.2g}" == "1"
+    turned = not level and ratio < 1
+    first, last = (high, low) if turned else (low, high)
+    if not level and (last <= 1 if turned else first >= 1) and (first <= 1 if turned else last >= 1):
+        ends = ((max(first, _over_one(first)), ""), (max(last, _over_one(last)), ""))
+    else:
+        ends = (_to_a_side(first, above, below), _to_a_side(last, above, below))
+    return Sided(
+        factor=1.0 if level else max(ratio, _over_one(ratio)),
+        side="" if level else below if turned else above,
+        ends=ends,
+    )
+
+
+def _over_one(value: float) -> float:
+    return 1 / value if value else math.inf
+
+
+def _to_a_side(value: float, above: str, below: str) -> tuple[float, str]:
+    return (value, above) if value >= 1 else (_over_one(value), below)
+
+
+def _end(factor: float, side: str, write: Callable[[float, int], str], digits: int, mark: str) -> str:
+    text = write(factor, digits)
+    if not side or text != "1":
+        return f"{mark}{text} {side}".rstrip()
+    closer = write(factor, CLOSER)
+    return f"{mark}{closer}" if closer == "1" else f"{mark}{closer} {side}"
+
+
+def bare_factor(value: float, digits: int = 2) -> str:
+    """Write a factor without its sign."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.{digits}g}" if value < 100 else f"{value:,.0f}"
+
+
+def against(tail: Tail) -> str:
+    """Tell a ratio with its interval: how much lower or higher the arm lies."""
+    return told_sided(sided(tail.ratio, tail.low, tail.high)) if tail.known else "no interval"
+
+
+def told_sided(found: Sided) -> str:
+    """Write a factor, its side and its interval."""
+    return f"{times(found.factor)} {found.side}".rstrip() + f", {found.interval(bare_factor, 2, mark='×')}"
+
+
+def times(value: float) -> str:
+    """Write a factor."""
+    if not math.isfinite(value):
+        return "no value"
+    return f"×{bare_factor(value)}"
+
+
+def nats(value: float) -> str:
+    """Write a tail in nats."""
+    return f"{value:.3g}" if math.isfinite(value) else "no value"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a metric's mean."""
+    return f"{value:.{digits}g}" if math.isfinite(value) else "no value"
+
+
+def pair(one: float, other: float) -> str:
+    """Write two means that differ with as many digits as show it."""
+    digits = next((some for some in range(3, MOST_DIGITS) if number(one, some) != number(other, some)), MOST_DIGITS)
+    return f"{number(one, digits)} against {number(other, digits)}"

@@ -1,0 +1,345 @@
+"""Where a condition surely holds and where it may, for want of data: all and any over three answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.custom.terms import (
+    RELATIVE,
+    SPIKE_WIDTH,
+    AllOf,
+    AnyOf,
+    Between,
+    Bound,
+    Change,
+    Comparison,
+    Condition,
+    Direction,
+    Last,
+    Moving,
+    Outside,
+    Part,
+    Spike,
+    Statement,
+    TimesEarly,
+)
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.schema import Flag
+
+Stretch = tuple[int, int]
+Stretches = tuple[Stretch, ...]
+
+FAR: Final = 1 << 60  # beyond any step
+NEVER: Final[Stretches] = ()
+ALWAYS: Final[Stretches] = ((-FAR, FAR),)
+
+
+def stretches(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end: int) -> Stretches:
+    """Give where `holds` is true, a value counting until the next one is logged, and the last one until `end`."""
+    if not len(steps):
+        return NEVER
+    until = np.append(steps[1:] - 1, max(end, int(steps[-1])))
+    change = np.diff(holds.astype(np.int8), prepend=0, append=0)
+    firsts, lasts = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
+    return tuple((int(steps[first]), int(until[last])) for first, last in zip(firsts, lasts, strict=True))
+
+
+def union(sets: Iterable[Stretches]) -> Stretches:
+    """Give where at least one holds; neighbours grow together."""
+    found: list[Stretch] = []
+    for first, last in sorted(stretch for one in sets for stretch in one):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def intersection(sets: Sequence[Stretches]) -> Stretches:
+    """Give where all hold."""
+    found = sets[0] if sets else ALWAYS
+    for other in sets[1:]:
+        found = _both(found, other)
+    return found
+
+
+def _both(one: Stretches, other: Stretches) -> Stretches:
+    found: list[Stretch] = []
+    left = right = 0
+    while left < len(one) and right < len(other):
+        first, last = max(one[left][0], other[right][0]), min(one[left][1], other[right][1])
+        if first <= last:
+            found.append((first, last))
+        if one[left][1] < other[right][1]:
+            left += 1
+        else:
+            right += 1
+    return tuple(found)
+
+
+def lasting(found: Stretches, steps: int) -> Stretches:
+    """Give the stretches that are at least so many steps long."""
+    return tuple(stretch for stretch in found if stretch[1] - stretch[0] + 1 >= steps)
+
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+CHUNK: Final = 4_000_000  # values in windows that are worked on at a time: 32 MB
+NOT_A_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)  # a null may be a row without it
+COMPARE: Final[dict[Direction, Callable[[FloatArray, FloatArray], BoolArray]]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One entry for each place a window may end, (places,) each; of a fixed window there is one place.
+
+    since: the first step of the place's window; limits: the bound nearest to the value; early: the level compared
+    with, where the comparison has one.
+    """
+
+    steps: IntArray
+    since: IntArray
+    values: FloatArray
+    limits: FloatArray
+    holds: BoolArray
+    early: float | None = None
+
+
+def look(series: Series, test: Statement, *, least: int) -> Seen | str:
+    """Work a test out over a series, or say why it cannot be."""
+    steps, values = counted(series, test.aggregate)
+    if len(values) < least:
+        return f"{len(values)} values of {series.raw_name} are logged; {least} are needed"
+    match test.window:
+        case Moving(width=width) | Last(width=width):
+            seen = _moving(steps, values, test, width)
+        case part:
+            seen = _part(steps, values, test, part.name)
+    if isinstance(seen, str):
+        return f"{series.raw_name}: {seen}"
+    if not np.isfinite(seen.values).any():
+        return f"{series.raw_name}: its values are too large to be worked with"
+    return seen
+
+
+def counted(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
+    """Give what is aggregated: the finite values, or for a count of NaN one for each that is not a number."""
+    if aggregate == "nan_count":
+        return series.steps, np.isin(series.flags, NOT_A_NUMBER).astype(np.float64)
+    return series.finite()
+
+
+def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) -> Seen | str:
+    comparison = test.comparison
+    if isinstance(comparison, Spike):
+        return _spikes(steps, values, comparison, width)
+    needed = 2 * width if isinstance(comparison, RELATIVE) else width
+    if len(values) < needed:
+        return f"{len(values)} values are logged; {needed} are needed for windows of {width}"
+    found = rolling(steps, values, test.aggregate, width)
+    early = float(found[0])
+    skip = width if isinstance(comparison, RELATIVE) else 0  # windows that overlap the early one tell little
+    places = np.arange(width - 1 + skip, len(values))
+    return compared(comparison, early, steps=steps[places], since=steps[places - width + 1], values=found[skip:])
+
+
+def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Seen | str:
+    thirds = np.array_split(np.arange(len(values)), 3)
+    chosen = {"early": thirds[0], "mid": thirds[1], "late": thirds[2], "whole": np.arange(len(values))}
+    fewest = min(len(chosen[name]), len(thirds[0]))
+    if fewest < 2:
+        return f"{len(values)} values are logged; too few for thirds"
+
+    def of(places: IntArray) -> FloatArray:
+        return rolling(steps[places], values[places], test.aggregate, len(places))
+
+    mine = chosen[name]
+    early = float(of(thirds[0])[0])
+    return compared(test.comparison, early, steps=steps[mine[:1]], since=steps[mine[:1]], values=of(mine))
+
+
+def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) -> Seen | str:
+    if len(values) < width + SPIKE_WIDTH:
+        return f"{len(values)} values are logged; {width + SPIKE_WIDTH} are needed for spikes"
+    base = rolling(steps, values, "mean", width)[:-SPIKE_WIDTH]
+    peak = rolling(steps, values, "max", SPIKE_WIDTH)[width:]
+    if not (base > 0).any():
+        return "its level is never above 0: a spike is a multiple of it"
+    limits = comparison.factor * base
+    places = np.arange(width + SPIKE_WIDTH - 1, len(values))
+    holds = (base > 0) & (peak >= limits)
+    return Seen(steps=steps[places], since=steps[places - SPIKE_WIDTH + 1], values=peak, limits=limits, holds=holds)
+
+
+def compared(
+    comparison: Comparison, early: float, *, steps: IntArray, since: IntArray, values: FloatArray
+) -> Seen | str:
+    """Hold values against their bound; a share or a multiple of an early level that has none is refused."""
+    level: float | None = None
+    match comparison:
+        case Bound(direction=direction, value=value):
+            limits = np.full(len(values), value)
+            holds = COMPARE[direction](values, limits)
+        case TimesEarly(direction=direction, factor=factor):
+            if not early > 0:
+                return f"its early level is {early:.4g}: a multiple of it says nothing"
+            level, limits = early, np.full(len(values), factor * early)
+            holds = COMPARE[direction](values, limits)
+        case Change(share=share):
+            if early == 0 or not np.isfinite(early):
+                return f"its early level is {early:.4g}: a share of it says nothing"
+            level, limits = early, np.full(len(values), early + share * abs(early))
+            holds = values >= limits if share > 0 else values <= limits
+        case Between(low=low, high=high) | Outside(low=low, high=high):
+            limits = np.where(np.abs(values - low) < np.abs(values - high), low, high)
+            inside = (values >= low) & (values <= high)
+            holds = inside if isinstance(comparison, Between) else ~inside
+        case Spike():
+            raise AssertionError("spikes have bounds of their own")
+    return Seen(steps=steps, since=since, values=values, limits=limits, holds=holds & ~np.isnan(values), early=level)
+
+
+def rolling(steps: IntArray, values: FloatArray, aggregate: str, width: int) -> FloatArray:
+    """Give an aggregate of every full window of `width` values."""
+    rows = max(1, CHUNK // width)
+    times, held = sliding_window_view(steps.astype(np.float64), width), sliding_window_view(values, width)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [
+            _aggregated(times[at : at + rows], held[at : at + rows], aggregate) for at in range(0, len(held), rows)
+        ]
+    return np.concatenate(found)
+
+
+def _aggregated(times: FloatArray, values: FloatArray, aggregate: str) -> FloatArray:
+    found: FloatArray
+    match aggregate:
+        case "mean":
+            found = values.mean(axis=1)
+        case "median":
+            found = np.median(values, axis=1)
+        case "min":
+            found = values.min(axis=1)
+        case "max":
+            found = values.max(axis=1)
+        case "std":
+            found = values.std(axis=1, ddof=1)
+        case "slope":
+            from_middle = times - times.mean(axis=1, keepdims=True)
+            found = (from_middle * values).sum(axis=1) / np.square(from_middle).sum(axis=1)
+        case "last":
+            found = values[:, -1].copy()
+        case "nan_count":
+            found = values.sum(axis=1)
+        case _:
+            found = np.percentile(values, float(aggregate.removeprefix("p")), axis=1)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """One test on its series; `seen` is None where it could not be worked out, and `reason` says why."""
+
+    test: Statement
+    series: Series | None
+    seen: Seen | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A condition over the run.
+
+    sure, maybe: the steps on which it holds, and on which it does or may (a fixed window speaks of all steps);
+    onset: from which step a condition on fixed windows alone is seen to hold; tests: what was looked at.
+    """
+
+    sure: Stretches
+    maybe: Stretches
+    onset: int | None
+    tests: tuple[Looked, ...]
+
+    def lasting_onset(self, steps: int) -> int | None:
+        """Give the first step of the first stretch of so many steps on which it surely holds."""
+        found = lasting(self.sure, steps)
+        if not found:
+            return None
+        return found[0][0] if found[0][0] > -FAR else self.onset
+
+    def may_last(self, steps: int) -> bool:
+        """Tell whether what is missing could make it hold for so many steps."""
+        return bool(lasting(self.maybe, steps))
+
+
+def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, least: int, end: int) -> Outcome:
+    """Work a condition out; `find` gives a series or why there is none, `end` is the last step of the run."""
+    match condition:
+        case Statement():
+            return _of_test(condition, find(condition.metric), least=least, end=end)
+        case AllOf(parts=parts):
+            found = [outcome_of(part, find, least=least, end=end) for part in parts]
+            onsets = [one.onset for one in found if one.onset is not None]
+            return Outcome(
+                sure=intersection([one.sure for one in found]),
+                maybe=intersection([one.maybe for one in found]),
+                onset=max(onsets, default=None),
+                tests=tuple(test for one in found for test in one.tests),
+            )
+        case AnyOf(parts=parts):
+            found = [outcome_of(part, find, least=least, end=end) for part in parts]
+            onsets = [one.onset for one in found if one.onset is not None and one.sure]
+            return Outcome(
+                sure=union(one.sure for one in found),
+                maybe=union(one.maybe for one in found),
+                onset=min(onsets, default=None),
+                tests=tuple(test for one in found for test in one.tests),
+            )
+
+
+def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> Outcome:
+    seen = series if isinstance(series, str) else look(series, test, least=least)
+    if isinstance(series, str) or isinstance(seen, str):
+        known = None if isinstance(series, str) else series
+        looked = Looked(test=test, series=known, seen=None, reason=str(seen))
+        return Outcome(sure=NEVER, maybe=ALWAYS, onset=None, tests=(looked,))
+    lost = None if test.aggregate == "nan_count" else lost_from(series)
+    reason = "" if lost is None else f"{series.raw_name} is NaN or infinite from step {lost} to the end"
+    looked = Looked(test=test, series=series, seen=seen, reason=reason)
+    match test.window:
+        case Moving():
+            sure = stretches(seen.steps, seen.holds, end=end if lost is None else lost - 1)
+            maybe = sure if lost is None else union([sure, ((lost, FAR),)])
+            return Outcome(sure=sure, maybe=maybe, onset=sure[0][0] if sure else None, tests=(looked,))
+        case Last() | Part():
+            holds = bool(seen.holds[-1])
+            touched = lost is not None and not (isinstance(test.window, Part) and test.window.name in {"early", "mid"})
+            return Outcome(
+                sure=ALWAYS if holds else NEVER,
+                maybe=ALWAYS if holds or touched else NEVER,
+                onset=held_since(seen) if holds else None,
+                tests=(looked,),
+            )
+
+
+def held_since(seen: Seen) -> int:
+    """Give the step from which on a window's value holds at every step up to the last."""
+    broken = np.flatnonzero(~seen.holds)
+    return int(seen.steps[broken[-1] + 1 if len(broken) else 0])
+
+
+def lost_from(series: Series) -> int | None:
+    """Give the step from which on a metric is logged but never again a number; None where its last value is one."""
+    bad = np.isin(series.flags, NOT_A_NUMBER)
+    if not len(bad) or not bad[-1]:
+        return None
+    good = np.flatnonzero(np.isfinite(series.values))
+    return int(series.steps[good[-1] + 1 if len(good) else 0])

@@ -1,0 +1,248 @@
+"""Read the rule files of Microsoft's post-training toolkit: one rule a file, in flat YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ptt.diagnostics.custom import comparisons
+from ptt.diagnostics.custom.comparisons import comparison_of
+from ptt.diagnostics.custom.subjects import TRAINERS, checked_algorithms, checked_id, checked_metric, link_of, unknown
+from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Statement
+from ptt.diagnostics.model import Link, Severity
+
+Scalar = str | int | float | bool | None
+Value = Scalar | list[Scalar]
+
+MOST_DIGITS: Final = 100  # of a whole number: none that is meant has more
+
+_KEY: Final = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*)|[ \t]*)$")
+_BLOCK: Final = re.compile(r"([|>])([-+]?)[ \t]*(?:#.*)?$")
+_INT: Final = re.compile(r"[-+]?(?:0|[1-9]\d*)$")
+_FLOAT: Final = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\']|\'\')*)\'')
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))")
+_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/", "r": "\r", "0": "\0"}
+_WORDS: Final[dict[str, Scalar]] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_REFUSED: Final = "&*!%@`{}[],|>?"
+"""What begins something beyond the flat part, or cannot begin plain text in YAML at all."""
+
+
+def flat_yaml(text: str) -> dict[str, Value]:
+    """Read a document of one level; RuleError names the line that is wrong or beyond it."""
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
+    found: dict[str, Value] = {}
+    place, begun = 0, False
+    while place < len(lines):
+        line = lines[place]
+        if not line.strip() or line.lstrip().startswith("#") or (line.rstrip() == "---" and not begun):
+            begun = begun or line.rstrip() == "---"
+            place += 1
+            continue
+        begun = True
+        key = _KEY.match(line)
+        if key is None:
+            raise _at(place, f"{line.strip()!r} is no `key: value`; nested keys and lists of keys are not read")
+        if key[1] in found:
+            raise _at(place, f"{key[1]!r} stands twice")
+        found[key[1]], place = _value(lines, place, key[2] or "")
+    return found
+
+
+def _value(lines: Sequence[str], place: int, rest: str) -> tuple[Value, int]:
+    """Give the value that begins behind a key on line `place`, and the line after it."""
+    if block := _BLOCK.match(rest):
+        return _block(lines, place + 1, folded=block[1] == ">", chomp=block[2])
+    if _uncommented(rest):
+        return _one_line(rest, place), place + 1
+    items: list[Scalar] = []
+    after = place + 1
+    while after < len(lines) and (not lines[after].strip() or lines[after].lstrip()[0] in "-#"):
+        item = lines[after].strip()
+        if item.startswith("---"):
+            break
+        if item == "-" or item.startswith("- "):
+            if _KEY.match(item[2:]):
+                raise _at(after, "a list of keys is not read; write one rule a file")
+            items.append(_scalar(item[1:].strip(), after))
+        elif item.startswith("-"):
+            raise _at(after, f"{item!r}: a dash of a list is followed by a space")
+        after += 1
+    return (items, after) if items else (None, place + 1)
+
+
+def _block(lines: Sequence[str], place: int, *, folded: bool, chomp: str) -> tuple[str, int]:
+    """Read indented lines as text: as they are, or folded into paragraphs."""
+    taken: list[str] = []
+    indent = None
+    while place < len(lines):
+        line = lines[place]
+        if line.strip():
+            depth = len(line) - len(line.lstrip(" "))
+            indent = depth if indent is None else indent
+            if depth < indent or depth == 0:
+                break
+            if folded and depth > indent:
+                raise _at(place, "a folded text (`>`) with deeper lines is not read; use `|`")
+        taken.append(line[indent or 0 :] if line.strip() else "")
+        place += 1
+    kept = len(taken)
+    while kept and not taken[kept - 1]:
+        kept -= 1
+    body = taken[:kept]
+    text = _folded(body) if folded else "\n".join(body)
+    if chomp == "+":
+        return text + "\n" * (len(taken) - kept + (1 if body else 0)), place
+    return text + ("\n" if body and not chomp else ""), place
+
+
+def _folded(lines: Sequence[str]) -> str:
+    """Join lines by spaces; each empty line between them is a line break."""
+    text, breaks = "", 0
+    for line in lines:
+        if not line:
+            breaks += 1
+            continue
+        text += "" if not text and not breaks else "\n" * breaks if breaks else " "
+        text += line
+        breaks = 0
+    return text
+
+
+def _one_line(rest: str, place: int) -> Value:
+    text = rest.strip()
+    if not text.startswith("["):
+        return _scalar(text, place)
+    items: list[Scalar] = []
+    at = 1
+    while True:
+        at += len(text[at:]) - len(text[at:].lstrip())
+        if text[at : at + 1] == "]":
+            break
+        quoted = _QUOTED.match(text, at)
+        end = quoted.end() if quoted else at + len(re.split(r"[,\]]", text[at:], maxsplit=1)[0])
+        if end >= len(text):
+            raise _at(place, "a list in brackets ends on its own line with ]")
+        items.append(_scalar(text[at:end].strip(), place))
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+        if text[at : at + 1] not in {",", "]"} or items[-1] is None:
+            raise _at(place, f"{text!r} is no list of plain values")
+        at += text[at] == ","
+    if _uncommented(text[at + 1 :]):
+        raise _at(place, f"{text[at + 1 :].strip()!r} stands behind the list")
+    return items
+
+
+def _scalar(text: str, place: int) -> Scalar:
+    if quoted := _QUOTED.match(text):
+        if _uncommented(text[quoted.end() :]) or (text[quoted.end() : quoted.end() + 1] == "#"):
+            raise _at(place, f"{text[quoted.end() :].strip()!r} stands behind the quoted text")
+        return _unescaped(quoted[1], place) if quoted[1] is not None else quoted[2].replace("''", "'")
+    text = _uncommented(text)
+    if text[:1] in {'"', "'"}:
+        raise _at(place, "a quoted text ends on its own line; for longer ones use `|`")
+    if text and (text[0] in _REFUSED or text.startswith(("- ", ": ")) or text == "-"):
+        raise _at(place, f"{text!r} goes beyond flat YAML (or begins with a sign that needs quotes)")
+    if ": " in text or text.endswith(":"):
+        raise _at(place, f"{text!r} holds a colon: put it in quotes")
+    if text.lower() in _WORDS and text in {text.lower(), text.upper(), text.capitalize()}:
+        return _WORDS[text.lower()]
+    if _INT.match(text):
+        if len(text) > MOST_DIGITS:
+            raise _at(place, f"{text[:12]}... is a number too large")
+        return int(text)
+    return float(text) if _FLOAT.match(text) and not text.lstrip("+-").isdigit() else text
+
+
+def _unescaped(text: str, place: int) -> str:
+    def one(found: re.Match[str]) -> str:
+        if number := found[1] or found[2]:
+            return chr(int(number, 16))
+        if found[3] not in _ESCAPES:
+            raise _at(place, f"\\{found[3]} is no escape that is read here")
+        return _ESCAPES[found[3]]
+
+    return _ESCAPE.sub(one, text)
+
+
+def _uncommented(text: str) -> str:
+    """Cut a comment, which begins at a # after a space or at the beginning."""
+    return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+
+
+def _at(place: int, problem: str) -> RuleError:
+    return RuleError(f"line {place + 1}: {problem}")
+
+
+REQUIRED: Final = ("name", "description", "trainers", "metric", "condition", "severity", "message")
+OPTIONAL: Final = ("window", "min_steps", "reference", "enabled")
+MIN_STEPS: Final = 30  # their default
+SEVERITIES: Final = ("high", "medium", "low")
+_LOSS: Final = re.compile(r"(\w+)_loss")
+
+
+def heuristic_of(text: str, *, file: str) -> CustomRule:
+    """Read one file; RuleError says what is wrong with it."""
+    found = flat_yaml(text)
+    for key in found:
+        if key not in (*REQUIRED, *OPTIONAL):
+            raise RuleError(unknown(key, (*REQUIRED, *OPTIONAL)))
+    for key in REQUIRED:
+        if found.get(key) is None:
+            raise RuleError(f"`{key}` is missing")
+    severity = _text(found, "severity")
+    if severity not in SEVERITIES:
+        raise RuleError(f"severity: {unknown(severity, SEVERITIES)}")
+    message = _text(found, "message").strip()
+    comparisons.check(message)
+    metric = checked_metric(_text(found, "metric"))
+    enabled = found.get("enabled", True)
+    if not isinstance(enabled, bool):
+        raise RuleError("enabled: must be true or false")
+    window = _whole(found, "window", DEFAULT_WIDTH, least=1)
+    comparison = comparison_of(_text(found, "condition"), theirs=True)
+    return CustomRule(
+        id=checked_id(_text(found, "name")),
+        file=file,
+        severity=Severity(severity),
+        link=link_of(metric) or Link.TRAINING_SIGNAL,
+        condition=Statement(metric=metric, comparison=comparison, window=Last(window)),
+        claim=message,
+        why=_text(found, "description").strip(),
+        reference=_text(found, "reference").strip() if found.get("reference") is not None else "",
+        algorithms=_algorithms(found["trainers"], metric),
+        min_steps=_whole(found, "min_steps", MIN_STEPS, least=0),
+        enabled=enabled,
+    )
+
+
+def _algorithms(value: Value, metric: str) -> tuple[str, ...]:
+    """Give the trainers; a rule for all of them on one trainer's loss is for that trainer."""
+    names = value if isinstance(value, list) else [value]
+    known = (*sorted(TRAINERS), "common", "all")
+    for name in names:
+        if not isinstance(name, str) or name.lower() not in known:
+            raise RuleError(f"trainers: {unknown(str(name), known)}")
+    if not names:
+        raise RuleError("trainers: the list is empty")
+    given = checked_algorithms(str(name) for name in names)
+    of_one = _LOSS.fullmatch(metric)
+    return given or ((of_one[1],) if of_one and of_one[1] in TRAINERS else ())
+
+
+def _text(found: Mapping[str, Value], key: str) -> str:
+    value = found[key]
+    if not isinstance(value, str):
+        raise RuleError(f"{key}: must be text; put it in quotes")
+    return value
+
+
+def _whole(found: Mapping[str, Value], key: str, default: int, *, least: int) -> int:
+    value = found.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_WIDTH:
+        raise RuleError(f"{key}: must be a whole number from {least} to {MOST_WIDTH}")
+    return value

@@ -1,0 +1,269 @@
+"""Turn a run's tables into the evidence that rules look at and the small tables that reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import algorithm_of
+from ptt.diagnostics.evidence.completions import Completions
+from ptt.diagnostics.evidence.environment import gather_environment, tool_table
+from ptt.diagnostics.evidence.evaluation import gather_evaluation
+from ptt.diagnostics.evidence.freshness import gather_freshness
+from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
+from ptt.diagnostics.evidence.rewards import gather_rewards
+from ptt.diagnostics.evidence.segments import gather_segments
+from ptt.diagnostics.evidence.series import (
+    Series,
+    aggregate_table,
+    read_other,
+    read_series,
+    series_table,
+    spellings_of_training,
+)
+from ptt.diagnostics.evidence.sources import files_by_step
+from ptt.diagnostics.evidence.tail_details import gather_details
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.tokens_by_step import gather_pairs, gather_signal
+from ptt.diagnostics.evidence.validity import NONE_RECORDED, gather_validity, unpaired
+from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import read_table, read_trajectories
+from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
+
+IntArray = npt.NDArray[np.int64]
+KNOWN = ("framework", "algorithm")
+
+
+def run_facts(
+    name: str,
+    facts: Mapping[str, JsonScalar],
+    series: Mapping[str, Series],
+    tokens: Tokens | None,
+    logged: IntArray | None = None,
+) -> Run:
+    """Put together what the files tell of the run; steps are those of sequences, of series and of `logged` together."""
+    held = [np.empty(0, np.int64) if logged is None else logged, *(one.steps for one in series.values())]
+    sequences = model_tokens = 0
+    if tokens is not None:
+        rows = tokens.tables.rows.filter("ok")
+        held.append(rows["step"].unique().to_numpy())
+        sequences = rows.height
+        model_tokens = int(rows["n_model"].cast(pl.Int64).sum())
+    steps = distinct(held)
+    return Run(
+        name=name,
+        framework=_text(facts.get("framework")),
+        algorithm=_text(facts.get("algorithm")),
+        first_step=int(steps[0]) if len(steps) else None,
+        last_step=int(steps[-1]) if len(steps) else None,
+        step_count=len(steps),
+        sequences=sequences,
+        model_tokens=model_tokens,
+        context={key: facts[key] for key in sorted(facts) if key not in KNOWN},
+    )
+
+
+def _text(value: JsonScalar) -> str | None:
+    return None if value is None else str(value)
+
+
+EACH: Final = 8  # samples of a kind: a few minutes' reading
+LATEST: Final = 512  # samples that count as the latest; all of the last step where it has more
+SEED: Final = 20_260_128
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "kind": pl.String(),  # highest | lowest | random
+    "step": pl.Int64(),
+    "trajectory_id": pl.String(),
+    "reward": pl.Float64(),
+    "length": pl.Int64(),
+    "length_unit": pl.String(),  # tokens | characters
+    "calls": pl.Int64(),
+    "source": pl.String(),
+}
+
+
+def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
+    """Give the samples of the latest steps to be read: highest, lowest and random rewards, the latest first.
+
+    A sample stands there once: the random ones are drawn, with a fixed seed, from those that are left.
+    """
+    known = trajectories.filter(pl.col("reward").is_finite() & (pl.col("split") != "eval"))
+    sure = known.filter(pl.col("split") == "train")
+    known = (sure if sure.height else known).unique("trajectory_id", keep="first", maintain_order=True)
+    known = known.sort("step", "source", "trajectory_id", descending=[True, False, False], nulls_last=True)
+    if known.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    of_last = (pl.col("step") == pl.col("step").first()).fill_null(value=False)
+    latest = known.filter((pl.int_range(pl.len()) < LATEST) | of_last)
+    picked = _picked(latest)
+    lengths = _lengths(turns.join(picked.select("trajectory_id"), on="trajectory_id", how="semi"))
+    rows = picked.join(lengths, on="trajectory_id", how="left", maintain_order="left")
+    return rows.with_columns(pl.col("n_tool_calls").alias("calls")).select(
+        pl.col(name).cast(kind) for name, kind in SCHEMA.items()
+    )
+
+
+def _picked(latest: pl.DataFrame) -> pl.DataFrame:
+    ranked = latest.sort("reward", "step", "trajectory_id", descending=[True, True, False])
+    count = min(EACH, ranked.height // 3) or 1
+    highest = ranked.head(count)
+    lowest = ranked.slice(max(count, ranked.height - count)).reverse()
+    left = ranked.slice(count, max(0, ranked.height - 2 * count)).sort("trajectory_id")
+    drawn = left.sample(min(count, left.height), seed=SEED, shuffle=True)
+    named = (("highest", highest), ("lowest", lowest), ("random", drawn))
+    return pl.concat([part.with_columns(pl.lit(kind).alias("kind")) for kind, part in named])
+
+
+def _lengths(turns: pl.DataFrame) -> pl.DataFrame:
+    """Give how much the policy wrote: tokens where every turn of its own has them, else characters."""
+    own = turns.filter(pl.col("role") == "assistant")
+    counted = own.group_by("trajectory_id").agg(
+        pl.col("n_tokens").sum().cast(pl.Int64).alias("tokens"),
+        pl.col("n_tokens").is_not_null().all().alias("whole"),
+        pl.col("text_len").sum().cast(pl.Int64).alias("characters"),
+    )
+    return counted.select(
+        "trajectory_id",
+        pl.when("whole").then("tokens").otherwise("characters").alias("length"),
+        pl.when("whole").then(pl.lit("tokens")).otherwise(pl.lit("characters")).alias("length_unit"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What judging and telling start from."""
+
+    evidence: Evidence
+    tables: dict[str, pl.DataFrame]
+    wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
+    post_name: str = "post_observation"  # what the slice after an observation is called
+
+
+NO_SEQUENCES = "no file that is read here holds per-token logprobs"
+
+
+def gather(
+    *,
+    name: str,
+    folder: Path,
+    manifest: Manifest,
+    tokens: Tokens | None,
+    settings: Settings,
+    drawn_limits: Mapping[str, float],
+) -> Gathered:
+    """Read the store's tables and the token tables into evidence; `drawn_limits` are lines in figures, by metric."""
+    metrics, wide = _metrics(folder), read_wide(folder, manifest)
+    series = read_series(metrics, wide)
+    other = read_other(metrics, wide)
+    trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
+    tables = {
+        "aggregates": aggregate_table(series, drawn_limits),
+        "series": series_table(series),
+        "metrics": metrics,
+        "trajectories": trajectories,
+        "tool_calls": calls,
+        "audit": audit_table(trajectories, read_table(folder, "turns")),
+        "tools": tool_table(trajectories, calls),
+        "files": files_by_step(tokens, trajectories),
+    }
+    if wide.parts:  # the rows leave these out
+        tables["other_series"] = series_table(other)
+    found, post_name = None, Gathered.post_name
+    if tokens is not None:
+        post_name = _post_name(folder, series, tokens)
+        with ThreadPoolExecutor(1) as aside:
+            behind = aside.submit(gather_details, tokens, Completions(folder), post_name=post_name)
+            found = gather_tails(tokens, post_name=post_name)
+        tables |= found[1] | behind.result() if found else {}
+    alone, missing = unpaired(manifest)
+    alone = alone if tokens is None else ""
+    machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
+    tables["ranks"] = ranks_table(machines)
+    algorithm = algorithm_of(
+        manifest.facts,
+        series,
+        logged=spellings_of_training(metrics, wide, ranks=True),
+        sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+    )
+    run = run_facts(name, manifest.facts, series, tokens, wide.steps)
+    evidence = Evidence(
+        run=replace(run, algorithm=algorithm.name or run.algorithm),
+        algorithm=algorithm,
+        metrics=series,
+        other=other,
+        eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
+        environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
+        evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
+        rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
+        freshness=gather_freshness(tokens),
+        pairs=gather_pairs(tokens),
+        signal=gather_signal(tokens, trajectories),
+        machines=machines,
+        events=_events(read_table(folder, "events")),
+        tails=found[0] if found else None,
+        tails_missing=() if found else missing if alone else NONE_RECORDED,
+        tails_reason="" if found else alone or _why_no_tails(folder, tokens),
+        tool_use=tool_use(tokens) if tokens is not None else None,
+        validity=gather_validity(tokens) if tokens is not None else None,
+        segments=gather_segments(wide.rows(metrics), tokens),
+        limits=settings.limits,
+    )
+    return Gathered(evidence=evidence, tables=tables, wide=wide, post_name=post_name)
+
+
+def _metrics(folder: Path) -> pl.DataFrame:
+    """Read the metrics with the priority of their sources, which an empty table lacks."""
+    metrics = read_table(folder, "metrics")
+    return metrics if "priority" in metrics.columns else metrics.with_columns(pl.lit(0, pl.Int32).alias("priority"))
+
+
+def _events(table: pl.DataFrame) -> tuple[Event, ...]:
+    rows = table.select("step", "kind", "text", "source").iter_rows()
+    return tuple(
+        Event(step=step, kind=kind or "", text=text or "", source=source or "") for step, kind, text, source in rows
+    )
+
+
+def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
+    if tokens is None:
+        sources = read_table(folder, "sources")
+        foreign = sources.filter(pl.col("kind") == UNRECOGNISED).height
+        if not sources.height:
+            return "the run holds no file"
+        closed = sources.filter(pl.col("kind") == UNREADABLE).height
+        unread = f"; {foreign} of {sources.height} files are in formats it does not read" if foreign else ""
+        unread += f"; {closed} of {sources.height} files cannot be read at all" if closed else ""
+        return NO_SEQUENCES + unread
+    rows = tokens.tables.rows
+    if not rows["ok"].any():
+        return f"all {rows.height} recorded sequences were rejected: no step, no mask, or lists of different length"
+    return "no model token has a finite log-ratio"
+
+
+def _names_tools(tokens: Tokens) -> bool:
+    if "tool_names" not in tokens.scan.columns:
+        return False
+    return bool((tokens.scalars["tool_names"].list.len() > 0).any())
+
+
+def _post_name(folder: Path, series: Mapping[str, Series], tokens: Tokens) -> str:
+    """Call the slice post_tool only where something proves that the gaps between model tokens are tool output."""
+    called = series.get("tools/call_frequency")
+    proved = (
+        _names_tools(tokens)
+        or (called is not None and bool((called.finite()[1] > 0).any()))
+        or not read_table(folder, "tool_calls").is_empty()
+    )
+    return "post_tool" if proved else "post_observation"

@@ -1,0 +1,78 @@
+"""Which files hold the sequences and samples of each step, so that a finding can say where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.validity import file_names
+from ptt.diagnostics.model import Source
+from ptt.diagnostics.parsers.io.run_files import CLOSED
+from ptt.diagnostics.store.ingest import RUN_DIR, UNREADABLE, UNRECOGNISED
+
+MAX_UNRECOGNISED: Final = 20
+
+
+def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
+    """Give one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
+    every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
+    for path, reason in (tokens.damaged if tokens else {}).items():
+        if path in every:
+            old = every[path]
+            every[path] = replace(
+                old,
+                rows_ok=0,
+                rows_bad=old.rows_ok,
+                bytes_lost=old.bytes,
+                note=f"Damaged inside, left out: {reason}",
+            )
+    for path, count in (_unsound(tokens) if tokens else {}).items():
+        if path in every:
+            note = f"{count} rows left out: no step, no mask, or lists of different length."
+            old = every[path]
+            every[path] = replace(old, rows_ok=old.rows_ok - count, rows_bad=old.rows_bad + count, note=note)
+    read = [source for source in every.values() if source.kind != UNRECOGNISED]
+    foreign = [source for source in every.values() if source.kind == UNRECOGNISED]
+    listed = [*read, *foreign[:MAX_UNRECOGNISED]]
+    if len(foreign) > MAX_UNRECOGNISED:
+        rest = foreign[MAX_UNRECOGNISED:]
+        listed.append(_remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest))
+    listed += [_remark(RUN_DIR, note, []) for note in notes]
+    return tuple(listed)
+
+
+def _remark(path: str, note: str, files: Sequence[Source]) -> Source:
+    size = sum(file.bytes for file in files)
+    kind = UNREADABLE if note.startswith(CLOSED) else UNRECOGNISED
+    return Source(path=path, kind=kind, bytes=size, rows_ok=0, rows_bad=0, bytes_lost=0, note=note)
+
+
+def _unsound(tokens: Tokens) -> dict[str, int]:
+    """Count, by file, the rows whose lists did not fit together."""
+    seq = tokens.tables.rows.filter(~pl.col("ok"))["seq"].to_numpy()
+    starts = [file.start for file in tokens.scan.files]
+    found: dict[str, int] = {}
+    for index in np.searchsorted(starts, seq, side="right") - 1:
+        name = tokens.scan.files[index].name
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+SCHEMA: Final = {"kind": pl.String, "step": pl.Int64, "path": pl.String}
+
+
+def files_by_step(tokens: Tokens | None, trajectories: pl.DataFrame) -> pl.DataFrame:
+    """Give kind (tokens or samples), step and path: one row a step and kind, its first file."""
+    samples = trajectories.select(pl.lit("samples").alias("kind"), "step", pl.col("source").alias("path"))
+    frames = [samples]
+    if tokens is not None:
+        rows = tokens.tables.rows.filter("ok")
+        names = file_names(tokens, rows["seq"])
+        frames.append(rows.select(pl.lit("tokens").alias("kind"), pl.col("step").cast(pl.Int64), names.alias("path")))
+    both = pl.concat([frame.cast(SCHEMA) for frame in frames]).drop_nulls()  # type: ignore[arg-type]
+    return both.group_by("kind", "step").agg(pl.col("path").min()).sort("kind", "step")

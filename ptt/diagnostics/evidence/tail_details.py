@@ -1,0 +1,207 @@
+"""What stands behind the tail: exposure or intensity, how heavy it is, what guards would have done, who holds it.
+
+Everything comes from the token tables and scalar columns; no token is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.completions import Completions, recorded_observations
+from ptt.diagnostics.statistics.attribution import Split, attribution, limit_of, tail_limit, top_sequences, with_tail
+from ptt.diagnostics.statistics.clipping_replay import counterfactual, guarded_pair
+from ptt.diagnostics.statistics.exceedance import extremes
+from ptt.diagnostics.statistics.exposure_intensity import exposure
+from ptt.diagnostics.statistics.histograms import histograms
+from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
+from ptt.diagnostics.statistics.pareto_k import heaviness
+from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
+from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
+from ptt.diagnostics.statistics.windows import label, parts
+
+LAST_TURN: Final = 8
+BEFORE_ANY: Final = DISTANCES[0]
+ONE_OF_TWO: Final = ("failed", "not failed")
+TOO_SMALL: Final = f"late tails begin below {FLOOR:g} nats: where in a sequence so small a |r| sits is not counted"
+NO_RESULTS: Final = "whether a tool failed is not recorded: write tool_failed beside tool_names"
+NOT_TIED: Final = (
+    "whether a tool failed is known of the logged samples, but nothing ties them to sequences: write the sequences' "
+    "sample_id beside each completion (TRL: log_extra), or tool_failed into the recorder files"
+)
+LEFT_OUT: Final = "texts of these sequences are recorded; they are kept and shown with --keep-text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Late stretches told apart, what could not be told, and which sample each late sequence is."""
+
+    finer: Split | None
+    missing: str
+    tied: pl.DataFrame  # seq, trajectory_id
+
+
+def places(tokens: Tokens, completions: Completions, late: pl.DataFrame, *, first_bin: int, limit: float) -> Places:
+    """Tell late tokens apart by place; `late`: the late (seq, slice) rows."""
+    rows = tokens.tables.rows.filter("ok").drop("ok")
+    held = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
+    tied = pl.DataFrame(schema={"seq": pl.UInt32(), "trajectory_id": pl.String()})
+    if held and not completions.trajectories.is_empty():
+        named = rows.join(tokens.scalars.select("seq", *held), on="seq", how="left")
+        tied = completions.tied(named).join(late.select("seq").unique(), on="seq", how="semi")
+    if limit < FLOOR:
+        return Places(finer=None, missing=TOO_SMALL, tied=tied)
+    stretches = tokens.tables.stretches
+    mine = stretches.filter(np.isin(stretches["seq"].to_numpy(), late["seq"].to_numpy(), kind="table"))
+    if not (mine["turn"] > 0).any():
+        return Places(finer=None, missing="", tied=tied)
+    known = _observations(tokens, completions, rows.join(mine.select("seq").unique(), on="seq", how="semi"), tied)
+    cut = with_tail(mine, first_bin).join(known, on=["seq", "turn"], how="left", maintain_order="left")
+    missing = ""
+    if not known["failed"].is_not_null().any():
+        missing = NO_RESULTS if completions.calls["ok"].null_count() == completions.calls.height else NOT_TIED
+    return Places(finer=(cut, _asked_of_pair(known)), missing=missing, tied=tied)
+
+
+def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
+    """Give what is known of each observation: as recorded with the tokens, else as the sample tells."""
+    lists = [name for name in ("tool_names", "tool_failed") if name in tokens.scan.columns]
+    recorded = recorded_observations(rows.join(tokens.scalars.select("seq", *lists), on="seq", how="left"))
+    if tied.is_empty():
+        return recorded
+    logged = completions.observations(rows, tied)
+    both = recorded.join(logged, on=["seq", "turn"], how="full", coalesce=True)
+    merged = (pl.coalesce(name, f"{name}_right").alias(name) for name in ("tool", "failed"))
+    return both.select("seq", "turn", *merged)
+
+
+def _asked_of_pair(known: pl.DataFrame) -> dict[str, pl.Expr]:
+    before = pl.when(pl.col("turn") == 0).then(pl.lit(BEFORE_ANY))
+    turn = pl.when(pl.col("turn") >= LAST_TURN).then(pl.lit(f"{LAST_TURN}+")).otherwise(pl.col("turn").cast(pl.String))
+    asked = {
+        "distance": pl.col("distance").replace_strict(dict(enumerate(DISTANCES)), return_dtype=pl.String),
+        "turn": turn,
+    }
+    if known["tool"].is_not_null().any():
+        asked["tool name"] = before.otherwise(pl.col("tool"))
+    if known["failed"].is_not_null().any():
+        failed = pl.when("failed").then(pl.lit(ONE_OF_TWO[0])).when(~pl.col("failed")).then(pl.lit(ONE_OF_TWO[1]))
+        asked["tool result"] = before.otherwise(failed)
+    return asked
+
+
+def with_texts(top: pl.DataFrame, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
+    """Fill `text` of the top sequences that are samples whose texts were kept."""
+    wanted = top.select("seq", pl.col("max_turn").fill_null(0).alias("turn"))
+    wanted = wanted.join(tied, on="seq").join(rows.select("seq", "n_obs"), on="seq")
+    if wanted.is_empty():
+        return top
+    texts = completions.windows(wanted)
+    return top.with_columns(pl.Series("text", [texts.get(seq) for seq in top["seq"].to_list()], dtype=pl.String))
+
+
+SCALARS: Final = ("group_id", "trajectory_id", "sample_id", "rank", "env", "policy_version", "reward")
+STEP_BLOCKS: Final = 20
+NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.String()}
+
+
+def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) -> dict[str, pl.DataFrame]:
+    """Give exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
+
+    details_notes says why a table, or a part of it, is empty. Without a single usable token there are no tables.
+    """
+    cells, pair = tokens.tables.cells_of(0), tokens.pairs[0]
+    if cells.is_empty():
+        return {}
+    identity = _identity(tokens)
+    sequences = tokens.tables.sequences.join(
+        identity.select("seq", "unit"), on="seq", how="left", maintain_order="left"
+    )
+    steps = cells["step"].unique().sort().to_list()
+    windows = parts(steps, 3)
+    names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
+    recorded = set(tokens.tables.cells["pair"].unique().to_list())
+    guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
+    of_guarded = cells if guarded == 0 else tokens.tables.cells_of(guarded)
+    replayed = counterfactual(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
+    late_cells = label(cells, windows[-1:], name="window")
+    first_bin = tail_limit(late_cells)
+    late = with_tail(label(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
+    late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")
+    stale, why = staleness(sequences, identity, parts(steps, STEP_BLOCKS))
+    split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
+    limit = limit_of(first_bin)
+    told = places(tokens, completions, late, first_bin=first_bin, limit=limit)
+    counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
+    heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
+    far, ratios = extremes(counted, names=both)
+    files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
+    top = top_sequences(late, identity, tokens.tables.stretches, files)
+    top = with_texts(top, completions, tokens.tables.rows, told.tied)
+    of_top = told.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
+    reasons = [
+        ("exposure", "fewer than two steps" if split.is_empty() else ""),
+        ("attribution", told.missing),
+        ("top_sequences", LEFT_OUT if completions.texts_left_out(of_top) else ""),
+        ("staleness", why),
+    ]
+    return {
+        "exposure": split,
+        "heaviness": heavy,
+        "extremes": far,
+        "tail_ratios": ratios,
+        "counterfactual": _named(replayed, names),
+        "attribution": attribution(late, _asked(late, names), limit=limit, finer=told.finer),
+        "top_sequences": top.drop("seq"),
+        "staleness": _named(stale, names),
+        "details_notes": _notes(reasons),
+    }
+
+
+def _identity(tokens: Tokens) -> pl.DataFrame:
+    """Give what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
+    held = [name for name in SCALARS if name in tokens.scan.columns]
+    columns: list[pl.Expr] = [pl.col("seq"), *(pl.col(name) for name in held)]
+    if "tool_names" in tokens.scan.columns:
+        columns.append(pl.col("tool_names").list.len().alias("tool_count"))
+    scalars = tokens.scan.frame.select(columns).collect(engine="streaming")
+    rows = tokens.tables.rows.filter("ok").select("seq", "step", "n_obs")
+    found = rows.join(scalars, on="seq", how="left", maintain_order="left")
+    known = found["group_id"] if "group_id" in held else None
+    grouped = known is not None and known.null_count() < found.height / 2 and known.n_unique() > 1
+    ids = [name for name in ("group_id", "trajectory_id", "sample_id") if name in held]
+    keys = [pl.col(name) for name in ids if grouped or name != "group_id"]
+    unit = pl.col("seq").min().over(pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq"))))
+    tools = pl.col("n_obs") > 0
+    if "tool_count" in found.columns:
+        tools = tools | (pl.col("tool_count").fill_null(0) > 0)
+    found = found.with_columns(unit.alias("unit"), tools.alias("has_tools"))
+    return lags(found)[0].drop("lag") if "policy_version" in held else found
+
+
+def _asked(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
+    """Give what the tail is told apart by: what the run records of it, as text."""
+    turns = pl.when(pl.col("n_obs") >= 3).then(pl.lit("3+")).otherwise(pl.col("n_obs").cast(pl.String))
+    asked = {
+        "slice": pl.col("slice").replace_strict(names, return_dtype=pl.String),
+        "observations": turns,
+        "tools": pl.when("has_tools").then(pl.lit("with tools")).otherwise(pl.lit("without tools")),
+    }
+    for name, column in (("group", "group_id"), ("rank", "rank"), ("env", "env")):
+        if column in rows.columns and rows[column].null_count() < rows.height:
+            asked[name] = pl.col(column)
+    if "bucket" in rows.columns and (rows["bucket"] != UNKNOWN).any():
+        asked["lag"] = pl.when(pl.col("bucket").is_in(BUCKETS)).then(pl.col("bucket"))
+    return asked
+
+
+def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
+    return frame.with_columns(pl.col("slice").replace_strict(names, return_dtype=pl.String))
+
+
+def _notes(reasons: list[tuple[str, str]]) -> pl.DataFrame:
+    return pl.DataFrame([(name, reason) for name, reason in reasons if reason], schema=NOTES, orient="row")

@@ -1,0 +1,398 @@
+"""Whether the recorded logprobs can be trusted at all: what the token pass noticed, and what ids and steps tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
+from ptt.diagnostics.statistics.logprob_pairs import available
+from ptt.diagnostics.statistics.pair_sample import Mixture, PairSample, column_facts, mixture, pair_sample
+from ptt.diagnostics.statistics.placeholder_values import Anomaly
+from ptt.diagnostics.store.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How much of the records something concerns; `example` is one of the files."""
+
+    tokens: int  # of the model
+    sequences: int
+    first_step: int | None
+    last_step: int | None
+    files: int
+    example: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomalyCount:
+    """Values of one logprob column that are no logprobs, of one kind (see statistics.anomalies)."""
+
+    column: str
+    kind: str
+    tokens: int
+    sequences: int
+    first_step: int
+    last_step: int
+    files: int
+    example: str  # one of the files
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Of one logprob column's sampled values: share with four decimals at most, commonest value, its share."""
+
+    rounded_share: float
+    common_value: float
+    common_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What is there twice, or not at all."""
+
+    repeated: Extent  # sequences whose (step, sample_id) was there before
+    step_gaps: tuple[tuple[int, int], ...]  # (last step before, first step after)
+    ranks: int  # known ranks, 0 where none are recorded
+    missing_ranks: tuple[int, ...]
+    steps_missing_ranks: int
+    first_step_missing_rank: int
+    last_step_missing_rank: int
+    usual_sequences: float  # of a rank (of all, where ranks are not known) at a step, in the median
+    usual_tokens: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingLogprobs:
+    """Model tokens of the pair in use without a finite log-ratio, placeholders not counted."""
+
+    pair: str
+    tokens: int
+    finite_tokens: int
+    sequences: int
+    first_step: int | None
+    last_step: int | None
+    files: int
+    example: str | None
+    dead_since: int | None  # first step from which on no token is finite, up to the last recorded step
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedColumn:
+    """What the recorded `temperature` says: steps at which it differs between sequences."""
+
+    temperatures: tuple[float, ...]  # seen at these steps, ascending
+    steps: int
+    share: float  # of these steps' sequences: not at the run's commonest temperature
+    extent: Extent  # of these sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPair:
+    """What the logprobs of one pair say: sequences of two kinds, in the sample."""
+
+    mixture: Mixture
+    sampled: int  # sequences
+    extent: Extent  # of the scaled ones among the sampled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Steps that two segments of a run both recorded, the second after the first: a run that was resumed."""
+
+    first_step: int
+    last_step: int
+    steps: int
+    sources: tuple[str, ...]  # one file that goes back, or the two that overlap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """What of a run was recorded twice by itself resumed; None where nothing was."""
+
+    metrics: tuple[Overlap, ...]
+    sequences: Overlap | None
+    extent: Extent | None  # of the sequences at these steps, both segments' together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validity:
+    """What there is to say about the recorded logprobs themselves."""
+
+    anomalies: tuple[AnomalyCount, ...]
+    pairs: Mapping[str, tuple[PairSample | None, PairSample | None]]  # over the run, and early in it
+    columns: Mapping[str, ColumnFacts]
+    extent: Extent  # of all that is recorded
+    observed_share: float  # of sequences with at least one observation
+    missing: MissingLogprobs
+    coverage: Coverage
+    mixed_column: MixedColumn | None = None
+    mixed_pairs: Mapping[str, MixedPair] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences are recorded."""
+        return self.extent.sequences
+
+    @property
+    def model_tokens(self) -> int:
+        """How many model tokens they hold."""
+        return self.extent.tokens
+
+
+_RANK = re.compile(r"_rank(\d+)(?=[._])")
+
+
+def file_names(tokens: Tokens, seq: pl.Series) -> pl.Series:
+    """Give the file of each sequence, as `file`."""
+    names = pl.Series("file", [file.name for file in tokens.scan.files], dtype=pl.String)
+    return names.gather(_places(tokens, seq))
+
+
+def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `rank`, as recorded or as the file is named; null where neither tells."""
+    if "rank" in tokens.scan.columns:
+        return rows.join(tokens.scalars.select("seq", "rank"), on="seq", how="left", maintain_order="left")
+    named = [_RANK.search(file.name) for file in tokens.scan.files]
+    numbers = pl.Series("rank", [int(found[1]) if found else None for found in named], dtype=pl.Int32)
+    return rows.with_columns(numbers.gather(_places(tokens, rows["seq"])))
+
+
+def extent_of(tokens: Tokens, rows: pl.DataFrame) -> Extent:
+    """Say how much the sequences of `rows` (seq, step, n_model) are."""
+    names = file_names(tokens, rows["seq"])
+    return Extent(
+        tokens=int(rows["n_model"].cast(pl.Int64).sum()),
+        sequences=rows.height,
+        first_step=int(rows["step"].min()) if rows.height else None,  # type: ignore[arg-type]
+        last_step=int(rows["step"].max()) if rows.height else None,  # type: ignore[arg-type]
+        files=names.n_unique(),
+        example=str(names.min()) if rows.height else None,
+    )
+
+
+def _places(tokens: Tokens, seq: pl.Series) -> pl.Series:
+    starts = np.array([file.start for file in tokens.scan.files])
+    return pl.Series((np.searchsorted(starts, seq.to_numpy(), side="right") - 1).astype(np.uint32))
+
+
+DECIMALS: Final = 6  # of a temperature: what differs less was written by different programs, not set differently
+
+
+def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
+    """Give the steps at which the recorded temperature differs between sequences; None where it never does."""
+    if "temperature" not in tokens.scan.columns:
+        return None
+    known = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS)).filter(
+        pl.col("temperature").is_finite()
+    )
+    table = rows.join(known, on="seq", how="inner", maintain_order="left")
+    if table["temperature"].n_unique() < 2:
+        return None
+    usual = table["temperature"].value_counts().sort("count", "temperature", descending=[True, False])["temperature"][0]
+    mixed = table.filter(pl.col("temperature").n_unique().over("step") > 1)
+    if mixed.is_empty():
+        return None
+    odd = mixed.filter(pl.col("temperature") != usual)
+    return MixedColumn(
+        temperatures=tuple(mixed["temperature"].unique().sort().to_list()),
+        steps=mixed["step"].n_unique(),
+        share=odd.height / mixed.height,
+        extent=extent_of(tokens, odd),
+    )
+
+
+def mixed_pairs(tokens: Tokens, rows: pl.DataFrame) -> dict[str, MixedPair]:
+    """Sort the sampled sequences of each pair into scaled and plain."""
+    samples = tokens.tables.samples
+    found = {}
+    for pair in tokens.pairs:
+        drift = pair.denominator == "ref_logp"
+        kinds = mixture(samples, numerator=pair.numerator, denominator=pair.denominator, drift=drift)
+        if kinds is not None:
+            scaled = rows.filter(pl.col("seq").is_in(kinds.scaled_seqs))
+            found[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=extent_of(tokens, scaled))
+    return found
+
+
+NONE_RECORDED = ("policy_logp", "ref_logp", "model_mask")
+
+
+def unpaired(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
+    """Give the reason, and the logprobs each of which would do; no reason where no sequence is recorded at all."""
+    columns = {name for file in manifest.in_place if file.rows for name in file.columns}
+    columns |= {name for part in manifest.parts if part.rows for name in part.columns}
+    held = columns & set(LOGPS)
+    if not columns:
+        return "", NONE_RECORDED
+    if not held:
+        return "sequences are recorded without any logprobs", NONE_RECORDED
+    partners = tuple(name for name in LOGPS if name not in held and available(held | {name}))
+    alone = " and ".join(sorted(held))
+    reason = (
+        f"{alone} alone is recorded, and a log-ratio takes two: {' or '.join(partners)} of the same tokens is missing"
+    )
+    return reason, partners
+
+
+EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
+
+
+def gather_validity(tokens: Tokens) -> Validity:
+    """Put together what there is to say about the recorded logprobs."""
+    samples = tokens.tables.samples
+    steps = samples["step"].drop_nulls().unique().sort()
+    early = samples.filter(pl.col("step") <= steps[int(EARLY_SHARE * (len(steps) - 1))]) if len(steps) else samples
+    held = [name for name in LOGP_COLUMNS if name in tokens.scan.columns]
+    rows = tokens.tables.rows.filter("ok")
+    return Validity(
+        anomalies=_anomalies(tokens),
+        pairs={
+            pair.name: (
+                pair_sample(samples, numerator=pair.numerator, denominator=pair.denominator),
+                pair_sample(early, numerator=pair.numerator, denominator=pair.denominator),
+            )
+            for pair in tokens.pairs
+        },
+        columns={name: ColumnFacts(*column_facts(samples, name)) for name in held},
+        extent=extent_of(tokens, rows),
+        observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
+        missing=_missing(tokens),
+        coverage=_coverage(tokens, rows),
+        mixed_column=mixed_column(tokens, rows),
+        mixed_pairs=mixed_pairs(tokens, rows),
+    )
+
+
+def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
+    table = tokens.tables.anomalies
+    if table.is_empty():
+        return ()
+    counted = (
+        table.with_columns(file_names(tokens, table["seq"]))
+        .group_by("column", "kind")
+        .agg(
+            pl.col("n").cast(pl.Int64).sum().alias("tokens"),
+            pl.col("seq").n_unique().alias("sequences"),
+            pl.col("step").min().alias("first"),
+            pl.col("step").max().alias("last"),
+            pl.col("file").n_unique().alias("files"),
+            pl.col("file").sort().first().alias("example"),
+        )
+        .sort("column", "kind")
+    )
+    return tuple(
+        AnomalyCount(
+            column=LOGP_COLUMNS[row["column"]],
+            kind=Anomaly(row["kind"]).name.lower(),
+            tokens=row["tokens"],
+            sequences=row["sequences"],
+            first_step=row["first"],
+            last_step=row["last"],
+            files=row["files"],
+            example=row["example"],
+        )
+        for row in counted.iter_rows(named=True)
+    )
+
+
+def _missing(tokens: Tokens) -> MissingLogprobs:
+    """Hold, step by step, the tokens without a finite log-ratio against those with one."""
+    pair, tables = tokens.pairs[0], tokens.tables
+    sides = [LOGP_COLUMNS.index(pair.numerator), LOGP_COLUMNS.index(pair.denominator)]
+    count = pl.col("n").cast(pl.Int64).sum()
+    finite = tables.cells.filter(pl.col("pair") == 0).group_by("step").agg(count.alias("finite"))
+    lost = tables.bad.filter(pl.col("pair") == 0).group_by("step").agg(pl.col("n_bad").cast(pl.Int64).sum())
+    known = tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))
+    by_step = (
+        lost.join(known, on="step", how="left")
+        .join(finite, on="step", how="full", coalesce=True)
+        .with_columns(pl.col("n_bad", "placeholders", "finite").fill_null(0))
+        .with_columns((pl.col("n_bad") - pl.col("placeholders")).clip(0).alias("missing"))
+        .sort("step")
+    )
+    missing = by_step.filter(pl.col("missing") > 0)["step"]
+    alive = by_step.filter(pl.col("finite") > 0)["step"]
+    dead = by_step.filter((pl.col("finite") == 0) & (pl.col("missing") > 0))["step"]
+    after = dead.filter(dead > alive[-1]) if len(alive) else dead
+    where = extent_of(tokens, _losing(tokens, sides))
+    return MissingLogprobs(
+        pair=pair.name,
+        tokens=int(by_step["missing"].sum()),
+        finite_tokens=int(by_step["finite"].sum()),
+        sequences=where.sequences,
+        first_step=int(missing[0]) if len(missing) else None,
+        last_step=int(missing[-1]) if len(missing) else None,
+        files=where.files,
+        example=where.example,
+        dead_since=int(after[0]) if len(after) else None,
+    )
+
+
+def _losing(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
+    """Give the sequences with tokens that have no finite log-ratio and no placeholder either."""
+    placeholders = tokens.tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("seq").agg(pl.col("n").sum())
+    return (
+        tokens.tables.sequences.group_by("seq")
+        .agg(pl.col("n_bad").sum())
+        .join(placeholders, on="seq", how="left")
+        .filter(pl.col("n_bad").cast(pl.Int64) > pl.col("n").cast(pl.Int64).fill_null(0))
+        .join(tokens.tables.rows, on="seq", how="inner")
+    )
+
+
+def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
+    """Count repeated sequences, ranks that are missing at some steps, and gaps in the steps."""
+    table = with_ranks(tokens, rows)
+    again = table.clear()
+    if "sample_id" in tokens.scan.columns:
+        ids = tokens.scalars.select("seq", "sample_id").drop_nulls()
+        again = table.join(ids, on="seq", how="inner", maintain_order="left").filter(
+            ~pl.struct("step", "sample_id").is_first_distinct()
+        )
+    ranks, lacking, without = _ranks(table.filter(pl.col("rank").is_not_null()))
+    usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
+    return Coverage(
+        repeated=extent_of(tokens, again),
+        step_gaps=_gaps(table["step"].unique().sort().to_list()),
+        ranks=ranks,
+        missing_ranks=lacking,
+        steps_missing_ranks=len(without),
+        first_step_missing_rank=without[0] if without else -1,
+        last_step_missing_rank=without[-1] if without else -1,
+        usual_sequences=_median(usual["len"]),
+        usual_tokens=_median(usual["n_model"]),
+    )
+
+
+def _median(counts: pl.Series) -> float:
+    return float(np.median(counts.to_numpy())) if len(counts) else 0.0
+
+
+def _ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:
+    """Give how many ranks there are, those that some steps lack, and these steps."""
+    every = set(table["rank"].unique().to_list())
+    by_step = table.group_by("step").agg(pl.col("rank").unique()).sort("step")
+    lacking: set[int] = set()
+    steps = []
+    for step, held in by_step.iter_rows():
+        if every - set(held):
+            lacking |= every - set(held)
+            steps.append(step)
+    return len(every), tuple(sorted(lacking)), steps
+
+
+def _gaps(steps: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Give gaps far longer than the pattern in which steps are recorded."""
+    if len(steps) < 10:
+        return ()
+    between = np.diff(np.asarray(steps))
+    usual = float(np.quantile(between, 0.9))
+    return tuple((int(steps[i]), int(steps[i + 1])) for i in np.flatnonzero(between > max(5 * usual, 5)).tolist())

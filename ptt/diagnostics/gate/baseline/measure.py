@@ -1,0 +1,313 @@
+"""Make a baseline of measured runs: seeds of one setting, over the steps that all of them share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull
+from ptt.diagnostics.model import Diagnosis, Severity, Status
+from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean, window_means
+from ptt.diagnostics.statistics.ess import pooled_ess
+from ptt.diagnostics.statistics.step_matching import Matched, NotMatched, matched_by_steps, recorded
+from ptt.diagnostics.statistics.tail_curves import Curve, Profile, curves
+from ptt.diagnostics.statistics.windows import Span
+from ptt.diagnostics.store.damage import MOST_LOST, damage_of
+from ptt.diagnostics.store.loaded_run import Opened
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
+NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
+LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
+NOTHING_SAID: Final = "nothing could be judged"
+TOO_DAMAGED: Final = "a part of it is lost"
+LONGEST: Final = 280  # letters of a reason: a file's name may take thousands, and a baseline's file takes 300
+DISTRUSTED: Final = "the logprobs cannot be trusted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """One metric as a run logged it."""
+
+    logged_as: str
+    steps: IntArray
+    values: FloatArray  # NaN where it is none
+    bad: npt.NDArray[np.bool_]  # logged as NaN or an infinity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run at hand: what its figures are made of, whatever steps they are asked for."""
+
+    facts: Figures  # without figures
+    first: int  # of all that was recorded or logged; last below first where there is nothing
+    last: int
+    profile: Profile | None
+    series: Mapping[str, Logged]
+    ess: pl.DataFrame | None
+
+
+def measure(opened: Opened) -> Measured:
+    """Give what a run can be held against a baseline by, or become one with."""
+    diagnosis = opened.diagnosis
+    run, series = diagnosis.run, _series(diagnosis)
+    profile, why = opened.profile, opened.why_no_profile
+    if profile is not None and diagnosis.signature.reason.startswith(DISTRUSTED):
+        profile, why = None, diagnosis.signature.reason
+    ends = [one.steps[[0, -1]] for one in series.values()]
+    if profile is not None and len(steps := recorded(profile)):
+        ends.append(steps[[0, -1]])
+    first, last = (min(int(end[0]) for end in ends), max(int(end[1]) for end in ends)) if ends else (0, -1)
+    facts = Figures(
+        name=run.name,
+        source=opened.source,
+        framework=run.framework,
+        algorithm=run.algorithm,
+        pair=profile.pair if profile else None,
+        slices=tuple(profile.slices[number] for number in sorted(profile.slices)) if profile else (),
+        steps=(first, last, run.step_count),
+        sequences=run.sequences,
+        model_tokens=run.model_tokens,
+        status=diagnosis.verdict.status.value,
+        accepted=refusals(diagnosis),
+        why_no_tails=why,
+    )
+    return Measured(
+        facts=facts, first=first, last=last, profile=profile, series=series, ess=diagnosis.tables.get("ess")
+    )
+
+
+def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Give why a run is no baseline: findings at or above high, a rule that crashed, nothing to say, damage."""
+    found = [
+        f"{one.id}" + (f" ({one.slice})" if one.slice else "")
+        for one in diagnosis.findings
+        if one.severity.at_least(Severity.HIGH)
+    ]
+    found += [f"crash: {one.id}" for one in diagnosis.crashes]
+    if diagnosis.verdict.status is Status.CANNOT_SAY:
+        found.append(NOTHING_SAID)
+    damage = damage_of(diagnosis)
+    if damage.whole or damage.share > MOST_LOST:
+        found.append(f"{TOO_DAMAGED}: {damage.words}"[:LONGEST])
+    return tuple(sorted(set(found)))
+
+
+def only_blind(accepted: Sequence[str]) -> bool:
+    """Tell whether a run is refused because it could not be looked at, not because of what it shows."""
+    return all(one == NOTHING_SAID or one.startswith(TOO_DAMAGED) for one in accepted)
+
+
+def placed(run: Measured, baseline: Baseline) -> Figures:
+    """Give a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
+    return figures_of(run, baseline.steps, hull(baseline.runs))
+
+
+def windows_of(steps: Span) -> tuple[Span, Span, Span]:
+    """Give early, mid and late: thirds of the steps, whatever was logged at them."""
+    count = steps.last - steps.first + 1
+    cuts = [steps.first + (count * part) // 3 for part in range(4)]
+    return (Span(cuts[0], cuts[1] - 1), Span(cuts[1], cuts[2] - 1), Span(cuts[2], cuts[3] - 1))
+
+
+def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
+    """Measure a run over windows of `steps`, and its tails over `spans`."""
+    windows = windows_of(steps)
+    tails: list[Curve] = []
+    if run.profile is not None and spans:
+        for name in run.facts.slices:
+            found = curves(run.profile, slice_name=name, spans=spans)
+            tails += [_rounded(found[quantile]) for quantile in ("p95", "p99")]
+    metrics = [_metric(name, logged, windows) for name, logged in sorted(run.series.items())]
+    return replace(
+        run.facts,
+        tails=tuple(tails),
+        metrics=tuple(one for one in metrics if one is not None),
+        ess=_ess(run, windows[2]),
+        ess_late=_ess_late(run, windows[2]),
+    )
+
+
+def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
+    table = diagnosis.tables.get("series")
+    if table is None:
+        return {}
+    found = {}
+    for group in table.sort("name", "step", maintain_order=True).partition_by("name", maintain_order=True):
+        values = group["value"].fill_null(math.nan).to_numpy()
+        bad = np.isin(group["flag"].to_numpy(), NOT_NUMBERS)
+        if np.isfinite(values).sum() >= LEAST_LOGGED or bad.any():  # all NaN is not the same as not logged
+            found[str(group["name"][0])] = Logged(
+                logged_as=str(group["name_raw"][0]),
+                steps=group["step"].to_numpy(),
+                values=np.where(np.isfinite(values), values, math.nan),
+                bad=bad,
+            )
+    return found
+
+
+def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> MetricFigures | None:
+    inside = (logged.steps >= windows[0].first) & (logged.steps <= windows[2].last)
+    late = (logged.steps >= windows[2].first) & (logged.steps <= windows[2].last)
+    if np.isfinite(logged.values[inside]).sum() < LEAST_LOGGED and not logged.bad[late].any():
+        return None
+    means = window_means(logged.steps, logged.values, windows)
+    held = logged.steps[late & np.isfinite(logged.values)]
+    return MetricFigures(
+        name=name,
+        logged_as=logged.logged_as,
+        windows=(_kept(means[0]), _kept(means[1]), _kept(means[2])),
+        not_numbers=int(logged.bad[late].sum()),
+        reach=_reach(held, windows[2].last),
+    )
+
+
+def _reach(steps: IntArray, end: int) -> int | None:
+    """Give how far values reach: one stands for the steps up to the next, so that few values reach as far as many."""
+    if not len(steps):
+        return None
+    every = int(np.median(np.diff(steps))) if len(steps) > 1 else 1
+    return min(end, int(steps[-1]) + every - 1)
+
+
+def _ess(run: Measured, late: Span) -> dict[str, float]:
+    """Give the mean over sliding windows of the share of tokens that would count under the pair's weights, late."""
+    table = run.ess
+    if table is None or table.is_empty() or run.facts.pair is None:
+        return {}
+    mine = table.filter(
+        (pl.col("level") == "token")
+        & (pl.col("weights") == run.facts.pair)
+        & pl.col("step_mid").is_between(late.first, late.last)
+        & pl.col("ess_fraction").is_finite()
+    )
+    means = mine.group_by("slice").agg(pl.col("ess_fraction").mean()).sort("slice")
+    return {str(name): significant(float(value), 4) for name, value in means.iter_rows()}
+
+
+def _ess_late(run: Measured, late: Span) -> tuple[LateEss, ...]:
+    """Give the share of all late tokens at once: one large weight, lost in a mean of windows, decides it."""
+    if run.profile is None:
+        return ()
+    found = {name: pooled_ess(run.profile, slice_name=name, span=late) for name in sorted(run.facts.slices)}
+    return tuple(
+        LateEss(slice=name, share=significant(one.share, 4), noise=significant(one.error, 3), tokens=one.tokens)
+        for name, one in found.items()
+        if one.tokens
+    )
+
+
+def significant(value: float, digits: int) -> float:
+    """Round to so many digits: figures are the same before and after they were written."""
+    return float(f"{value:.{digits}g}")
+
+
+def _kept(mean: WindowMean) -> WindowMean:
+    return WindowMean(
+        mean=significant(mean.mean, 6),
+        error=significant(mean.error, 4),
+        freedom=significant(mean.freedom, 3),
+        n=mean.n,
+        scatter=significant(mean.scatter, 3),
+    )
+
+
+def _rounded(curve: Curve) -> Curve:
+    """Round as the file does, which holds nats and a standard deviation."""
+    return replace(
+        curve,
+        log_value=np.log([significant(math.exp(value), 5) for value in curve.log_value]),
+        own=np.square([significant(math.sqrt(value), 4) for value in curve.own]),
+    )
+
+
+LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
+
+
+def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
+    """Give the runs that could be a baseline."""
+    return [run for run in runs if not run.facts.accepted]
+
+
+def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baseline:
+    """Make a baseline of runs of one setting: figures of each over the steps that all of them share."""
+    if not runs:
+        raise SettingsError("a baseline needs a run; `ptt baseline update FILE RUN...` takes one or more.")
+    first, last = max(run.first for run in runs), min(run.last for run in runs)
+    longest = max(run.last - run.first + 1 for run in runs)
+    if last - first + 1 < LEAST_SHARED * longest or longest < 1:
+        raise SettingsError(_share_too_little(runs))
+    shared = Span(first, last)
+    frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
+    if len(frameworks) > 1:
+        raise SettingsError(
+            f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
+            " things; give each framework a baseline of its own."
+        )
+    held = [run.profile for run in runs if run.profile is not None]
+    pairs = sorted({profile.pair for profile in held})
+    if len(pairs) > 1:
+        raise SettingsError(
+            f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
+            " give each pair a baseline of its own."
+        )
+    names = [run.facts.name for run in runs if run.profile is not None]
+    matched = matched_by_steps(held, names=names) if held else None
+    spans = iter(matched.spans if isinstance(matched, Matched) else ())
+    why = matched.reason if isinstance(matched, NotMatched) else ""
+    figures = []
+    for run in runs:
+        one = figures_of(run, shared, next(spans, ()) if run.profile is not None else ())
+        figures.append(_to_keep(replace(one, why_no_tails=why) if why and run.profile is not None else one))
+    for one in figures:
+        if not one.metrics and not one.tails:
+            raise SettingsError(_nothing_in(one.name))
+    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named(figures))
+
+
+def _to_keep(figures: Figures) -> Figures:
+    """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
+    kept = [
+        one
+        for one in figures.metrics
+        if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)
+        and sum(window.n for window in one.windows) >= LEAST_LOGGED
+    ]
+    return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
+
+
+def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
+    """Number equal names."""
+    seen: dict[str, int] = {}
+    found = []
+    for one in figures:
+        seen[one.name] = seen.get(one.name, 0) + 1
+        found.append(replace(one, name=f"{one.name}-{seen[one.name]}") if seen[one.name] > 1 else one)
+    return tuple(found)
+
+
+def _nothing_in(name: str) -> str:
+    return (
+        f"{name}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens with two"
+        " logprobs; `ptt sources` says what the run holds."
+    )
+
+
+def _share_too_little(runs: Sequence[Measured]) -> str:
+    empty = [run.facts.name for run in runs if run.last < run.first]
+    if empty:
+        return _nothing_in(empty[0])
+    spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
+    return (
+        f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"
+        " that reached about the same step."
+    )

@@ -1,0 +1,321 @@
+"""Hold the late means of logged metrics against the baseline's, each in the direction in which it gets worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ptt.diagnostics.gate.baseline.measure import LOST_SHARE, windows_of
+from ptt.diagnostics.gate.baseline.values import (
+    FALSE_ALARMS,
+    Against,
+    Baseline,
+    Draft,
+    Figures,
+    Judgement,
+    MetricFigures,
+    Worse,
+    must_show,
+    unasked,
+)
+from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
+from ptt.diagnostics.statistics.group_difference import Apart, apart
+from ptt.diagnostics.statistics.windows import Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """How one metric is held against a baseline.
+
+    floor: a level below it counts as this much: a quarter more of nearly nothing is nearly nothing.
+    signed: the metric may lie on either side of zero, where its level is no yardstick; the scatter of its values is
+    one then.
+    """
+
+    worse: Worse
+    why: str
+    floor: float = 0.0
+    signed: bool = False
+
+
+DIRECTIONS: Final[Mapping[str, Direction]] = {
+    "reward/mean": Direction(worse=Worse.LOWER, why="it is what training is for", signed=True),
+    "kl/ref": Direction(
+        worse=Worse.HIGHER,
+        why="the policy left its reference further",
+        floor=0.1,  # nats a token: a third of what kl-over-target raises an alarm at
+    ),
+    "kl/old": Direction(
+        worse=Worse.HIGHER, why="updates were larger than the clip is made for", floor=0.005
+    ),  # trust regions aim at 0.01 to 0.02
+    "entropy": Direction(
+        worse=Worse.BOTH,
+        why="a fall is lost exploration, a rise a policy that comes apart",
+        floor=0.1,  # nats a token: below it most tokens are certain, and answers differ by the task
+    ),
+    "grad_norm": Direction(worse=Worse.HIGHER, why="larger gradients come before divergence"),
+    "clip/frac": Direction(worse=Worse.HIGHER, why="more tokens lose their gradient", floor=0.02),
+    "len/response_mean": Direction(
+        worse=Worse.BOTH, why="longer answers cost and hide hacking, shorter ones stop reasoning", floor=8.0
+    ),
+    "len/clipped_frac": Direction(worse=Worse.HIGHER, why="more answers are cut before they end", floor=0.05),
+    "tools/failure_frequency": Direction(worse=Worse.HIGHER, why="more tool calls fail", floor=0.05),
+    "tools/malformed_frequency": Direction(worse=Worse.HIGHER, why="more tool calls cannot be parsed", floor=0.05),
+    "mismatch/kl": Direction(
+        worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.005
+    ),  # numerics of a healthy engine in bf16 lie below
+    "mismatch/logp_abs_mean": Direction(worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.02),
+    "is/ess_frac": Direction(worse=Worse.LOWER, why="fewer samples carry the update", floor=0.1),
+    "staleness/mean": Direction(worse=Worse.HIGHER, why="samples come from older policies", floor=1.0),
+    "critic/explained_variance": Direction(
+        worse=Worse.LOWER, why="the critic predicts returns less", floor=0.2, signed=True
+    ),
+    "dpo/accuracy": Direction(worse=Worse.LOWER, why="chosen answers win less often", floor=0.1),
+    "dpo/margin": Direction(worse=Worse.LOWER, why="chosen and rejected answers are told apart less", signed=True),
+    "sft/token_accuracy": Direction(worse=Worse.LOWER, why="fewer tokens are predicted", floor=0.1),
+    "sft/perplexity": Direction(worse=Worse.HIGHER, why="given answers are less likely"),
+}
+"""Others are kept and shown, not judged: the loss of a policy gradient says little by its value, more tool calls or
+turns are neither better nor worse, times depend on the machine. A policy may name them with a direction of its own."""
+
+NAMED: Final = "the policy names it"
+
+
+def directions_for(chosen: Mapping[str, Worse] | None) -> Mapping[str, Direction]:
+    """Give how metrics are judged: those of the table, or those that a policy chose, each the way it says."""
+    if chosen is None:
+        return DIRECTIONS
+    found = {}
+    for name, worse in chosen.items():
+        known = DIRECTIONS.get(name)
+        # without a reason of ours nothing is known of a metric's range: it may be signed
+        found[name] = Direction(
+            worse=worse,
+            why=known.why if known is not None and known.worse is worse else NAMED,
+            floor=known.floor if known else 0.0,
+            signed=known.signed if known else True,
+        )
+    return found
+
+
+REACHED: Final = 0.8  # of the late window, for its mean to stand for it
+SCATTERS: Final = 3.0
+"""Standard deviations of a single value: a metric that may lie on either side of zero counts as at least so large,
+the range most single values lie in. With less a reward about zero could be judged in very long runs only."""
+
+Chosen = Mapping[str, Worse | str | None]
+"""Metrics that a policy names, each with the direction that is worse; None: the known one."""
+
+
+def drafts(mine: Figures, baseline: Baseline, *, limit: float, chosen: Chosen | None) -> list[Draft]:
+    """Give every metric of the baseline beside the run's, and those that a policy names whether held or not."""
+    held = {name: [run for run in (_find(one, name) for one in baseline.runs) if run] for name in _names(baseline)}
+    names = sorted({*held, *(chosen or ())})
+    return [_draft(name, mine, baseline, held.get(name, []), limit, chosen) for name in names]
+
+
+def _draft(
+    name: str, mine: Figures, baseline: Baseline, theirs: Sequence[MetricFigures], limit: float, chosen: Chosen | None
+) -> Draft:
+    direction = direction_of(name, chosen)
+    own = _find(mine, name)
+    late = windows_of(baseline.steps)[2]
+    found = _beside(name, own, theirs, late)
+    named = chosen is not None and name in chosen
+    judged = named or (chosen is None and name in DIRECTIONS)
+    if not judged:
+        why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
+        return unasked(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
+    reason, next_ = _cannot(name, mine, own, baseline, theirs, late, direction)
+    if direction is not None:
+        found = replace(found, allowed=_allowed(direction.worse, _scale(found, theirs, direction), limit))
+    if reason or own is None or direction is None:
+        return unasked(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
+    return _compared(found, own, theirs, direction, limit)
+
+
+def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
+    """Give how a metric is judged: as the policy says, or as the table of known directions does."""
+    known = DIRECTIONS.get(name)
+    said = None if chosen is None else chosen.get(name)
+    if said is None:
+        return known
+    if known is not None:
+        return replace(known, worse=Worse(said), why=known.why if known.worse == said else "the policy says so")
+    # nothing is known of its range: it may lie on either side of zero
+    return Direction(worse=Worse(said), why="the policy says so", signed=True)
+
+
+def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span) -> Against:
+    mean = own.late.mean if own is not None else math.nan
+    expected = _mean([one.late.mean for one in theirs])
+    both = math.isfinite(mean) and math.isfinite(expected)
+    runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
+    values = own.late.n if own is not None else 0
+    lost = f" and {own.not_numbers} that are no numbers" if own is not None and own.not_numbers else ""
+    return Against(
+        id=name,
+        statistic=name,
+        outcome="shown",
+        words="",
+        observed=mean if math.isfinite(mean) else None,
+        expected=expected if math.isfinite(expected) else None,
+        ratio=mean / expected if both and mean > 0 and expected > 0 else None,
+        difference=mean - expected if both else None,
+        data=f"mean over steps {late.first} to {late.last}: {values} logged values{lost}, against {runs}",
+    )
+
+
+def _cannot(
+    name: str,
+    mine: Figures,
+    own: MetricFigures | None,
+    baseline: Baseline,
+    theirs: Sequence[MetricFigures],
+    late: Span,
+    direction: Direction | None,
+) -> tuple[str, str]:
+    """Say why a metric cannot be judged and what would change that; empty where it can."""
+    if direction is None:
+        return (
+            f"no direction of {name} is known to be worse",
+            f'say which is: metrics = {{ "{name}" = "higher" }}, or "lower", or "both"',
+        )
+    if not theirs:
+        return f"the baseline holds no {name}", "renew the baseline with runs that log it"
+    logged_as = theirs[0].logged_as
+    if own is None:
+        return (
+            f"the run logs no {name}, or too few values of it between steps {baseline.steps.first} and"
+            f" {baseline.steps.last}",
+            f"log it as the baseline's runs did ({logged_as})",
+        )
+    if not _same_meaning(mine, own, baseline, logged_as):
+        return (
+            f"the run's {own.logged_as} ({mine.framework or 'framework unknown'}) and the baseline's {logged_as}"
+            f" ({baseline.runs[0].framework or 'framework unknown'}) are means of different things",
+            "make a baseline of runs of the same framework",
+        )
+    logged = own.late.n + own.not_numbers
+    if own.not_numbers > LOST_SHARE * logged:
+        return (
+            f"{own.not_numbers} of {logged} values in steps {late.first} to {late.last} are no numbers",
+            "find where they come from; `ptt diagnose` names the first",
+        )
+    width = late.last - late.first + 1
+    if own.reach is None or own.reach - late.first + 1 < REACHED * width:
+        reach = f"reaches step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
+        return (
+            f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
+            "train as far as the baseline did, or make a baseline of runs as short",
+        )
+    fewest = min(own.late.n, *(one.late.n for one in theirs))
+    if fewest < MIN_WINDOW_VALUES:
+        return (
+            f"only {fewest} values lie in steps {late.first} to {late.last}; "
+            f"{MIN_WINDOW_VALUES} are needed to tell noise",
+            "log more often, or train longer",
+        )
+    return "", ""
+
+
+def _same_meaning(mine: Figures, own: MetricFigures, baseline: Baseline, logged_as: str) -> bool:
+    """Tell whether both means are of the same thing: one framework, or at least one name where one is unknown."""
+    theirs = baseline.runs[0].framework
+    if mine.framework is not None and mine.framework == theirs:
+        return True
+    unknown = mine.framework is None or theirs is None
+    return unknown and own.logged_as.rsplit("train/", 1)[-1] == logged_as.rsplit("train/", 1)[-1]
+
+
+def _compared(
+    found: Against, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
+) -> Draft:
+    """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
+    known = apart([own.late], [one.late for one in theirs])
+    scale = _scale(found, theirs, direction)
+    bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
+    higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
+    p_values = [known.p_higher()] * higher + [known.p_lower()] * lower
+    low, high = known.interval()
+    beside = replace(
+        found,
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
+        shown=bounds[1],
+        limit=bounds[0][1] if higher and (not lower or known.difference > 0) else bounds[0][0],
+        extra={
+            "worse": direction.worse.value,
+            "why": direction.why,
+            "standard_error": known.error if math.isfinite(known.error) else None,
+            "between_runs": known.between if math.isfinite(known.between) else None,
+            "level": scale,
+        },
+    )
+    p_value = math.nan if any(map(math.isnan, p_values)) else min(1.0, len(p_values) * min(p_values))
+
+    def settle(one: Against, adjusted: float) -> Against:
+        outcome = _outcome(known, bounds, adjusted)
+        words = _words(one, outcome, direction, known, limit, scale)
+        return replace(one, outcome=outcome, words=words, noise_only=outcome == "blind")
+
+    return Draft(found=beside, p_value=p_value, settle=settle)
+
+
+def _scale(found: Against, theirs: Sequence[MetricFigures], direction: Direction) -> float:
+    """Give the level that a limit is a share of."""
+    scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
+    return max(abs(found.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
+
+
+Bounds = tuple[float, float]
+
+
+def _allowed(worse: Worse, scale: float, factor: float) -> Bounds:
+    """Give between which differences a metric is not worse by `factor`; infinite on a side that is not worse."""
+    lower = -scale * (1 - 1 / factor) if worse is not Worse.HIGHER else -math.inf
+    higher = scale * (factor - 1) if worse is not Worse.LOWER else math.inf
+    return lower, higher
+
+
+def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Judgement:
+    limit, shown = bounds
+    if adjusted < FALSE_ALARMS and not limit[0] <= known.difference <= limit[1]:
+        return "failed"
+    low, high = known.interval()
+    return "passed" if shown[0] <= low and high <= shown[1] else "blind"
+
+
+def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float, scale: float) -> str:
+    level = _level_words(found)
+    # where a level counts for more than it is, a reader who divides both means must be told
+    raised = f" (so low a level counts as {scale:.3g})" if scale > abs(found.expected or 0.0) else ""
+    if outcome == "failed":
+        return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
+    if outcome == "blind":
+        low, high = known.interval()
+        reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
+        return f"{level}, but with this noise the difference can be {reach}: too wide to tell"
+    limit_at = found.limit if found.limit is not None else math.inf
+    inside = abs(known.difference) <= abs(limit_at)
+    return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
+
+
+def _level_words(found: Against) -> str:
+    mean = f"{found.observed:.3g}" if found.observed is not None else "no value"
+    expected = f"{found.expected:.3g}" if found.expected is not None else "no value"
+    return f"late mean {mean}, baseline {expected}"
+
+
+def _find(run: Figures, name: str) -> MetricFigures | None:
+    return next((one for one in run.metrics if one.name == name), None)
+
+
+def _names(baseline: Baseline) -> list[str]:
+    return sorted({one.name for run in baseline.runs for one in run.metrics})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,261 @@
+"""Tell what moved between two groups of runs: an old baseline and a new one, or a baseline and what passed since."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.gate.baseline.measure import Measured, placed
+from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
+from ptt.diagnostics.gate.baseline.tails import curves_of, floored
+from ptt.diagnostics.gate.baseline.values import Baseline, Figures, MetricFigures, Moved
+from ptt.diagnostics.statistics.group_difference import apart, holm
+from ptt.diagnostics.statistics.noninferiority import MATERIAL, versus
+from ptt.diagnostics.statistics.tail_curves import Curve, tail, window_of
+
+ESS: Final = "ess"  # of all late tokens at once
+ESS_OF_WINDOWS: Final = "ess of windows"  # mean over sliding windows of each window's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """One figure over the runs that have it."""
+
+    statistic: str  # canonical name of a metric, p95, p99, ESS or ESS_OF_WINDOWS
+    slice: str | None
+    mean: float
+    between: float | None  # standard deviation of the runs; None: one run
+    noise: float | None  # of one run: standard error of its mean; of tails, relative and of a span; of ESS, relative
+    runs: int
+    counts: tuple[int, ...]  # of each run: the late values, or late tokens, that its figure is of
+
+
+def spreads(baseline: Baseline) -> tuple[Spread, ...]:
+    """Give each figure: metrics by name, then tails, then effective sample sizes."""
+    return (*_metric_spreads(baseline), *_tail_spreads(baseline), *_ess(baseline))
+
+
+def _metric_spreads(baseline: Baseline) -> list[Spread]:
+    found = []
+    for name in sorted({one.name for run in baseline.runs for one in run.metrics}):
+        late = [one.late for run in baseline.runs for one in run.metrics if one.name == name]
+        squares = [one.error**2 for one in late if math.isfinite(one.error)]
+        noise = math.sqrt(_mean(squares)) if squares else None
+        found.append(_spread(name, None, [one.mean for one in late], noise, [one.n for one in late]))
+    return found
+
+
+def _tail_spreads(baseline: Baseline) -> list[Spread]:
+    found = []
+    for slice_, quantile in sorted({(curve.slice, curve.quantile) for run in baseline.runs for curve in run.tails}):
+        curves = [one for run in baseline.runs for one in run.tails if (one.slice, one.quantile) == (slice_, quantile)]
+        own = [math.sqrt(float(np.nanmean(one.own))) for one in curves if np.isfinite(one.own).any()]
+        tokens = [int(one.tokens[_held(one)].sum()) for one in curves]
+        found.append(_spread(quantile, slice_, list(map(_late, curves)), _mean(own) if own else None, tokens))
+    return found
+
+
+def _ess(baseline: Baseline) -> list[Spread]:
+    found = []
+    for name in sorted({one.slice for run in baseline.runs for one in run.ess_late}):
+        late = [one for run in baseline.runs for one in run.ess_late if one.slice == name]
+        squares = [one.noise**2 for one in late if math.isfinite(one.noise)]
+        noise = math.sqrt(_mean(squares)) if squares else None
+        found.append(_spread(ESS, name, [one.share for one in late], noise, [one.tokens for one in late]))
+    for name in sorted({name for run in baseline.runs for name in run.ess}):
+        held = [run.ess[name] for run in baseline.runs if name in run.ess]
+        found.append(_spread(ESS_OF_WINDOWS, name, held, None, []))
+    return found
+
+
+def _spread(
+    statistic: str, slice_: str | None, levels: Sequence[float], noise: float | None, counts: Sequence[int]
+) -> Spread:
+    finite = [level for level in levels if math.isfinite(level)]
+    return Spread(
+        statistic=statistic,
+        slice=slice_,
+        mean=_mean(finite),
+        between=float(np.std(finite, ddof=1)) if len(finite) > 1 else None,
+        noise=noise,
+        runs=len(levels),
+        counts=tuple(counts),
+    )
+
+
+def _late(curve: Curve) -> float:
+    """Give the geometric mean of the late spans, in nats."""
+    values = curve.log_value[_held(curve)]
+    return math.exp(float(values.mean())) if len(values) else math.nan
+
+
+def _held(curve: Curve) -> npt.NDArray[np.bool_]:
+    """Tell which spans are late and hold enough tokens for a value."""
+    held: npt.NDArray[np.bool_] = (window_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
+    return held
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+CHANCE: Final = 0.01  # of telling a move where there is none, of all that is asked together
+LEAST_MOVE: Final = 1.05  # a smaller one is not worth renewing a baseline for, however surely it is there
+LEAST_RUNS: Final = 2
+"""Of passing runs, before drift is told: what one run shows is the gate's own question."""
+
+
+def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple[Moved, ...]:
+    """Give what passing runs together moved away from their baseline, each of them perhaps within its limit.
+
+    Two or more are needed, none of which the baseline was made of; only what a gate judges is looked at.
+    """
+    figures = [placed(one, baseline) if isinstance(one, Measured) else one for one in candidates]
+    known = {run.source for run in baseline.runs}
+    unique = {one.source: one for one in figures if one.source not in known}
+    if len(unique) < LEAST_RUNS:
+        return ()
+    found = moves(baseline.runs, [unique[source] for source in sorted(unique)], judged_only=True)
+    return tuple(one for one in found if one.beyond_noise and _material(one))
+
+
+def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, ...]:
+    """Give every figure of an old baseline beside a new one's, or beside runs that are at hand.
+
+    Runs at hand are measured on the old baseline's steps. Two files are compared as they are: where their steps
+    differ nothing can be told beyond the figures themselves.
+    """
+    if not isinstance(new, Baseline):
+        return moves(old.runs, [placed(run, old) for run in new])
+    return moves(old.runs, new.runs, alike=old.steps == new.steps)
+
+
+def moves(
+    before: Sequence[Figures], after: Sequence[Figures], *, alike: bool = True, judged_only: bool = False
+) -> tuple[Moved, ...]:
+    """Give each figure that both groups hold: tails by slice, then late means by name."""
+    drafts = [*_tail_moves(before, after, alike), *_metric_moves(before, after, alike, judged_only)]
+    adjusted = holm([p_value for _, p_value in drafts])
+    return tuple(_told(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
+
+
+Draft = tuple[Moved, float]
+
+
+def drifted(found: Sequence[Moved], runs: int) -> str:
+    """Say in a sentence what drifted and what to do; empty where nothing did."""
+    if not found:
+        return ""
+    what = ", ".join(f"{one.slice} tails" if one.slice else one.statistic for one in found)
+    return (
+        f"{runs} passing runs together lie away from the baseline beyond noise in {what}, though each may be within its"
+        " limit: find out why, then renew it with `ptt baseline update`"
+    )
+
+
+def _metric_moves(before: Sequence[Figures], after: Sequence[Figures], alike: bool, judged_only: bool) -> list[Draft]:
+    found = []
+    for name in sorted({one.name for run in (*before, *after) for one in run.metrics}):
+        if judged_only and name not in DIRECTIONS:
+            continue
+        sides = [[one for run in side for one in run.metrics if one.name == name] for side in (before, after)]
+        if not all(sides) or len({_framework(run) for run in (*before, *after)}) > 1:
+            found.append((_gone(name, sides), math.nan))
+            continue
+        found.append(_metric(name, sides[0], sides[1], alike))
+    return found
+
+
+def _framework(run: Figures) -> str:
+    return run.framework or ""
+
+
+def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], alike: bool) -> Draft:
+    known = apart([one.late for one in after], [one.late for one in before])
+    low, high = known.interval()
+    old = _mean([one.late.mean for one in before])
+    p_value = _two_sided(known.p_higher(), known.p_lower()) if alike else math.nan
+    one = Moved(
+        statistic=name,
+        slice=None,
+        before=old,
+        after=old + known.difference,
+        low=low,
+        high=high,
+        unit="",
+        beyond_noise=None,
+        words="" if alike else "other steps",
+    )
+    return one, p_value
+
+
+def _gone(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
+    before, after = (_mean([one.late.mean for one in side]) for side in sides)
+    what = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
+    return Moved(
+        statistic=name,
+        slice=None,
+        before=before,
+        after=after,
+        low=math.nan,
+        high=math.nan,
+        unit="",
+        beyond_noise=None,
+        words=what,
+    )
+
+
+def _tail_moves(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> list[Draft]:
+    found: list[Draft] = []
+    pairs = {run.pair for run in (*before, *after) if run.tails}
+    for name in sorted({curve.slice for run in (*before, *after) for curve in run.tails}):
+        sides = [[held for run in side if (held := curves_of(run, name)) is not None] for side in (before, after)]
+        spans = {len(held[0].spans) for side in sides for held in side}
+        if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not alike:
+            words = _why_not(sides, pairs, alike)
+            found.append((_tail_moved(name, math.nan, math.nan, math.nan, words=words), math.nan))
+            continue
+        tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
+        seen = versus(tails[1], tails[0], floor=None)
+        p_value = _two_sided(seen.p_value, 1 - seen.p_value)
+        note = floored(sides[1], sides[0], window="all")
+        found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, note=note), p_value))
+    return found
+
+
+def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], alike: bool) -> str:
+    if not all(sides):
+        return "on one side only"
+    return "another pair" if len(pairs) > 1 else "other steps" if not alike else "other spans"
+
+
+def _tail_moved(name: str, ratio: float, low: float, high: float, *, words: str = "", note: str = "") -> Moved:
+    return Moved(
+        statistic="tails", slice=name, before=1.0, after=ratio, low=low, high=high, unit="x", beyond_noise=None,
+        words=words, note=note,
+    )  # fmt: skip
+
+
+def _told(one: Moved, p_value: float) -> Moved:
+    if math.isnan(p_value):
+        return replace(one, words=one.words or "too few values to tell")
+    beyond = p_value < CHANCE
+    return replace(one, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
+
+
+def _material(one: Moved) -> bool:
+    """Tell whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
+    if one.unit == "x":
+        return not 1 / LEAST_MOVE < one.after < LEAST_MOVE
+    level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
+    return abs(one.after - one.before) > (LEAST_MOVE - 1) * level
+
+
+def _two_sided(higher: float, lower: float) -> float:
+    """Give the p-value of a move either way; NaN where either is (min would drop it)."""
+    return math.nan if math.isnan(higher + lower) else min(1.0, 2 * min(higher, lower))

@@ -1,0 +1,167 @@
+"""Take a tail or an effective sample size over a window from the recorded tokens, with what redrawing them gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.gate.lookup import (
+    TABLES_LEFT_OUT,
+    Measured,
+    Seen,
+    Unmeasured,
+    reach_of,
+    silent_at,
+    window_of,
+    window_words,
+)
+from ptt.diagnostics.gate.policy import Bound, Window
+from ptt.diagnostics.gate.subjects import Ess, Tail
+from ptt.diagnostics.metrics.recording import how_to_record
+from ptt.diagnostics.model import Broken, Diagnosis, Run, Severity
+from ptt.diagnostics.rules.data_validity import missing_logprobs
+from ptt.diagnostics.statistics.autocorrelated_mean import Z975
+from ptt.diagnostics.statistics.ess import pooled_ess
+from ptt.diagnostics.statistics.tail_curves import Profile, curve
+from ptt.diagnostics.statistics.windows import Span, parts
+from ptt.diagnostics.verdict.headline import contaminated
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+WIDEST: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
+FEW_WEIGHTS: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
+LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
+
+
+def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured | Unmeasured:
+    """Take a bound's statistic from the tokens of a slice."""
+    profile = seen.opened.profile
+    if profile is None:
+        if seen.opened.kind == "findings":
+            return Unmeasured(reason="findings.json holds no tokens", enable=TABLES_LEFT_OUT)
+        line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
+        reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
+        return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
+    distrust = distrusted(seen.opened.diagnosis, profile.pair)
+    if distrust is not None:
+        return Unmeasured(
+            reason=f"the logprobs cannot be trusted: {distrust}",
+            enable="mend how they are recorded first",
+            no_number=True,
+        )
+    if subject.slice not in profile.slices.values():
+        held = " and ".join(profile.slices.values())
+        return Unmeasured(reason=f"the run has no slice {subject.slice}, but {held}", enable=f"hold {held} to a bound")
+    steps = profile.cells["step"].unique().sort().to_numpy()
+    cut = steps[window_of(len(steps), bound.window)]
+    words = window_words(bound.window, of="recorded")
+    data = f"{profile.pair}, {words}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
+    if len(cut) < LEAST_RECORDED * (3 if bound.statistic == "ratio" else 1):
+        return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
+    gone = _gone(profile, subject.slice, bound.window, steps, cut, seen.opened.diagnosis.run)
+    if gone:
+        return Unmeasured(
+            reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
+        )
+    thirds = parts(cut.tolist(), 3)
+    spans = (thirds[0], thirds[-1]) if bound.statistic == "ratio" else (Span(int(cut[0]), int(cut[-1])),)
+    levels = _tails(profile, subject, spans) if isinstance(subject, Tail) else _ess(profile, subject, spans)
+    data += f", {levels.tokens} tokens of {subject.slice}"
+    if levels.overflows:
+        return Unmeasured(
+            reason=f"weights of {subject.slice} are too large for a number",
+            enable="see where the policies come apart: log-ratios of some tokens are in the hundreds",
+            data=data,
+            no_number=True,
+        )
+    if not all(math.isfinite(value) for value in (*levels.values, *levels.errors)):
+        return Unmeasured(
+            reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
+        )
+    found = _together(levels, data)
+    ends = [end for end in (bound.low, bound.high) if end is not None]
+    wide = found.high > WIDEST * found.low
+    if wide and any(found.low <= end <= found.high for end in ends):
+        reach = f"anything from {found.low:.2g} to {found.high:.2g}"
+        return Unmeasured(
+            reason=f"{levels.tokens} tokens of {subject.slice} leave it at {reach}",
+            enable="record more sequences, or take a longer window" + (FEW_WEIGHTS if isinstance(subject, Ess) else ""),
+            data=data,
+        )
+    return found
+
+
+def distrusted(diagnosis: Diagnosis, pair: str) -> str | None:
+    """Say why tails of a pair pass nothing, or None: copied or filled logprobs have the smallest of all.
+
+    Of tokens without a number nobody knows how far they lie out; where they are many, they may be the tail.
+    """
+    many = [one for one in diagnosis.findings if one.id == missing_logprobs.ID and one.severity.at_least(Severity.HIGH)]
+    return contaminated([Broken(findings=diagnosis.findings)], pair) or next((one.claim for one in many), None)
+
+
+def _gone(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: IntArray, run: Run) -> str:
+    """Say where a window has no tokens, or hardly any, of the part of the run that it is to stand for."""
+    silent = silent_at(steps, window, run)
+    if silent:
+        return f"tokens are recorded {silent}"
+    number = {name: key for key, name in profile.slices.items()}[slice_]
+    mine = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
+    inside = mine[(mine >= cut[0]) & (mine <= cut[-1])]
+    if len(inside) < LEAST_RECORDED:
+        return f"{slice_} tokens stand at {len(inside)} of its {len(cut)} recorded steps"
+    if cut[-1] - inside[-1] > reach_of(mine, run):
+        return f"there are no {slice_} tokens after step {inside[-1]}"
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Levels:
+    """Natural logarithms of a figure, one a span, their standard errors, and how many tokens they are of."""
+
+    values: tuple[float, ...]
+    errors: tuple[float, ...]
+    tokens: int
+    most: float = math.inf  # what the figure is never above
+    overflows: bool = False  # sums of weights are no numbers: nothing can be worse
+
+
+def _together(levels: _Levels, data: str) -> Measured:
+    """Give the level of one span, or the last over the first."""
+    if len(levels.values) == 1:
+        log, error, most = levels.values[0], levels.errors[0], levels.most
+    else:
+        log, error, most = levels.values[-1] - levels.values[0], math.hypot(*levels.errors), math.inf
+    return Measured(
+        value=math.exp(log),
+        low=math.exp(log - Z975 * error),
+        high=min(most, math.exp(log + Z975 * error)),
+        data=data,
+    )
+
+
+def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
+    found = curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
+    return _Levels(
+        values=tuple(float(value) for value in found.log_value),
+        errors=tuple(math.sqrt(own) if own >= 0 else math.nan for own in found.own.tolist()),
+        tokens=int(found.tokens.sum()),
+    )
+
+
+def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
+    """Give ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
+    found = [pooled_ess(profile, slice_name=subject.slice, span=span) for span in spans]
+    return _Levels(
+        values=tuple(math.log(one.share) if one.share > 0 else math.nan for one in found),
+        errors=tuple(one.error for one in found),
+        tokens=sum(one.tokens for one in found),
+        most=1.0,
+        overflows=any(one.overflows for one in found),
+    )

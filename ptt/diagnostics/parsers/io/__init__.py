@@ -1,0 +1,1 @@
+"""What parsers share: lines, JSON documents, SQLite, zip members, tensors, and the rows they build."""

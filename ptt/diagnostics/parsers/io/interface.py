@@ -1,0 +1,103 @@
+"""What a parser is: it knows its files by name and first bytes, and reads them into canonical rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+HEAD_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One regular file below the run dir; `rel` is its path from there, with forward slashes.
+
+    `keep_text`: the user asked for the texts of samples to be kept. `looks`: what parsers saw of the file's beginning,
+    so that fifty of them read it once; emptied when the file has been read, since a run may hold 100,000 files.
+    """
+
+    path: Path
+    rel: str
+    size: int
+    keep_text: bool = False
+    looks: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.name
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, enough to tell a format by."""
+        if "head" not in self.looks:
+            with self.path.open("rb") as handle:
+                self.looks["head"] = handle.read(HEAD_BYTES)
+        found: bytes = self.looks["head"]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A piece of one canonical table: columns are a subset of the schema's, of the schema's types."""
+
+    table: str
+    frame: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide:
+    """Metrics of training, a column each, in the order of the file: for logs too long for a row a value.
+
+    `frame`: __step, __time and __seq, then one Float64 column a metric under its raw name; null = not logged.
+    """
+
+    frame: pl.DataFrame
+    names: Mapping[str, str | None]  # raw -> canonical
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace:
+    """A Parquet file that already holds canonical sequences: scanned where it lies, never copied.
+
+    `columns` are the usable ones; the others are missing or of a type that cannot be read.
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What could not be read: rows that are damaged or foreign, bytes behind a tear, and why."""
+
+    rows: int = 0
+    bytes: int = 0
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Facts about the run that are no table: framework, algorithm, sizes, settings."""
+
+    facts: dict[str, str | int | float | bool | None]
+
+
+Piece = Rows | Wide | InPlace | Lost | Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parser:
+    """One format. `read` raises nothing for damaged input: it yields what it could, and `Lost`."""
+
+    name: str
+    describes: str  # one line for the docs: whose file it is and what it yields
+    priority: int  # on the same metric at the same step the lower number wins
+    recognises: Callable[[RunFile], bool]
+    read: Callable[[RunFile], Iterator[Piece]]

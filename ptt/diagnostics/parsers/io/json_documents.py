@@ -1,0 +1,114 @@
+"""Bounded reading of JSON documents: top-level members one by one, so that a torn file loses its torn part only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.io.interface import Lost, RunFile
+from ptt.diagnostics.parsers.io.lines import pieces, well_formed
+
+MAX_BYTES: Final = 512 << 20  # unpacked; the text has to be in memory
+MAX_ITEMS: Final = 50_000_000  # a Python object takes 50 bytes and more: brackets and commas alone can fill a machine
+
+DECODER: Final = json.JSONDecoder()
+GAP: Final = re.compile(r"[ \t\r\n]*")
+
+Member = tuple[str, Any]
+
+
+def members(file: RunFile, streamed: frozenset[str]) -> Iterator[Member | Lost]:
+    """Yield key and value of each member of the document, and of members named in `streamed` each element.
+
+    The elements of a list that is the whole document come under the empty key. What is damaged, too large or nested too
+    deep ends the walk with a `Lost`.
+    """
+    text = bytearray()
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            yield piece
+            continue
+        text += piece
+        if len(text) > MAX_BYTES:
+            yield Lost(bytes=file.size, note=f"{file.rel} holds more than {MAX_BYTES >> 20} MB and was not read.")
+            return
+    yield from members_of(text, streamed, file.rel)
+
+
+def members_of(data: bytes | bytearray, streamed: frozenset[str], where: str) -> Iterator[Member | Lost]:
+    """Do what `members` does for a document that is in memory; `where` names it in notes."""
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_ITEMS:
+        yield Lost(bytes=len(data), note=f"{where} holds more than {MAX_ITEMS} values and was not read.")
+        return
+    text = data.decode("utf-8", "replace")
+    walk = _Walk(text)
+    try:
+        yield from walk.document(streamed)
+    except (ValueError, RecursionError) as error:
+        why = "is nested too deep" if isinstance(error, RecursionError) else "is torn or damaged"
+        lost = max(1, len(text) - walk.done)
+        yield Lost(rows=1, bytes=lost, note=f"{where} {why}; what stands before byte {walk.done} counts.")
+
+
+class _Walk:
+    """One pass over a text; `done` is how far it was read without damage."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.done = 0
+        self.surrogates = "\\ud" in text or "\\uD" in text
+
+    def document(self, streamed: frozenset[str]) -> Generator[Member, None, None]:
+        at = self._gap(0)
+        if self.text.startswith("[", at):
+            yield from self._elements("", at + 1)
+            return
+        if not self.text.startswith("{", at):
+            raise ValueError
+        at = self._gap(at + 1)
+        while not self.text.startswith("}", at):
+            key, at = self._value(at)
+            at = self._gap(at)
+            if not isinstance(key, str) or not self.text.startswith(":", at):
+                raise ValueError
+            at = self._gap(at + 1)
+            if key in streamed and self.text.startswith("[", at):
+                at = yield from self._elements(key, at + 1)
+            else:
+                value, at = self._value(at)
+                yield key, value
+            at = self._behind(at, "}")
+        self.done = at + 1
+
+    def _elements(self, key: str, at: int) -> Generator[Member, None, int]:
+        at = self._gap(at)
+        while not self.text.startswith("]", at):
+            value, at = self._value(at)
+            yield key, value
+            at = self._behind(at, "]")
+        self.done = at + 1
+        return at + 1
+
+    def _value(self, at: int) -> tuple[Any, int]:
+        if at >= len(self.text):
+            raise ValueError
+        value, end = DECODER.raw_decode(self.text, at)
+        if self.surrogates:
+            value = well_formed(value, self.text[at:end])
+        self.done = end
+        return value, end
+
+    def _gap(self, at: int) -> int:
+        found = GAP.match(self.text, at)
+        return found.end() if found else at
+
+    def _behind(self, at: int, closing: str) -> int:
+        """Step over the comma behind a value; stay at the closing bracket."""
+        at = self._gap(at)
+        if self.text.startswith(",", at):
+            return self._gap(at + 1)
+        if not self.text.startswith(closing, at):
+            raise ValueError
+        return at

@@ -1,0 +1,221 @@
+"""Bounded reading of line files, in blocks of complete lines, and the JSON objects on them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ptt.diagnostics.parsers.io.interface import Lost, RunFile
+
+PIECE_BYTES = 1 << 18  # what one read asks for
+TOTAL_BYTES = 64 << 30  # decompressed; beyond it a small archive is more likely a bomb than a log
+
+GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+UNUSED = b"\xff"  # never part of UTF-8, so it marks how far a failed read got
+
+
+def _unreadable(file: RunFile, error: OSError, done: int) -> Lost:
+    return Lost(bytes=max(0, file.size - done), note=f"{file.rel} could not be read: {error.strerror}.")
+
+
+def _plain(file: RunFile) -> Iterator[bytes | Lost]:
+    done = 0
+    try:
+        with file.path.open("rb") as handle:
+            while piece := handle.read(PIECE_BYTES):
+                done += len(piece)
+                yield piece
+    except OSError as error:  # the file is gone or its disk fails: what was read so far stands
+        yield _unreadable(file, error, done)
+
+
+def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
+    """Decode by hand: the library's file object forgets what it had decoded when the stream is torn."""
+    done = 0
+    decoder = zlib.decompressobj(wbits=31)
+    try:
+        with file.path.open("rb") as handle:
+            while raw := handle.read(PIECE_BYTES):
+                while raw:
+                    if decoder.eof:
+                        if not raw.strip(b"\0"):  # padding behind the last member is allowed
+                            break
+                        decoder = zlib.decompressobj(wbits=31)
+                    if piece := decoder.decompress(raw, PIECE_BYTES):
+                        yield piece
+                    raw = decoder.unconsumed_tail or decoder.unused_data
+                done = handle.tell()
+        if rest := decoder.flush():
+            yield rest
+        if not decoder.eof:
+            yield Lost(note=f"{file.rel} ends in the middle of its gzip stream; what could be decoded counts.")
+    except zlib.error:  # wrong bits: nothing behind them can be decoded
+        yield Lost(
+            bytes=max(1, file.size - done),
+            note=f"{file.rel} holds damaged gzip data; what follows the damage is lost.",
+        )
+    except OSError as error:  # as for plain files
+        yield _unreadable(file, error, done)
+
+
+def _zstd(file: RunFile) -> Iterator[bytes | Lost]:
+    buffer = bytearray(UNUSED * PIECE_BYTES)
+    try:
+        handle = file.path.open("rb")
+    except OSError as error:
+        yield _unreadable(file, error, 0)
+        return
+    with handle:
+        try:
+            stream = pa.CompressedInputStream(handle, "zstd")
+            while True:
+                buffer[:] = UNUSED * PIECE_BYTES
+                count = stream.readinto(buffer)
+                if not count:
+                    return
+                yield bytes(buffer[:count])
+        except (OSError, pa.ArrowException):  # torn or damaged: keep what reached the buffer before the error
+            if part := bytes(buffer).rstrip(UNUSED):
+                yield part
+            yield Lost(
+                bytes=max(0, file.size - handle.tell()),
+                note=f"{file.rel} is torn or damaged inside its zstd stream; what could be decoded counts.",
+            )
+
+
+def pieces(file: RunFile) -> Iterator[bytes | Lost]:
+    """Yield the text of a file piece by piece, unpacked by its first bytes, not by its name."""
+    try:
+        head = file.head[:4]
+    except OSError as error:
+        yield _unreadable(file, error, 0)
+        return
+    if head.startswith(GZIP_MAGIC):
+        source = _gzip(file)
+    elif head.startswith(ZSTD_MAGIC):
+        source = _zstd(file)
+    else:
+        source = _plain(file)
+    total = 0
+    for piece in source:
+        if isinstance(piece, bytes):
+            piece = piece if total else piece.removeprefix(BOM)
+            total += len(piece)
+            if total > TOTAL_BYTES:
+                yield Lost(note=f"{file.rel} holds more than 64 GB of text; the rest was not read.")
+                return
+        yield piece
+
+
+BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small enough for any machine
+LINE_BYTES = 256 << 20  # no trainer writes one row of this size; more is a file without line ends
+FIRST_BYTES = 32 << 20  # how far to look for the first rows; a 128k token sequence takes 8 MB
+FIRST_LINES = 20
+ENOUGH_BYTES = 1 << 20  # rows this large come three at a time, not twenty
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
+WHITE = b" \t\r\n"
+
+
+def blocks(file: RunFile) -> Iterator[bytes | Lost]:
+    """Yield blocks of complete lines; only a block that is the torn end of the file lacks its line end."""
+    held: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
+    size = 0
+    skipped = 0  # bytes already dropped of a line that is too long to hold
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            yield piece
+            continue
+        if skipped:
+            cut = piece.find(b"\n") + 1
+            skipped += cut or len(piece)
+            if not cut:
+                continue
+            yield _too_long(file, skipped)
+            skipped, piece = 0, piece[cut:]
+        last = piece.rfind(b"\n") + 1
+        if last and size + last >= BLOCK_BYTES:
+            yield b"".join((*held, piece[:last]))
+            held, size = [piece[last:]], len(piece) - last
+            continue
+        held.append(piece)
+        size += len(piece)
+        if size > LINE_BYTES:
+            whole = b"".join(held)
+            last = whole.rfind(b"\n") + 1
+            if last:
+                yield whole[:last]
+            held, size = [whole[last:]], len(whole) - last
+            if size > LINE_BYTES:
+                skipped, held, size = size, [], 0
+    if skipped:
+        yield _too_long(file, skipped)
+    rest = b"".join(held)
+    last = rest.rfind(b"\n") + 1
+    if last:
+        yield rest[:last]
+    if len(rest) > last:
+        yield rest[last:]
+
+
+def _too_long(file: RunFile, size: int) -> Lost:
+    return Lost(rows=1, bytes=size, note=f"{file.rel} holds a line of {size >> 20} MB, which was passed over.")
+
+
+def torn_line(file: RunFile, line: bytes) -> Lost:
+    """Say that the last line of a file is cut."""
+    return Lost(rows=1, bytes=len(line), note=f"{file.rel} ends inside a line: that line is lost.")
+
+
+def is_torn(block: bytes) -> bool:
+    """Whether a block is the end of a file that was cut inside a line, or just lacks its last line end."""
+    return not block.endswith(b"\n")
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """Read one line as a JSON object, bare NaN and Infinity included; None if it is anything else."""
+    text = line.decode("utf-8", "replace")
+    try:
+        found = well_formed(json.loads(text), text)
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than any row
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def well_formed(found: Any, text: str) -> Any:
+    """Replace lone surrogates, which JSON can spell but no table can hold."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return found
+    return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
+    """Return the first JSON objects of a line file, for telling its format; empty if there are none."""
+    key = f"first {count} objects"
+    if key not in file.looks:
+        file.looks[key] = _first_objects(file, count)
+    found: list[dict[str, Any]] = file.looks[key]
+    return found
+
+
+def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
+    if not file.name.lower().endswith(SUFFIXES):
+        return []
+    text = bytearray()
+    for piece in pieces(file):
+        if isinstance(piece, Lost):
+            break
+        text += piece
+        if not text.lstrip(WHITE).startswith(b"{") or len(text) > FIRST_BYTES:
+            break
+        lines = text.count(b"\n")
+        if lines >= FIRST_LINES or (lines >= count and len(text) >= ENOUGH_BYTES):
+            break
+    first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
+    rows = (row for line in first if (row := json_object(line)) is not None)
+    return list(itertools.islice(rows, count))

@@ -1,0 +1,164 @@
+"""Members of a zip file one by one, in memory and bounded: stored, deflated, or zstd, which few Pythons read."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from ptt.diagnostics.parsers.io.interface import RunFile
+
+LOCAL: Final = b"PK\x03\x04"
+HEADER: Final = struct.Struct("<4s5H3I2H")  # APPNOTE.TXT 4.3.7
+STORED, DEFLATED, ZSTD = 0, 8, 93
+MEMBER_BYTES: Final = 256 << 20  # packed or unpacked
+MAX_MEMBERS: Final = 200_000
+DIRECTORY_BYTES: Final = 64 << 20  # the list of the members; 200,000 of them take 20 MB
+END, LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
+TAIL_BYTES: Final = (1 << 16) + 42  # a comment of the longest kind, and what stands before it
+PIECE: Final = 1 << 20
+# What zipfile raises for a directory of members that is cut, lies about its place or is split over disks.
+BAD_LIST: Final = (zipfile.BadZipFile, ValueError, struct.error, OSError, EOFError, OverflowError, NotImplementedError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """Where a member lies."""
+
+    name: str
+    start: int  # of its local header
+    packed: int
+    unpacked: int
+    method: int
+    crc: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The members of a zip file, of each name the last; `torn` if the list at its end is gone."""
+
+    members: tuple[Member, ...]
+    torn: bool
+
+
+def listing(file: RunFile) -> Listing:
+    """List the members by the directory at the end, or without one by walking from header to header."""
+    try:
+        if _directory_bytes(file) > DIRECTORY_BYTES:
+            raise ValueError
+        with zipfile.ZipFile(file.path) as held:
+            found = [
+                Member(
+                    name=item.filename,
+                    start=item.header_offset,
+                    packed=item.compress_size,
+                    unpacked=item.file_size,
+                    method=item.compress_type,
+                    crc=item.CRC,
+                )
+                for item in held.infolist()[:MAX_MEMBERS]
+            ]
+        places = sorted((member.start, member.packed) for member in found)
+        if any(start + packed > behind for (start, packed), (behind, _) in pairwise(places)):
+            raise ValueError  # members on top of each other: a few bytes that unpack to any size
+        torn = False
+    except BAD_LIST:  # cut while being written, or damaged
+        found, torn = list(_walk(file)), True
+    last = {member.name: member for member in found}
+    return Listing(members=tuple(last.values()), torn=torn)
+
+
+def _directory_bytes(file: RunFile) -> int:
+    """Return how long the list at the end says it is: the library reads it whole."""
+    with file.path.open("rb") as handle:
+        handle.seek(max(0, file.size - TAIL_BYTES))
+        tail = handle.read(TAIL_BYTES)
+        at = tail.rfind(END)
+        if at < 0 or len(tail) < at + 16:
+            raise ValueError
+        said = int.from_bytes(tail[at + 12 : at + 16], "little")
+        locator = tail[at - 20 : at] if at >= 20 else b""
+        if locator.startswith(LOCATOR):
+            handle.seek(min(int.from_bytes(locator[8:16], "little"), file.size))
+            said = int.from_bytes(handle.read(56)[40:48], "little")
+    return said
+
+
+def _walk(file: RunFile) -> Iterator[Member]:
+    try:
+        with file.path.open("rb") as handle:
+            at = 0
+            for _ in range(MAX_MEMBERS):
+                header = _header(handle, at)
+                if header is None:
+                    return
+                flags, method, crc, packed, unpacked, name_length, extra_length = header
+                name = handle.read(name_length).decode("utf-8", "replace")
+                if flags & 0b1001:  # encrypted, or with sizes only behind the data
+                    return
+                yield Member(name=name, start=at, packed=packed, unpacked=unpacked, method=method, crc=crc)
+                at += HEADER.size + name_length + extra_length + packed
+    except OSError:  # gone, or its disk fails
+        return
+
+
+def _header(handle: BinaryIO, at: int) -> tuple[int, int, int, int, int, int, int] | None:
+    handle.seek(at)
+    raw = handle.read(HEADER.size)
+    if len(raw) < HEADER.size or not raw.startswith(LOCAL):
+        return None
+    _, _, flags, method, _, _, crc, packed, unpacked, name_length, extra_length = HEADER.unpack(raw)
+    return flags, method, crc, packed, unpacked, name_length, extra_length
+
+
+def content(file: RunFile, member: Member) -> bytes:
+    """Return what a member holds; ValueError with the reason where it is damaged, too large or packed otherwise."""
+    if max(member.packed, member.unpacked) > MEMBER_BYTES:
+        raise ValueError(f"is larger than {MEMBER_BYTES >> 20} MB")
+    try:
+        with file.path.open("rb") as handle:
+            header = _header(handle, member.start) if 0 <= member.start < file.size else None
+            if header is None:
+                raise ValueError("does not lie where the list says")
+            handle.seek(header[5] + header[6], os.SEEK_CUR)
+            raw = handle.read(member.packed)
+    except OSError as error:
+        raise ValueError(f"could not be read: {error.strerror}") from error
+    if len(raw) < member.packed:
+        raise ValueError("is cut")
+    data = _unpacked(raw, member)
+    if len(data) != member.unpacked or zlib.crc32(data) != member.crc:
+        raise ValueError("is damaged")
+    return data
+
+
+def _unpacked(raw: bytes, member: Member) -> bytes:
+    if member.method == STORED:
+        return raw
+    try:
+        if member.method == DEFLATED:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, member.unpacked + 1)
+        if member.method == ZSTD:
+            return _zstd(raw, member.unpacked)
+    except (zlib.error, OSError, pa.ArrowException) as error:
+        raise ValueError("is damaged") from error
+    raise ValueError(f"is packed by method {member.method}, which is not read here")
+
+
+def _zstd(raw: bytes, size: int) -> bytes:
+    """Unpack all frames, but no more than a byte beyond what the member is said to hold."""
+    data = bytearray()
+    with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
+        while len(data) <= size:
+            piece = stream.read(min(PIECE, size + 1 - len(data)))
+            if not piece:
+                break
+            data += piece
+    return bytes(data)

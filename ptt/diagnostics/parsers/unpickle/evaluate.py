@@ -1,0 +1,278 @@
+"""From inert records to plain values: walk what a pickle built, and let the table say what its calls mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.diagnostics.parsers.unpickle import arrays
+from ptt.diagnostics.parsers.unpickle.records import Record, Storage
+from ptt.diagnostics.parsers.unpickle.values import Array, Budget, Node, Plain, RefusedError
+
+MAX_DEPTH: Final = 64
+Origin = tuple[str, str]
+
+
+def _tensor(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _depth: int) -> Plain:
+    """torch._utils._rebuild_tensor_v2 and _v3: (storage, offset, size, stride, ..., [v3: dtype])."""
+    if len(args) < 4 or not isinstance(args[0], Storage):
+        return None
+    storage, offset, size, stride = args[:4]
+    dtype = arrays.STORAGES.get(storage.kind)
+    if len(args) > 6 and isinstance(args[6], type) and issubclass(args[6], Record):
+        dtype = arrays.DTYPES.get(args[6].origin[1])
+    if dtype is None:
+        return None  # float8, complex, quantised: not read, and said so by whoever wants them
+    if storage.key not in walk.storages:
+        raise RefusedError("a tensor's storage is missing")
+    data = walk.storages[storage.key]
+    needed = storage.numel * arrays.itemsize(arrays.STORAGES.get(storage.kind, "uint8"))
+    if needed > data.nbytes:
+        raise RefusedError("a tensor's storage is shorter than it says")
+    shape = arrays.whole(_size(size))
+    walk.budget.array(math.prod(shape) * max(arrays.itemsize(dtype), 4 if dtype == arrays.BF16 else 1))
+    (start,) = arrays.whole((offset,))
+    strides = arrays.whole(_size(stride))
+    return arrays.strided(data[:needed], dtype, shape=shape, strides=strides, offset=start)
+
+
+def _size(found: Any) -> Any:
+    if isinstance(found, Record) and found.origin == ("torch", "Size") and len(found.args) == 1:
+        return found.args[0]
+    return found
+
+
+def _first(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, depth: int) -> Plain:
+    """torch._utils._rebuild_parameter, torch.Size, set: what they hold."""
+    return walk.plain(args[0], depth) if args else []
+
+
+def _device(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _depth: int) -> Plain:
+    return walk.text(args[0]) if args and isinstance(args[0], str) else None
+
+
+def _typed(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, depth: int) -> Plain:
+    """torch._tensor._rebuild_from_type_v2: (function, type, its arguments, state)."""
+    if len(args) != 4 or not (isinstance(args[0], type) and issubclass(args[0], Record)):
+        return None
+    if depth > MAX_DEPTH:  # it may name itself again and again
+        raise RefusedError(f"it is nested more than {MAX_DEPTH} deep")
+    return walk.call(args[0].origin, args[2], None, depth + 1)
+
+
+def _mapping(walk: Evaluation, args: tuple[Any, ...], record: Record | None, depth: int) -> Plain:
+    """collections.OrderedDict, with its entries as argument or set one by one."""
+    pairs = list(record.pairs) if record is not None else []
+    given = args[0] if args else ()
+    if isinstance(given, dict):
+        pairs = [*given.items(), *pairs]
+    elif isinstance(given, (list, tuple)):
+        pairs = [*(tuple(pair) for pair in given if isinstance(pair, (list, tuple)) and len(pair) == 2), *pairs]
+    return walk.mapping(pairs, depth)
+
+
+def _encoded(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, depth: int) -> Plain:
+    """_codecs.encode: how protocol 2 writes bytes."""
+    raw = _latin1(args)
+    return None if raw is None else walk.raw(memoryview(raw), depth)
+
+
+def _array(walk: Evaluation, _args: tuple[Any, ...], record: Record | None, depth: int) -> Plain:
+    """NumPy's _reconstruct: the state is (version, shape, dtype, column by column, bytes or entries)."""
+    state = record.state if record is not None else None
+    if not (isinstance(state, tuple) and len(state) == 5):
+        return None
+    _, shape, dtype, by_column, content = state
+    if isinstance(content, list):
+        return walk.items(content, depth)
+    return _numbers(walk, content, dtype, shape, by_column=bool(by_column))
+
+
+def _buffer(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _depth: int) -> Plain:
+    """NumPy's _frombuffer: (bytes, dtype, shape, order)."""
+    if len(args) != 4:
+        return None
+    return _numbers(walk, args[0], args[1], args[2], by_column=args[3] == "F")
+
+
+def _scalar(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _depth: int) -> Plain:
+    """NumPy's scalar: (dtype, bytes)."""
+    made = _numbers(walk, args[1], args[0], (), by_column=False) if len(args) == 2 else None
+    if isinstance(made, np.ndarray):
+        value: Plain = made.item()
+        return value
+    return made[0] if isinstance(made, list) and made else None
+
+
+def _numbers(walk: Evaluation, content: Any, dtype: Any, shape: Any, *, by_column: bool) -> Plain:
+    kind = _numpy_dtype(dtype)
+    if isinstance(content, Record) and content.origin == ("_codecs", "encode"):
+        content = _latin1(content.args)
+    if kind is None or not isinstance(content, (bytes, bytearray)):
+        return None
+    sizes = arrays.whole(shape)
+    count = math.prod(sizes)
+    if count * kind.itemsize != len(content):
+        raise RefusedError("an array's bytes do not fit its shape")
+    walk.budget.array(len(content))
+    flat = np.frombuffer(content, kind)
+    made = flat.reshape(sizes, order="F" if by_column else "C")
+    if kind.kind in "US":
+        walk.budget.node(count)
+        return texts_of(made, walk.text)
+    return made.astype(kind.newbyteorder("="))
+
+
+def texts_of(made: Array, keep: Callable[[str], str]) -> Plain:
+    """Return an array of texts as a list, entry by entry whatever its shape."""
+    flat = made.ravel()
+    if made.dtype.kind == "S":
+        return [keep(value.decode("utf-8", "replace")) for value in flat.tolist()]
+    try:
+        return [keep(value) for value in flat.tolist()]
+    except (SystemError, UnicodeError, ValueError) as error:  # code points that are none
+        raise RefusedError("its texts are no Unicode") from error
+
+
+def _latin1(args: tuple[Any, ...]) -> bytes | None:
+    if len(args) != 2 or not isinstance(args[0], str) or args[1] != "latin1":
+        return None
+    try:
+        return args[0].encode("latin1")
+    except UnicodeEncodeError:
+        return None
+
+
+def _numpy_dtype(found: Any) -> np.dtype[Any] | None:
+    if not (isinstance(found, Record) and found.origin == ("numpy", "dtype") and found.args):
+        return None
+    kind = arrays.numpy_dtype(found.args[0]) if isinstance(found.args[0], str) else None
+    state = found.state
+    if kind is not None and isinstance(state, tuple) and len(state) > 1 and state[1] in ("<", ">"):
+        kind = kind.newbyteorder(state[1])
+    return kind
+
+
+Way = Callable[["Evaluation", tuple[Any, ...], Record | None, int], Plain]
+TABLE: Final[dict[Origin, Way]] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v3"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _first,
+    ("torch._tensor", "_rebuild_from_type_v2"): _typed,
+    ("torch", "Size"): _first,
+    ("torch", "device"): _device,
+    ("collections", "OrderedDict"): _mapping,
+    ("_codecs", "encode"): _encoded,
+    **{(module, "set"): _first for module in ("builtins", "__builtin__")},
+    **{
+        (f"numpy.{core}.{module}", name): way
+        for core in ("core", "_core")
+        for module, name, way in (
+            ("multiarray", "_reconstruct", _array),
+            ("multiarray", "scalar", _scalar),
+            ("numeric", "_frombuffer", _buffer),
+        )
+    },
+}
+
+
+TEXT_KEPT: Final = 256  # characters: identifiers fit, prompts and answers are not wanted
+INT64: Final = 1 << 63
+
+
+class Evaluation:
+    """One walk over one pickle's records: `storages` give tensors' bytes by key, `nested` reads inner archives."""
+
+    def __init__(
+        self, storages: Mapping[str, memoryview], budget: Budget, nested: Callable[[memoryview, int], Plain]
+    ) -> None:
+        self.storages = storages
+        self.budget = budget
+        self._nested = nested
+        self._arrays: dict[int, Array] = {}
+        self._open: set[int] = set()
+
+    def plain(self, found: Any, depth: int = 0) -> Plain:
+        """Return the plain form of a value; refuse what is nested too deeply or contains itself."""
+        self.budget.node()
+        kind = type(found)
+        if found is None or kind is bool or kind is float:
+            return found  # type: ignore[no-any-return]
+        if kind is int:
+            return found if -INT64 <= found < INT64 else None
+        if kind is str:
+            return self.text(found)
+        if depth > MAX_DEPTH:
+            raise RefusedError(f"it is nested more than {MAX_DEPTH} deep")
+        if kind is bytes or kind is bytearray:
+            return self.raw(memoryview(found), depth)
+        if id(found) in self._arrays:
+            return self._arrays[id(found)]
+        if id(found) in self._open:
+            raise RefusedError("it contains itself")
+        self._open.add(id(found))
+        made = self._container(found, depth + 1)
+        self._open.discard(id(found))
+        if isinstance(made, np.ndarray):
+            self._arrays[id(found)] = made
+        return made
+
+    def _container(self, found: Any, depth: int) -> Plain:
+        if isinstance(found, (list, tuple, set, frozenset)):
+            return self.items(found, depth)
+        if isinstance(found, dict):
+            return self.mapping(found.items(), depth)
+        if isinstance(found, Record):
+            return self.call(found.origin, found.args, found, depth)
+        if isinstance(found, type) and issubclass(found, Record):
+            return Node(self.text(".".join(found.origin)), [], None)
+        return Node(type(found).__name__, [], None)  # a bare storage
+
+    def text(self, found: str) -> str:
+        """Return the start of a text, of characters that have a UTF-8."""
+        kept = found[:TEXT_KEPT]
+        self.budget.text(len(kept))
+        # A lone surrogate has no UTF-8, and no table could hold it.
+        return kept if kept.isascii() else kept.encode("utf-8", "replace").decode("utf-8")
+
+    def raw(self, found: memoryview, depth: int) -> Plain:
+        """Return bytes as an array; an archive among them is read like the one around it."""
+        if bytes(found[:4]) == b"PK\x03\x04":
+            return self._nested(found, depth)
+        return self._kept(np.frombuffer(found, np.uint8).copy())
+
+    def _kept(self, made: Array) -> Array:
+        self.budget.array(made.nbytes)
+        return made
+
+    def items(self, found: Any, depth: int) -> Plain:
+        """Pack numbers into an array; walk anything else."""
+        kinds = set(map(type, found))
+        if kinds and kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
+            self.budget.array(8 * len(found))
+            dtype = np.bool_ if kinds == {bool} else np.float64 if kinds & {float, type(None)} else np.int64
+            try:
+                return np.array(list(found), dtype)
+            except OverflowError:  # an integer beyond 64 bits
+                pass
+        return [self.plain(entry, depth) for entry in found]
+
+    def mapping(self, pairs: Any, depth: int) -> dict[str | int, Plain]:
+        """Keep the entries under text and integers: others are of no use as names."""
+        return {self._key(key): self.plain(value, depth) for key, value in pairs if type(key) in (str, int)}
+
+    def _key(self, key: str | int) -> str | int:
+        return self.text(key) if isinstance(key, str) else max(-INT64, min(key, INT64 - 1))
+
+    def call(self, origin: Origin, args: Any, record: Record | None, depth: int) -> Plain:
+        """Return what a call means; a node where the table does not know it."""
+        way = TABLE.get(origin)
+        made = None if way is None or not isinstance(args, tuple) else way(self, args, record, depth)
+        if made is not None:
+            return made
+        name = self.text(".".join(origin))
+        state = self.plain(record.state, depth) if record is not None else None
+        return Node(name, [self.plain(arg, depth) for arg in args] if isinstance(args, tuple) else [], state)

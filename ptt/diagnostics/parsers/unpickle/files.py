@@ -1,0 +1,255 @@
+"""One file to one plain value, by its first bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ptt.diagnostics.parsers.unpickle import arrays
+from ptt.diagnostics.parsers.unpickle.evaluate import Evaluation, texts_of
+from ptt.diagnostics.parsers.unpickle.records import unpickle
+from ptt.diagnostics.parsers.unpickle.values import Budget, Plain, RefusedError
+
+MAX_MEMBERS: Final = 200_000
+LOCAL: Final = struct.Struct("<4s5H3I2H")  # the header before each member
+# What zipfile and the header before a member raise for archives that are cut, lie about sizes or name other methods.
+DAMAGE: Final = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError, OSError, LookupError)
+
+
+@dataclass(frozen=True)
+class TorchArchive:
+    """The pickle of an archive and its storages by key."""
+
+    pickle: memoryview
+    storages: dict[str, memoryview]
+
+
+def members(data: memoryview) -> list[zipfile.ZipInfo]:
+    """List what a zip archive holds; refuse names that occur twice or lead out of it, and encryption."""
+    try:
+        with zipfile.ZipFile(_View(data)) as archive:
+            found = archive.infolist()
+    except DAMAGE as error:
+        raise RefusedError("its zip archive is damaged or was cut while being written") from error
+    if len(found) > MAX_MEMBERS:
+        raise RefusedError(f"it holds more than {MAX_MEMBERS} members")
+    names = [member.filename for member in found]
+    if len(set(names)) < len(names):
+        raise RefusedError("a member occurs twice")
+    if any(name.startswith("/") or "\\" in name or ".." in name.split("/") for name in names):
+        raise RefusedError("a member's name leads out of the archive")
+    if any(member.flag_bits & 1 for member in found):
+        raise RefusedError("it is encrypted")
+    return found
+
+
+def torch_archive(data: memoryview) -> TorchArchive:
+    """Open an archive by torch.save; nothing is unpacked, members are windows into `data`."""
+    found = members(data)
+    pickles = [member for member in found if member.filename.rpartition("/")[2] == "data.pkl"]
+    if len(pickles) != 1 or pickles[0].filename.count("/") != 1:
+        raise RefusedError(f"it holds {len(pickles)} data.pkl where torch writes one")
+    root = pickles[0].filename.partition("/")[0]
+    if any(member.compress_type != zipfile.ZIP_STORED for member in found):
+        raise RefusedError("its members are packed, which torch never does")
+    if sum(member.file_size for member in found) > len(data):
+        raise RefusedError("its members claim more bytes than the file has")
+    storages: dict[str, memoryview] = {}
+    for member in found:
+        folder, _, key = member.filename.rpartition("/")
+        if folder == f"{root}/data" and key:
+            if not (key.isascii() and key.isdigit()):
+                raise RefusedError("a storage has no number for a name")
+            storages[key] = window(data, member)
+        elif member.filename == f"{root}/byteorder" and bytes(window(data, member)).strip() != b"little":
+            raise RefusedError("it was written on a big-endian machine")
+    return TorchArchive(pickle=window(data, pickles[0]), storages=storages)
+
+
+def window(data: memoryview, member: zipfile.ZipInfo) -> memoryview:
+    """Return a stored member's bytes without copying them, checked against their checksum."""
+    start = member.header_offset
+    try:
+        magic, *_, name, extra = LOCAL.unpack_from(data, start)
+    except struct.error as error:
+        raise RefusedError("a member lies outside of the file") from error
+    start += LOCAL.size + name + extra
+    found = data[start : start + member.file_size]
+    if magic != b"PK\x03\x04" or len(found) != member.file_size:
+        raise RefusedError("a member lies outside of the file")
+    if zlib.crc32(found) != member.CRC:
+        raise RefusedError("a checksum does not fit: the file is damaged, or was saved with set_crc32_options(False)")
+    return found
+
+
+class _View(io.RawIOBase):
+    """A window into a file, as a file: zipfile wants to seek."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        target = offset + (0, self._at, len(self._data))[whence]
+        if target < 0:
+            raise ValueError("before the start")
+        self._at = target
+        return target
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = len(self._data) if size is None or size < 0 else self._at + size
+        found = bytes(self._data[self._at : end])
+        self._at += len(found)
+        return found
+
+
+def unpacked(data: memoryview, member: zipfile.ZipInfo) -> bytes:
+    """Unpack one member in memory, up to the size it declares."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise RefusedError("a member is packed in a way NumPy does not use")
+    try:
+        with zipfile.ZipFile(_View(data)) as archive:
+            return archive.read(member)
+    except (*DAMAGE, zlib.error) as error:
+        raise RefusedError("a member of its zip archive is damaged") from error
+
+
+ZIP: Final = b"PK\x03\x04"
+HEAD: Final = 512
+PROTO: Final = 0x80
+LEGACY: Final = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch's magic number as a pickle, before zip archives
+LEGACY_AT: Final = 2
+TAR: Final = b"ustar"
+TAR_AT: Final = 257
+PROTOCOLS: Final = range(2, 6)
+HEADER_MOST: Final = 16 << 20  # of safetensors: a token dump needs a few hundred bytes
+KEPT_TEXT: Final = 256
+NESTED: Final = 4  # archives within archives; veRL and SkyRL have one
+
+
+def plain_of(data: memoryview, budget: Budget, *, guarded: bool) -> Plain:
+    """Read the bytes of one file."""
+    head = bytes(data[:HEAD])
+    if head.startswith(ZIP):
+        return _zip(data, budget, guarded, 0)
+    if head[LEGACY_AT:].startswith(LEGACY) or head[TAR_AT:].startswith(TAR):
+        raise RefusedError("it has the layout torch used before 1.6; load and save it again with a newer torch")
+    if len(head) > 1 and head[0] == PROTO and head[1] in PROTOCOLS:
+        return _pickle(data, {}, budget, guarded, 0)
+    if head[8:9] == b"{":
+        return _safetensors(data, budget)
+    raise RefusedError("it is no torch, pickle, npz or safetensors file")
+
+
+def _zip(data: memoryview, budget: Budget, guarded: bool, level: int) -> Plain:
+    if level > NESTED:
+        raise RefusedError("it holds archives within archives")
+    if any(member.filename.endswith(".npy") for member in members(data)):
+        return _npz(data, budget)
+    archive = torch_archive(data)
+    return _pickle(archive.pickle, archive.storages, budget, guarded, level)
+
+
+def _pickle(data: memoryview, storages: dict[str, memoryview], budget: Budget, guarded: bool, level: int) -> Plain:
+    def nested(inner: memoryview, _depth: int) -> Plain:
+        return _zip(inner, budget, guarded, level + 1)
+
+    found = unpickle(data, guarded=guarded)
+    try:
+        return Evaluation(storages, budget, nested).plain(found)
+    except RecursionError as error:
+        raise RefusedError("it is nested too deeply") from error
+
+
+def _npz(data: memoryview, budget: Budget) -> Plain:
+    """Read each array; objects, which NumPy pickles, are left out."""
+    found: dict[str | int, Plain] = {}
+    for member in members(data):
+        if member.filename.endswith(".npy"):
+            budget.array(member.file_size)
+            budget.node()
+            found[member.filename.removesuffix(".npy")[:KEPT_TEXT]] = _npy(unpacked(data, member), budget)
+    return found
+
+
+def _npy(data: bytes, budget: Budget) -> Plain:
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            return None
+        shape, by_column, dtype = read(stream)
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError) as error:
+        raise RefusedError("an array's header is damaged") from error
+    kind = arrays.numpy_dtype(dtype.str)
+    if kind is None:  # objects or records
+        return None
+    sizes = arrays.whole(shape)
+    body = data[stream.tell() :]
+    if math.prod(sizes) * kind.itemsize != len(body):
+        raise RefusedError("an array's bytes do not fit its shape")
+    made = np.frombuffer(body, kind).reshape(sizes, order="F" if by_column else "C")
+    if kind.kind in "US":
+        budget.node(made.size)
+        return texts_of(made, lambda text: text[:KEPT_TEXT])
+    return made.astype(kind.newbyteorder("="))
+
+
+def _safetensors(data: memoryview, budget: Budget) -> Plain:
+    """A length, a header in JSON, and the tensors' bytes."""
+    length = int.from_bytes(data[:8], "little")
+    if length > min(HEADER_MOST, len(data) - 8):
+        raise RefusedError("its safetensors header is larger than the file or than is read")
+    try:
+        header = json.loads(bytes(data[8 : 8 + length]))
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("its safetensors header is damaged") from error
+    body = data[8 + length :]
+    found: dict[str | int, Plain] = {}
+    for name, told in header.items() if isinstance(header, dict) else ():
+        budget.node()
+        if name == "__metadata__" and isinstance(told, dict):
+            texts: dict[str | int, Plain] = {
+                str(key)[:KEPT_TEXT]: value[:KEPT_TEXT] for key, value in told.items() if isinstance(value, str)
+            }
+            budget.node(len(texts))
+            found[name] = texts
+        else:
+            found[name[:KEPT_TEXT]] = _safetensor(told, body, budget)
+    return found
+
+
+def _safetensor(told: Any, body: memoryview, budget: Budget) -> Plain:
+    if not isinstance(told, dict) or not isinstance(told.get("dtype"), str):
+        raise RefusedError("its safetensors header describes a tensor wrongly")
+    shape = arrays.whole(told.get("shape"))
+    span = arrays.whole(told.get("data_offsets"))
+    dtype = arrays.SAFETENSORS.get(told["dtype"])
+    if dtype is None:  # float8 and the like
+        return None
+    if len(span) != 2 or not span[0] <= span[1] <= len(body):
+        raise RefusedError("a tensor lies outside of the file")
+    if span[1] - span[0] != math.prod(shape) * arrays.itemsize(dtype):
+        raise RefusedError("a tensor's bytes do not fit its shape")
+    budget.array(2 * (span[1] - span[0]))
+    return arrays.strided(body[span[0] : span[1]], dtype, shape=shape)

@@ -1,0 +1,322 @@
+"""One number for a stretch of logged values, with its 95 % interval: what a bound is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.statistics.detrended_noise import LIKENESSES, left_of, line_of
+from ptt.diagnostics.statistics.dot_product import dot
+from ptt.diagnostics.statistics.small_sample import MOST_LIKENESS, MOST_POINTS, T975, T999
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+
+MIN_LEVEL_VALUES: Final = 20
+"""In a stretch: with fewer, likeness to the neighbour cannot be told from a trend, and intervals come out short."""
+NO_NOISE: Final = 1e-9
+"""Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
+ROUNDING: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
+T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
+              1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
+"""Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for tests of likeness."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A mean with its standard error; `error` is NaN where too few values tell it."""
+
+    mean: float
+    error: float
+    freedom: int
+    noise: float  # standard deviation of a single value about the line through all
+    values: int
+
+    def bounds(self, table: Sequence[float] = T975) -> tuple[float, float]:
+        """Give the interval, 95 % by default; NaN where the error is not known."""
+        if math.isnan(self.error):
+            return math.nan, math.nan
+        reach = table[min(self.freedom, len(table)) - 1] * self.error
+        return self.mean - reach, self.mean + reach
+
+    def exceeds_zero(self) -> int:
+        """Give 1 or -1 where the 99.8 % interval lies above or below zero, else 0."""
+        low, high = self.bounds(T999)
+        return 1 if low > 0 else -1 if high < 0 else 0
+
+
+def levels_of(pieces: Sequence[FloatArray]) -> list[Level]:
+    """Give the mean of each of several stretches of one series, with an error that knows that steps follow each other.
+
+    A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), taken for an AR(1).
+    Its likeness is told from all stretches together, since a single short one cannot tell its own, and held within 0
+    and 0.8. A line takes off much of noise that follows itself: likeness, spread and degrees of freedom are what they
+    would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
+    """
+    usable = [piece[np.isfinite(piece)] for piece in pieces]
+    blocks = [_blocks(piece) for piece in usable if len(piece) >= MIN_LEVEL_VALUES]
+    likeness = _likeness(blocks)
+    return [_level(piece, likeness) for piece in usable]
+
+
+def _level(values: FloatArray, likeness: float) -> Level:
+    if not len(values):
+        return Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
+    mean = float(values.mean()) if np.ptp(values) else float(values[0])
+    if len(values) < MIN_LEVEL_VALUES:
+        return Level(mean=mean, error=math.nan, freedom=0, noise=math.nan, values=len(values))
+    noise = _about_line(values)[1]
+    if noise <= NO_NOISE * float(np.abs(values).max()):
+        return Level(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
+    blocks = _blocks(values)
+    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
+    error = math.sqrt(dot(blocks, blocks) / squares * of_mean)
+    return Level(
+        mean=mean, error=error, freedom=max(1, math.floor(freedom + ROUNDING)), noise=noise, values=len(values)
+    )
+
+
+def _blocks(values: FloatArray) -> FloatArray:
+    """Give what at most 24 blocks lie off the line through all values: blocks are not all of one length."""
+    residual = _about_line(values)[0]
+    if len(values) <= MOST_POINTS:
+        return residual
+    return np.array([part.mean() for part in np.array_split(residual, MOST_POINTS)])
+
+
+def _likeness(pieces: Sequence[FloatArray]) -> float:
+    """Give the AR(1) whose residuals, about a line in each piece, are expected to follow each other as these do."""
+    squares = math.fsum(dot(piece, piece) for piece in pieces)
+    if squares <= 0:
+        return 0.0
+    followed = math.fsum(dot(piece[1:], piece[:-1]) for piece in pieces) / squares
+    left = [left_of(len(piece)) for piece in pieces]
+    expected = np.sum([one.neighbours for one in left], axis=0) / np.sum([one.squares for one in left], axis=0)
+    return min(float(np.interp(followed, expected, LIKENESSES)), MOST_LIKENESS)
+
+
+def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> Level:
+    """Give the mean over seeds; `between` is the variance of a seed's mean, by `freedom` differences of seeds.
+
+    Never closer than the seeds' own noise: a few seeds may lie together by chance.
+    """
+    count = len(levels)
+    mean = math.fsum(level.mean for level in levels) / count
+    own = math.fsum(level.error**2 for level in levels) / count
+    least = min((level.freedom for level in levels), default=0)
+    spread = freedom > 0 and between > own
+    return Level(
+        mean=mean,
+        error=math.sqrt(max(own, between if freedom else 0.0) / count),
+        freedom=freedom if spread else least,
+        noise=math.fsum(level.noise for level in levels) / count,
+        values=sum(level.values for level in levels),
+    )
+
+
+def between_seeds(sides: Sequence[Sequence[Level]]) -> tuple[float, int]:
+    """Give the variance of seeds' means about their side's, of all sides together, and its degrees of freedom."""
+    squares, freedom = 0.0, 0
+    for side in sides:
+        means = np.array([level.mean for level in side])
+        squares += float(np.square(means - means.mean()).sum())
+        freedom += len(means) - 1
+    return (squares / freedom if freedom else 0.0), freedom
+
+
+def minus(one: Level, other: Level) -> Level:
+    """Give the difference of two levels that were measured apart; freedom after Welch and Satterthwaite."""
+    variance = one.error**2 + other.error**2
+    if math.isnan(variance):  # too few values on one side: a difference, and no error of it
+        freedom = max(one.freedom, other.freedom)
+        return Level(
+            mean=one.mean - other.mean,
+            error=math.nan,
+            freedom=freedom,
+            noise=max(one.noise, other.noise),
+            values=min(one.values, other.values),
+        )
+    parts = [(level.error**4, level.freedom) for level in (one, other) if level.freedom > 0]
+    weight = math.fsum(fourth / freedom for fourth, freedom in parts)
+    freedom = max(1, int(variance**2 / weight)) if weight > 0 else max(one.freedom, other.freedom)
+    return Level(
+        mean=one.mean - other.mean,
+        error=math.sqrt(variance),
+        freedom=freedom,
+        noise=max(one.noise, other.noise),
+        values=min(one.values, other.values),
+    )
+
+
+def _about_line(values: FloatArray) -> tuple[FloatArray, float]:
+    """Give what values lie off their straight line, and the standard deviation of it."""
+    line = line_of(values)
+    return line.residual, math.sqrt(line.squares / (len(values) - 2))
+
+
+IntArray = npt.NDArray[np.int64]
+
+MIN_WINDOW_VALUES: Final = 6  # four degrees of freedom about a line
+MOST_VALUES: Final = 40  # of a window: more are taken as the means of so many blocks
+SURE: Final = 1.0
+"""Standard errors that the estimated correlation is raised by: taken too low it makes any two seeds differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowMean:
+    """The mean over one window of steps, and how closely it is known."""
+
+    mean: float  # NaN where the window holds no value
+    error: float  # standard error, NaN where too few values to say
+    freedom: float  # degrees of freedom that the error is known with
+    n: int  # finite values
+    scatter: float  # standard deviation of a value about its line
+
+
+def window_means(steps: IntArray, values: FloatArray, windows: Sequence[Span]) -> tuple[WindowMean, ...]:
+    """Give the mean over each window, its error by how values lie about a straight line within the window.
+
+    A line of its own in each window takes out the run's shape; the rest is taken for AR(1) noise, whose correlation
+    is told from all windows together and corrected for what the lines took out of it.
+    """
+    usable = np.isfinite(values)
+    steps, values = steps[usable], values[usable]
+    parts = [values[(steps >= span.first) & (steps <= span.last)] for span in windows]
+    blocks = [_blocks_window_means(part) for part in parts]
+    likeness = _likeness_window_means([part for part in blocks if len(part) >= MIN_WINDOW_VALUES])
+    return tuple(_window(part, held, likeness) for part, held in zip(parts, blocks, strict=True))
+
+
+def _blocks_window_means(part: FloatArray) -> FloatArray:
+    if len(part) <= MOST_VALUES:
+        return part
+    return np.array([piece.mean() for piece in np.array_split(part, MOST_VALUES)])
+
+
+def _window(part: FloatArray, blocks: FloatArray, likeness: float) -> WindowMean:
+    mean = float(part.mean()) if len(part) else math.nan
+    if len(blocks) < MIN_WINDOW_VALUES:
+        return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part), scatter=math.nan)
+    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
+    error = math.sqrt(line_of(blocks).squares / squares * of_mean)
+    scatter = math.sqrt(line_of(part).squares / (len(part) - 2))
+    return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=scatter)
+
+
+def _likeness_window_means(parts: Sequence[FloatArray]) -> float:
+    """Give the correlation of neighbours, raised by its own uncertainty."""
+    seen = weight = slope = 0.0
+    usable = 0
+    table = np.zeros(len(LIKENESSES))
+    for part in parts:
+        line = line_of(part)
+        if line.squares <= 0:
+            continue
+        seen += len(part) * dot(line.residual[1:], line.residual[:-1]) / line.squares
+        left = left_of(len(part))
+        table += len(part) * left.neighbours / left.squares
+        weight += len(part)
+        usable += len(part)
+    if not weight:
+        return float(LIKENESSES[-1])
+    seen, table = seen / weight, table / weight
+    found = float(np.interp(seen, table, LIKENESSES))
+    slope = float(np.interp(found, LIKENESSES, np.gradient(LIKENESSES, table)))
+    error = math.sqrt((1 - found**2) / usable) * max(1.0, slope)
+    return min(float(LIKENESSES[-1]), found + SURE * error)
+
+
+QUANTILE_OF: Final = {"median": 0.5, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95}
+STATISTICS: Final = ("mean", *QUANTILE_OF, "change", "ratio", "slope")
+"""change and ratio: the mean of the last third against that of the first; slope: of a straight line, a step."""
+MIN_SUMMARY_VALUES: Final = 10
+"""Fewer are not summed up: half of them would be one spell of noise."""
+LEAST_BEYOND: Final = 2
+"""Values beyond a percentile: with fewer a single one would be the percentile."""
+Z975: Final = 1.96
+NARROW: Final = len(T975)  # degrees of freedom from which the normal distribution is close enough
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A statistic with the interval that noise from step to step gives it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def summary(steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, likeness: float) -> Summary | str:
+    """Sum up finite values in their order, or say why that cannot be.
+
+    `spread` is the standard deviation of the noise of a value and `likeness` its AR(1): n values tell as much as
+    n (1 - likeness) / (1 + likeness) that do not follow one another. Both are what evidence/departures.py measures.
+    """
+    if len(values) < least_values(statistic):
+        return f"{len(values)} finite values are logged there; {least_values(statistic)} are needed for this"
+    alike = (1 + likeness) / (1 - likeness)
+    if statistic in QUANTILE_OF:
+        return _quantile(values, QUANTILE_OF[statistic], len(values) / alike)
+    noise = spread * math.sqrt(alike)
+    freedom = len(values) - 2
+    t = T975[freedom - 1] if freedom <= NARROW else Z975
+    if statistic == "ratio":
+        return _ratio(values, noise, t)
+    weights = _WEIGHTS[statistic](steps)
+    value = float(weights @ values)
+    reach = t * noise * math.sqrt(float(weights @ weights))
+    return Summary(value=value, low=value - reach, high=value + reach)
+
+
+def least_values(statistic: str) -> int:
+    """Give how many values a statistic needs so that a single one does not decide it."""
+    q = QUANTILE_OF.get(statistic, 0.5)
+    return max(MIN_SUMMARY_VALUES, math.ceil(LEAST_BEYOND / min(q, 1 - q) - 1e-9))
+
+
+def _mean(steps: FloatArray) -> FloatArray:
+    return np.full(len(steps), 1 / len(steps))
+
+
+def _change(steps: FloatArray) -> FloatArray:
+    third = len(steps) // 3
+    weights = np.zeros(len(steps))
+    weights[:third], weights[-third:] = -1 / third, 1 / third
+    return weights
+
+
+def _slope(steps: FloatArray) -> FloatArray:
+    centred = steps - steps.mean()
+    weights: FloatArray = centred / float(centred @ centred)
+    return weights
+
+
+_WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {"mean": _mean, "change": _change, "slope": _slope}
+
+
+def _ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
+    third = len(values) // 3
+    early, late = float(values[:third].mean()), float(values[-third:].mean())
+    if early <= 0 or late < 0:
+        return f"its first third has a mean of {early:.3g} and its last one of {late:.3g}: their ratio says nothing"
+    error = noise / math.sqrt(third)
+    value = late / early
+    if late == 0:
+        return Summary(value=0.0, low=0.0, high=t * error / early)
+    reach = min(t * math.hypot(error / early, error / late), 700.0)  # exp of it is finite
+    return Summary(value=value, low=value * math.exp(-reach), high=value * math.exp(reach))
+
+
+def _quantile(values: FloatArray, q: float, telling: float) -> Summary:
+    """Give a percentile and the order statistics between which it lies (binomial, normal approximation).
+
+    An end that would lie beyond all values is open: so few tell nothing of it.
+    """
+    reach = Z975 * math.sqrt(q * (1 - q) / telling)
+    low, value, high = (float(one) for one in np.quantile(values, [max(0.0, q - reach), q, min(1.0, q + reach)]))
+    return Summary(value=value, low=low if q > reach else -math.inf, high=high if q + reach < 1 else math.inf)

@@ -1,0 +1,224 @@
+"""Add up the cells of the token pass by group and bin: what Polars' group_by would do, for small integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+
+IntArray = npt.NDArray[np.int64]
+Columns = dict[str, npt.NDArray[Any] | pl.Series]
+"""Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
+
+SUMS: Final = ("s_rho", "s_rho2", "s_r", "s_r2", "s_abs")
+"""Sums over the tokens of a cell: rho = exp(r), its square, r, its square, |r|."""
+SEQUENCE_SUMS: Final = ("s_r", "s_rho", "s_rho2", "s_inv", "s_inv2")
+"""Sums over the tokens of a (sequence, slice): r, rho, its square, 1/rho, its square."""
+
+CELL: Final[dict[str, pl.DataType]] = {
+    "key": pl.UInt64(),  # see cell_key
+    "n": pl.UInt32(),
+    **{name: pl.Float64() for name in SUMS},
+}
+SEQUENCE: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "slice": pl.UInt8(),
+    "n": pl.UInt32(),
+    "n_bad": pl.UInt32(),
+    **{name: pl.Float64() for name in SEQUENCE_SUMS},
+    "min_r": pl.Float64(),
+    "max_r": pl.Float64(),
+    "coarse_bin": pl.List(pl.UInt8()),
+    "coarse_n": pl.List(pl.UInt32()),
+}
+STRETCH: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "turn": pl.UInt32(),  # observations before it in the sequence
+    "distance": pl.UInt8(),  # see stretches.DISTANCES
+    "n": pl.UInt32(),
+    "peak": pl.Float64(),  # greatest |r|; 0 where none reaches stretches.FLOOR
+    "peak_at": pl.UInt32(),  # the first token with it, counted in the sequence from 0; 0 where none reaches it
+    "coarse_bin": pl.List(pl.UInt8()),  # of tokens at or above stretches.FLOOR alone
+    "coarse_n": pl.List(pl.UInt32()),
+}
+ROW: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "length": pl.UInt32(),
+    "n_model": pl.UInt32(),
+    "n_obs": pl.UInt32(),
+    "ok": pl.Boolean(),
+}
+BAD: Final[dict[str, pl.DataType]] = {
+    "pair": pl.UInt8(),
+    "step": pl.Int64(),
+    "slice": pl.UInt8(),
+    "n_bad": pl.UInt32(),
+}
+ANOMALY: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "column": pl.UInt8(),  # index into LOGP_COLUMNS
+    "kind": pl.UInt8(),  # see anomalies.Anomaly
+    "n": pl.UInt32(),
+}
+LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
+SAMPLE: Final[dict[str, pl.DataType]] = {
+    "seq": pl.UInt32(),
+    "step": pl.Int64(),
+    "model_mask": pl.List(pl.Boolean()),
+    **{name: pl.List(pl.Float32()) for name in LOGP_COLUMNS},
+}
+"""Some sequences kept whole, for questions that sums cannot answer."""
+KINDS: Final = {
+    "cells": CELL,
+    "sequences": SEQUENCE,
+    "rows": ROW,
+    "bad": BAD,
+    "anomalies": ANOMALY,
+}
+BIN_BITS: Final = 14
+STEP_LIMIT: Final = 1 << 40
+assert 1 << BIN_BITS > bins.OVERFLOW
+
+
+def cell_key(pair: int, step: IntArray, slice_: IntArray, bin_: IntArray) -> npt.NDArray[np.uint64]:
+    """Pack what a cell is of into one integer, so that merging and sorting compare one number."""
+    return (((pair * STEP_LIMIT + step) * 2 + slice_) << BIN_BITS | bin_).astype(np.uint64)
+
+
+def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
+    """Turn `key` back into pair, step, slice and bin."""
+    key = pl.col("key")
+    rest = key // (1 << BIN_BITS)
+    return cells.select(
+        (rest // (2 * STEP_LIMIT)).cast(pl.UInt8).alias("pair"),
+        (rest // 2 % STEP_LIMIT).cast(pl.Int64).alias("step"),
+        (rest % 2).cast(pl.UInt8).alias("slice"),
+        (key % (1 << BIN_BITS)).cast(pl.UInt16).alias("bin"),
+        pl.exclude("key"),
+    )
+
+
+def together(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Put the records of all batches together."""
+    if not parts:
+        return pl.DataFrame(schema=schema)
+    columns = []
+    for name, kind in schema.items():
+        held = [part[name] for part in parts]
+        arrays = [values for values in held if not isinstance(values, pl.Series)]
+        if len(arrays) == len(held):
+            columns.append(pl.Series(name, np.concatenate(arrays), kind))
+        else:
+            columns.append(pl.concat([pl.Series(name, values).cast(kind) for values in held]))
+    return pl.DataFrame(columns)
+
+
+FloatArray = npt.NDArray[np.float64]
+
+BINS: Final = bins.OVERFLOW + 1
+SPARSE: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """Cells with tokens, (cells,) each, in the order of group and bin; `groups`: the groups and their n, in order."""
+
+    groups: pl.DataFrame
+    bin: IntArray
+    n: IntArray
+    s_abs: FloatArray
+    bounds: tuple[IntArray, IntArray]  # (groups,) each: a group's first cell and the one after its last
+
+
+def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
+    """Add up n and s_abs of cells of the same bin in each group of the integer columns `by`."""
+    columns = [cells[name].to_numpy().astype(np.int64) for name in by]
+    lows = [int(column.min()) if len(column) else 0 for column in columns]
+    sizes = [int(column.max()) - low + 1 if len(column) else 1 for column, low in zip(columns, lows, strict=True)]
+    key = np.zeros(cells.height, np.int64)
+    for column, low, size in zip(columns, lows, sizes, strict=True):
+        key = key * size + (column - low)
+    key = key * BINS + cells["bin"].to_numpy()
+    key, n, s_abs = _added(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=BINS * math.prod(sizes))
+    group = key // BINS
+    first = np.flatnonzero(np.diff(group, prepend=-1))
+    total = np.add.reduceat(n, first) if len(first) else n
+    found: dict[str, IntArray] = {}
+    rest = group[first]
+    for name, low, size in reversed(list(zip(by, lows, sizes, strict=True))):
+        found[name] = rest % size + low
+        rest = rest // size
+    groups = pl.DataFrame({**{name: found[name] for name in by}, "n": total})
+    return Merged(
+        groups=groups.cast({name: cells.schema[name] for name in by}),
+        bin=key % BINS,
+        n=n,
+        s_abs=s_abs,
+        bounds=(first, np.append(first[1:], len(key)) if len(first) else first),
+    )
+
+
+def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:
+    """Give the sums of `names` for every group of the integer columns `by`, in their order.
+
+    Added up in the order of the rows on one thread, unlike Polars' own, whose last digits depend on how many threads
+    were free: the same input must give the same bytes.
+    """
+    columns = [frame[name].to_numpy().astype(np.int64) for name in by]
+    new, order = _starts(columns), None
+    if new is None:
+        order = np.lexsort(columns[::-1])
+        new = _starts([column[order] for column in columns])
+        assert new is not None, "sorted columns are in order"
+    group = np.cumsum(new) - 1
+    if order is not None:
+        placed = np.empty(len(order), np.int64)
+        placed[order] = group
+        group = placed
+    firsts = np.flatnonzero(new) if order is None else order[new]
+    found: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
+    for name in names:
+        total = np.bincount(group, weights=frame[name].to_numpy(), minlength=len(firsts))
+        whole = frame.schema[name].is_integer()
+        found[name] = pl.Series(name, total.astype(np.int64) if whole else total)
+    return pl.DataFrame(found)
+
+
+def _starts(columns: Sequence[IntArray]) -> npt.NDArray[np.bool_] | None:
+    """Tell the rows a new group begins at; None where groups do not come in order."""
+    new = np.zeros(len(columns[0]), np.bool_)
+    new[:1] = True
+    for column in columns:
+        step = np.diff(column, prepend=column[:1])
+        if (step[~new] < 0).any():
+            return None
+        new |= step != 0
+    return new
+
+
+def _added(
+    key: IntArray, n: npt.NDArray[np.uint32], s_abs: FloatArray, *, places: int
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Add up equal keys in the order they come; keys come out ascending."""
+    if not len(key) or (np.diff(key) > 0).all():  # as the token pass leaves them
+        return key, n.astype(np.int64), s_abs
+    if places <= SPARSE * len(key):
+        count = np.bincount(key, weights=n, minlength=places)
+        used = np.flatnonzero(count)
+        total = np.bincount(key, weights=s_abs, minlength=places)[used].astype(np.float64, copy=False)
+        return used, count[used].astype(np.int64), total
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    summed: FloatArray = np.add.reduceat(s_abs[order], first)
+    return key[first], np.add.reduceat(n[order].astype(np.int64), first), summed

@@ -1,0 +1,200 @@
+"""What the usual guards on importance weights would have done: replayed on recorded ratios, slice by slice.
+
+For a drift pair (policy/ref) this is what a guard on that ratio would do; trainers guard policy/rollout or
+old/rollout, so `guarded_pair` takes the nearest to these that is recorded, and every row names its pair. The
+guards are those of verl, IcePop, MIS and GSPO: truncation w = min(rho, C), bands outside of which w = 0, and
+whole sequences. A bin of |r| (0.4 % wide) lies on the side of a limit on which its mean lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.cells import grouped_sums
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label
+
+FloatArray = npt.NDArray[np.float64]
+
+PREFERENCE: Final = ("policy/rollout", "old/rollout", "policy/old")
+CAP: Final = 10.0  # the bias is measured on weights cut here: no single token may rule it
+VETO: Final = 1e-4
+BAND: Final = (0.5, 2.0)
+
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "pair": pl.String(),
+    "guard": pl.String(),
+    "level": pl.String(),  # what is cut or masked at once: token or sequence
+    "slice": pl.UInt8(),
+    "window": pl.String(),
+    "n": pl.Int64(),  # tokens before the guard
+    "hit": pl.Float64(),  # share of them whose weight the guard changes
+    "ess_fraction": pl.Float64(),  # (sum w)^2 / (n sum w^2) afterwards; masked tokens count in n
+    "second_moment": pl.Float64(),  # mean w^2 afterwards, over n
+    "mass_removed": pl.Float64(),  # 1 - sum w / sum rho
+    "bias": pl.Float64(),  # mean of min(rho, 10) - min(w, 10) over n; null for whole sequences
+}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard on token ratios: weights above `high` are cut to it; with `masks`, those outside become 0."""
+
+    name: str
+    low: float
+    high: float
+    masks: bool
+
+
+TOKEN_GUARDS: Final = (
+    Guard("none", 0.0, math.inf, masks=False),
+    *(Guard(f"tis-{cap}", 0.0, float(cap), masks=False) for cap in (2, 5, 10)),
+    Guard("icepop-0.5-5", 0.5, 5.0, masks=True),
+    Guard("icepop-0.5-2", 0.5, 2.0, masks=True),
+    Guard("mis-2", 0.0, 2.0, masks=True),
+    Guard("mis-10", 0.0, 10.0, masks=True),
+)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Cells split by the sign of r, (cells,) each: mean |r| in nats, counts, sums of rho and rho^2."""
+
+    magnitude: FloatArray
+    n_up: FloatArray
+    n_down: FloatArray
+    s1_up: FloatArray
+    s1_down: FloatArray
+    s2_up: FloatArray
+    s2_down: FloatArray
+
+
+def signed(cells: pl.DataFrame) -> Signed:
+    """Split each cell by the sign of r.
+
+    A cell is a bin of |r|, so n_up = (n + sum r / mean |r|) / 2, to 0.2 % of n, and exactly after rounding in
+    cells of 250 tokens or fewer. The sums of the large side follow by subtracting the small one.
+    """
+    n, s_abs, s_r, s_rho, s_rho2 = (
+        cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")
+    )
+    magnitude = s_abs / n
+    n_up = count_up(n, s_r, magnitude)
+    n_down = n - n_up
+    s1_down = np.where(n_up == 0, s_rho, n_down * np.exp(-magnitude))
+    s2_down = np.where(n_up == 0, s_rho2, n_down * np.exp(-2 * magnitude))
+    return Signed(
+        magnitude=magnitude,
+        n_up=n_up,
+        n_down=n_down,
+        s1_up=np.where(n_up == 0, 0.0, np.maximum(s_rho - s1_down, 0.0)),
+        s1_down=s1_down,
+        s2_up=np.where(n_up == 0, 0.0, np.maximum(s_rho2 - s2_down, 0.0)),
+        s2_down=s2_down,
+    )
+
+
+def count_up(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> FloatArray:
+    """Give how many of each cell's `n` tokens have r > 0 (where r = 0, all), from sum r and mean |r|."""
+    direction = np.divide(s_r, magnitude, out=n.copy(), where=magnitude > 0)
+    rounded: FloatArray = np.clip(np.rint((n + direction) / 2), 0.0, n)
+    return rounded
+
+
+def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:
+    """Give the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
+    held = {name: number for number, name in enumerate(names) if number in recorded}
+    return next((held[name] for name in PREFERENCE if name in held), 0)
+
+
+def counterfactual(
+    cells: pl.DataFrame, sequences: pl.DataFrame | None, windows: Sequence[Span], *, pair: str
+) -> pl.DataFrame:
+    """Replay every guard on the cells of `pair`, and sequence guards where `sequences` hold its sums."""
+    named = label(cells, windows, name="window")
+    merged = grouped_sums(named, ("window", "slice", "bin"), ("n", "s_abs", "s_r", "s_rho", "s_rho2"))
+    if merged.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    parts, group = (
+        signed(merged),
+        merged.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy(),
+    )
+    n, total = _added(group, merged["n"].to_numpy()), _added(group, merged["s_rho"].to_numpy())
+    rows = []
+    for guard in TOKEN_GUARDS:
+        hit, w1, w2, bias = (_added(group, values) for values in _guarded(parts, guard))
+        rows += _rows(pair, guard.name, "token", n, total, hit, w1, w2, bias)
+    if sequences is not None:
+        rows += _sequence_rows(label(sequences, windows, name="window"), pair)
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _guarded(cells: Signed, guard: Guard) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Give, cell by cell, tokens hit, sum w, sum w^2, and what the weights cut at 10 lose."""
+    up, down = np.exp(np.minimum(cells.magnitude, 300.0)), np.exp(-cells.magnitude)
+    above, below = (cells.n_up > 0) & (up > guard.high), (cells.n_down > 0) & (down < guard.low)
+    hit = np.where(above, cells.n_up, 0.0) + np.where(below, cells.n_down, 0.0)
+    cut = 0.0 if guard.masks or math.isinf(guard.high) else guard.high
+    w1_up, w2_up = (
+        np.where(above, cut * cells.n_up, cells.s1_up),
+        np.where(above, cut**2 * cells.n_up, cells.s2_up),
+    )
+    w1_down, w2_down = np.where(below, 0.0, cells.s1_down), np.where(below, 0.0, cells.s2_down)
+    was = np.where(up > CAP, CAP * cells.n_up, cells.s1_up)
+    lost = np.where(above, was - min(cut, CAP) * cells.n_up, 0.0)
+    return hit, w1_up + w1_down, w2_up + w2_down, lost + np.where(below, cells.s1_down, 0.0)
+
+
+def _sequence_rows(sequences: pl.DataFrame, pair: str) -> list[tuple[object, ...]]:
+    """Drop whole sequences: one token below the veto, or exp(mean r) over both slices outside of the band."""
+    whole = sequences.with_columns(
+        pl.col("min_r").min().over("seq").alias("least"),
+        (pl.col("s_r").sum().over("seq") / pl.col("n").cast(pl.Int64).sum().over("seq")).alias("mean"),
+    )
+    group = whole.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy()
+    count, s1, s2 = (whole[name].to_numpy().astype(np.float64) for name in ("n", "s_rho", "s_rho2"))
+    n, total = _added(group, count), _added(group, s1)
+    least, mean = whole["least"].to_numpy(), whole["mean"].to_numpy()
+    low, high = np.log(BAND)
+    rows = []
+    for name, dropped in (
+        ("veto-1e-4", least < math.log(VETO)),
+        ("sequence-0.5-2", (mean < low) | (mean > high)),
+    ):
+        hit, w1, w2 = (_added(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped))
+        rows += _rows(pair, name, "sequence", n, total, hit, w1, w2, None)
+    return rows
+
+
+def _added(group: npt.NDArray[np.int64], values: npt.NDArray[np.generic]) -> FloatArray:
+    added: FloatArray = np.bincount(group, values.astype(np.float64), 2 * len(WINDOWS)).astype(np.float64)
+    return added
+
+
+def _rows(
+    pair: str,
+    guard: str,
+    level: str,
+    n: FloatArray,
+    total: FloatArray,
+    hit: FloatArray,
+    w1: FloatArray,
+    w2: FloatArray,
+    bias: FloatArray | None,
+) -> list[tuple[object, ...]]:
+    return [
+        (
+            *(pair, guard, level, group % 2, WINDOWS[group // 2], int(n[group]), hit[group] / n[group]),
+            w1[group] ** 2 / (n[group] * w2[group]) if w2[group] > 0 else None,
+            w2[group] / n[group],
+            max(0.0, 1 - w1[group] / total[group]),
+            None if bias is None else bias[group] / n[group],
+        )
+        for group in np.flatnonzero(n).tolist()
+    ]

@@ -1,0 +1,80 @@
+"""What a straight line leaves of values that follow one another: a trend is no noise, and the rest is less than all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ptt.diagnostics.statistics.dot_product import dot
+
+FloatArray = npt.NDArray[np.float64]
+
+LIKENESSES: Final = np.linspace(0.0, 0.95, 39)
+"""AR(1) correlations of neighbours that are considered; what is longer remembered cannot be told from a shape."""
+COUNTS: Final = 64  # tables that are held: each caller takes long series as the means of a few dozen blocks
+
+
+def places(count: int) -> FloatArray:
+    """Give `count` places one apart, their mean 0."""
+    return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """A straight line through equally spaced values, by least squares."""
+
+    slope: float  # from one value to the next
+    residual: FloatArray  # (n,), what the values lie off it
+
+    @property
+    def squares(self) -> float:
+        """The sum of squared residuals; it has n - 2 degrees of freedom where the noise is white."""
+        return dot(self.residual, self.residual)
+
+
+def line_of(values: FloatArray) -> Line:
+    """Fit a straight line through two or more finite values, (n,)."""
+    position, centred = places(len(values)), values - values.mean()
+    slope = dot(position, centred) / dot(position, position)
+    return Line(slope=slope, residual=centred - slope * position)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of LIKENESSES."""
+
+    squares: FloatArray  # sum of squared residuals
+    neighbours: FloatArray  # sum of products of residuals that follow one another
+    of_mean: FloatArray  # variance of the mean
+    freedom: FloatArray  # of the sum of squares (Satterthwaite)
+
+    def at(self, likeness: float) -> tuple[float, float, float]:
+        """Give the squares, the variance of the mean, and the freedom at one correlation."""
+        squares, of_mean, freedom = (
+            float(np.interp(likeness, LIKENESSES, column)) for column in (self.squares, self.of_mean, self.freedom)
+        )
+        return squares, of_mean, freedom
+
+
+@lru_cache(maxsize=COUNTS)
+def left_of(count: int) -> Left:
+    """Give what a line leaves of `count` values.
+
+    With M = I - H taking the line off and R the noise's correlations, the residuals' covariance is S = M R M: tr S,
+    the sum of its first off-diagonal, mean R, and (tr S)^2 / tr S^2.
+    """
+    position = places(count)
+    off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    rows = []
+    for likeness in LIKENESSES:
+        noise = np.where(apart == 0, 1.0, likeness ** np.maximum(apart, 1))
+        residual = np.einsum("ij,jk->ik", np.einsum("ij,jk->ik", off, noise), off)  # BLAS may add in another order
+        squares = float(np.trace(residual))
+        freedom = squares**2 / float(np.square(residual).sum())
+        rows.append((squares, float(np.trace(residual, offset=1)), float(noise.mean()), freedom))
+    return Left(*np.array(rows).T)

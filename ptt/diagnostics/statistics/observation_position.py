@@ -1,0 +1,185 @@
+"""Where the large log-ratios sit: after which observation of the sequence, and how many tokens after it.
+
+Only tokens at or above FLOOR are looked at one by one; how many tokens there are comes from the runs of the mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.batch_layout import Batch
+from ptt.diagnostics.statistics.cells import STRETCH
+from ptt.diagnostics.statistics.slices import ModelRuns
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+FLOOR: Final = 0.5
+"""In nats, and the edge of a coarse bin. A late tail that begins below it matters for no pair."""
+DISTANCES: Final = ("none", "0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128+")
+"""Tokens between the last observation and the token, by octaves; `none`: no observation came before it."""
+
+GATHERED_TOKENS: Final = 1 << 22
+
+_OCTAVES: Final = len(DISTANCES) - 2  # above distance 0
+_NEAREST: Final = np.array([0, 0, *(1 << octave for octave in range(_OCTAVES))])  # of each of DISTANCES
+_FAR: Final = int(_NEAREST[-1])
+_DISTANCE_OF: Final = np.searchsorted(_NEAREST[1:], np.arange(_FAR + 1), side="right")
+_COARSE_OF: Final = bins.coarse_of(np.arange(bins.OVERFLOW + 1))
+_FIRST: Final = int(_COARSE_OF[bins.bin_of(np.array([FLOOR]))[0]])
+_LARGE_OF: Final = (_COARSE_OF - _FIRST).astype(np.int32)
+_LARGE_BINS: Final = bins.COARSE_COUNT - _FIRST
+_TURN_SHIFT: Final = 4
+_ROW_SHIFT: Final = 36
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is kept of a batch until enough have come together."""
+
+    seq: IntArray
+    runs: ModelRuns
+    large: IntArray  # model tokens of the batch with a large |r|, their |r| and bin
+    magnitude: FloatArray
+    fine: IntArray
+    dropped: IntArray  # model tokens without a finite r
+
+
+class Stretches:
+    """Gathers batches and folds many at a time: what is kept of one is so little that each call would be overhead."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._tokens = 0
+        self._frames = [pl.DataFrame(schema=STRETCH)]
+
+    def add(self, batch: Batch, magnitude: FloatArray, fine: IntArray, finite: BoolArray | None) -> None:
+        """Take a batch: |r| and its bin for the model tokens that are `finite` (None: all), in their order."""
+        large = np.flatnonzero(magnitude >= FLOOR)
+        held, bins_held, dropped = magnitude[large], fine[large], large[:0]
+        if finite is not None:
+            large, dropped = np.flatnonzero(finite)[large], np.flatnonzero(~finite)
+        self._parts.append(_Part(batch.seq, batch.runs, large, held, bins_held, dropped))
+        self._tokens += len(batch.segment)
+        if self._tokens > GATHERED_TOKENS:
+            self._fold()
+
+    def records(self) -> pl.DataFrame:
+        """Give all records (records.STRETCH)."""
+        if self._parts:
+            self._fold()
+        found = pl.concat(self._frames)
+        return found if found["seq"].is_sorted() else found.sort("seq", "turn", "distance")  # sorting lists is slow
+
+    def _fold(self) -> None:
+        self._frames.append(_records(_joined(self._parts)))
+        self._parts, self._tokens = [], 0
+
+
+def _joined(parts: list[_Part]) -> _Part:
+    """Lay batches end to end."""
+    rows = np.cumsum([0, *(len(part.seq) for part in parts)])
+    tokens = np.cumsum([0, *(part.runs.length.sum() for part in parts)])
+
+    def end_to_end(field: str, shift: IntArray | None = None) -> IntArray:
+        values = [attrgetter(field)(part) for part in parts]
+        return np.concatenate(values if shift is None else [a + by for a, by in zip(values, shift, strict=False)])
+
+    plain = {name: end_to_end(f"runs.{name}") for name in ("turn", "length", "place", "since", "observations")}
+    return _Part(
+        seq=end_to_end("seq"),
+        runs=ModelRuns(row=end_to_end("runs.row", rows), **plain),
+        large=end_to_end("large", tokens),
+        magnitude=np.concatenate([part.magnitude for part in parts]),
+        fine=end_to_end("fine"),
+        dropped=end_to_end("dropped", tokens),
+    )
+
+
+def _records(part: _Part) -> pl.DataFrame:
+    row, turn, distance, start = _stretches(part.runs)
+    bounds = np.append(start, part.runs.length.sum())
+    count = np.diff(bounds - np.searchsorted(part.dropped, bounds))
+    among = np.searchsorted(part.large, bounds)
+    offsets, coarse, coarse_n = _coarse(part.fine, among)
+    peak, peak_at = np.zeros(len(row)), np.zeros(len(row), np.int64)
+    held = np.flatnonzero(np.diff(among))
+    if len(held):
+        peak[held], first = _peaks(part.magnitude, among, held)
+        peak_at[held] = _place(part.runs, part.large[first])
+    found = pl.DataFrame(
+        {
+            "seq": part.seq[row].astype(np.uint32),
+            "turn": turn.astype(np.uint32),
+            "distance": distance.astype(np.uint8),
+            "n": count.astype(np.uint32),
+            "peak": peak,
+            "peak_at": peak_at.astype(np.uint32),
+            "coarse_bin": _listed(offsets, coarse.astype(np.uint8)),
+            "coarse_n": _listed(offsets, coarse_n.astype(np.uint32)),
+        }
+    )
+    return found.filter(pl.col("n") > 0) if len(part.dropped) else found
+
+
+def _stretches(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Cut runs where the distance changes its octave, and join what gaps that are no observations cut apart.
+
+    Gives row, turn and distance of each stretch, and its first model token in the batch.
+    """
+    ends = np.minimum(np.stack([runs.since, runs.since + runs.length - 1]), _FAR)
+    nearest, farthest = np.where(runs.turn > 0, _DISTANCE_OF[ends], 0)
+    pieces = farthest - nearest + 1
+    last = np.cumsum(pieces)
+    run = np.repeat(np.arange(len(pieces)), pieces)
+    distance = np.arange(len(run)) + (nearest - last + pieces)[run]
+    first = np.cumsum(runs.length) - runs.length
+    start = first[run] + np.maximum(0, _NEAREST[distance] - runs.since[run])
+    key = ((runs.row << _ROW_SHIFT) + (runs.turn << _TURN_SHIFT))[run] + distance
+    fresh = np.flatnonzero(np.diff(key, prepend=-1))
+    key = key[fresh]
+    turn = (key >> _TURN_SHIFT) & ((1 << (_ROW_SHIFT - _TURN_SHIFT)) - 1)
+    return key >> _ROW_SHIFT, turn, distance[fresh], start[fresh]
+
+
+def _coarse(fine: IntArray, among: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Count large tokens by stretch and coarse bin; stretch i holds those from among[i] to among[i + 1]."""
+    count = np.diff(among)
+    held = np.flatnonzero(count)
+    key = np.repeat((np.arange(len(held)) * _LARGE_BINS).astype(np.int32), count[held])
+    key += _LARGE_OF[fine]
+    key.sort()
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    used = key[first]
+    n = np.diff(first, append=len(key))
+    listed = np.zeros(len(count), np.int64)
+    listed[held] = np.diff(np.searchsorted(used, np.arange(len(held) + 1) * _LARGE_BINS))
+    return np.append(0, np.cumsum(listed)), used.astype(np.int64) % _LARGE_BINS + _FIRST, n
+
+
+def _peaks(magnitude: FloatArray, among: IntArray, held: IntArray) -> tuple[FloatArray, IntArray]:
+    """Give the greatest of each stretch in `held`, and the first large token that has it."""
+    start = among[held]
+    peak = np.maximum.reduceat(magnitude, start)
+    equal = np.flatnonzero(magnitude == np.repeat(peak, np.diff(among)[held]))
+    return peak, equal[np.searchsorted(equal, start)]
+
+
+def _place(runs: ModelRuns, token: IntArray) -> IntArray:
+    """Give where in their rows model tokens of the batch stand."""
+    first = np.cumsum(runs.length) - runs.length
+    run = np.searchsorted(first, token, side="right") - 1
+    return runs.place[run] + token - first[run]
+
+
+def _listed(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
+    return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))

@@ -1,0 +1,232 @@
+"""Whether the sequences of one pair fall into two kinds: r proportional to the logprob in some, absent in others.
+
+A pair scored at one temperature throughout is of one kind, whichever it is; two kinds side by side are sequences
+of different temperatures in one file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.dot_product import dot
+from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, PAD
+
+FloatArray = npt.NDArray[np.float64]
+
+LAGS: Final = (-2, -1, 0, 1, 2)
+MIN_TOKENS: Final = 200
+CERTAIN: Final = -0.05  # nats: tokens surer than this are alike under every temperature and every shift
+DECIMALS: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSample:
+    """Facts on one pair from sampled model tokens; correlations are over tokens that are not nearly certain.
+
+    lag_correlation: of numerator at t with denominator at t + lag. slope, r_squared: r on the denominator's logprob.
+    p99: of |r|. negative_share: of tokens with |r| above 1e-6. boundary_share: of the largest 1 % of |r|, the share at
+    the first token after an observation; boundary_tokens: of all tokens. NaN: too few tokens sampled.
+    """
+
+    tokens: int
+    lag_correlation: dict[int, float]
+    slope: float
+    r_squared: float
+    median_r: float
+    p99: float
+    negative_share: float
+    boundary_share: float
+    boundary_tokens: float
+
+
+def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> PairSample | None:
+    """Take the facts on one pair, or None where no sampled sequence holds both."""
+    tops, bottoms, firsts = [], [], []
+    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+        mask = np.array(row["model_mask"], dtype=np.bool_)
+        top, bottom = real(row[numerator]), real(row[denominator])
+        if not (len(mask) == len(top) == len(bottom)) or not mask.any():
+            continue
+        after = np.zeros(len(mask), np.bool_)
+        after[1:] = mask[1:] & ~mask[:-1] & (np.cumsum(mask)[:-1] > 0)
+        tops.append(top[mask])
+        bottoms.append(bottom[mask])
+        firsts.append(after[mask])
+    if not tops:
+        return None
+    return _facts(tops, bottoms, firsts)
+
+
+def real(values: list[float | None]) -> FloatArray:
+    """Give the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
+    found = np.array(values, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        found[(found <= MISSING_BELOW) | (found == PAD) | (found > IMPOSSIBLE_ABOVE)] = np.nan
+    return found
+
+
+def _facts(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[npt.NDArray[np.bool_]]) -> PairSample:
+    top, bottom, first = np.concatenate(tops), np.concatenate(bottoms), np.concatenate(firsts)
+    with np.errstate(invalid="ignore"):
+        r = top - bottom
+    finite = np.isfinite(r)
+    large = np.abs(r) >= np.quantile(np.abs(r[finite]), 0.99) if finite.any() else finite
+    slope, fit = _line(bottom[finite], r[finite])
+    moved = finite & (np.abs(r) > 1e-6)
+    return PairSample(
+        tokens=int(finite.sum()),
+        lag_correlation={lag: _lagged(tops, bottoms, lag) for lag in LAGS},
+        slope=slope,
+        r_squared=fit,
+        median_r=float(np.median(r[moved])) if moved.any() else 0.0,
+        p99=float(np.quantile(np.abs(r[finite]), 0.99)) if finite.any() else np.nan,
+        negative_share=float((r[moved] < 0).mean()) if moved.any() else np.nan,
+        boundary_share=float(first[large & finite].mean()) if (large & finite).any() else np.nan,
+        boundary_tokens=float(first[finite].mean()) if finite.any() else np.nan,
+    )
+
+
+def _lagged(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
+    """Correlate numerator at t with denominator at t + lag, within sequences."""
+    left = [top[max(0, -lag) : len(top) - max(0, lag)] for top in tops]
+    right = [bottom[max(0, lag) : len(bottom) - max(0, -lag)] for bottom in bottoms]
+    return _correlation(np.concatenate(left), np.concatenate(right))
+
+
+def _usable(x: FloatArray, y: FloatArray) -> npt.NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN) | (y < CERTAIN))
+
+
+def _correlation(x: FloatArray, y: FloatArray) -> float:
+    usable = _usable(x, y)
+    if usable.sum() < MIN_TOKENS:
+        return np.nan
+    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
+    scale = math.sqrt(dot(x, x) * dot(y, y))
+    return dot(x, y) / scale if scale > 0 else np.nan
+
+
+def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Fit y = a + slope x by least squares; give slope and R^2."""
+    with np.errstate(invalid="ignore"):
+        usable = np.isfinite(x) & (x < CERTAIN)
+    if usable.sum() < MIN_TOKENS:
+        return np.nan, np.nan
+    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
+    spread, total = dot(x, x), dot(y, y)
+    if spread == 0 or total == 0:
+        return np.nan, np.nan
+    slope = dot(x, y) / spread
+    return slope, slope * dot(x, y) / total
+
+
+def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, float]:
+    """Give, over sampled model tokens: share of values with 4 decimals at most, the commonest value and its share."""
+    values = (
+        samples.lazy()
+        .drop_nulls(column)
+        .filter(pl.col(column).list.len() == pl.col("model_mask").list.len())
+        .select("model_mask", column)
+        .explode("model_mask", column)
+        .filter(pl.col("model_mask") & pl.col(column).is_finite() & (pl.col(column) != 0))
+        .select(pl.col(column).alias("value"))
+        .collect()["value"]
+    )
+    if len(values) < MIN_TOKENS:
+        return np.nan, np.nan, np.nan
+    single = values.to_numpy().astype(np.float32)
+    rounded = float((np.round(single.astype(np.float64), DECIMALS).astype(np.float32) == single).mean())
+    found, counts = np.unique(single, return_counts=True)
+    most = int(counts.argmax())
+    return rounded, float(found[most]), float(counts[most] / len(single))
+
+
+FIT_BELOW: Final = -0.01  # nats: surer tokens move too little to be fitted
+LEAST_TOKENS: Final = 4  # below FIT_BELOW
+LEAST_REACH: Final = -0.7  # nats: one token at least is less likely than one half, or a slope is noise
+SLOPE: Final = 0.1  # T of 0.91 or 1.11
+FIT: Final = 0.8  # R^2 of a sequence's own line
+PLAIN: Final = 0.05  # root mean square of r over that of the logprob: the two columns agree
+FIRST_JUDGED: Final = 64
+"""Against the reference, so many sequences from the start: later, drift itself has a slope."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Of the sampled sequences of a pair that can be fitted: how many are scaled, how many plain.
+
+    slope: median slope of r on the denominator's logprob over the scaled ones, 1/T - 1; spread: their interquartile
+    range over its size; both NaN where none is. scaled_seqs: the scaled ones' numbers in the run.
+    """
+
+    judged: int
+    plain: int
+    slope: float
+    spread: float
+    scaled_seqs: npt.NDArray[np.uint32]
+
+    @property
+    def scaled_share(self) -> float:
+        """Scaled over fitted."""
+        return len(self.scaled_seqs) / max(1, self.judged)
+
+    @property
+    def plain_share(self) -> float:
+        """Plain over fitted."""
+        return self.plain / max(1, self.judged)
+
+
+def mixture(samples: pl.DataFrame, *, numerator: str, denominator: str, drift: bool) -> Mixture | None:
+    """Sort sampled sequences into scaled and plain; None where none can be fitted.
+
+    `drift`: the denominator is the reference; then only the first 64 count, and only positive slopes (T below 1),
+    since drift has negative ones of its own.
+    """
+    fits = []
+    for row in samples.drop_nulls([numerator, denominator]).sort("step", "seq").iter_rows(named=True):
+        mask = np.array(row["model_mask"], dtype=np.bool_)
+        top, bottom = real(row[numerator]), real(row[denominator])
+        fit = _fit(top[mask], bottom[mask]) if len(mask) == len(top) == len(bottom) else None
+        if fit is not None:
+            fits.append((row["seq"], *fit))
+        if drift and len(fits) == FIRST_JUDGED:
+            break
+    if not fits:
+        return None
+    seqs, slopes, r_squared, size = (np.array(column) for column in zip(*fits, strict=True))
+    plain = size < PLAIN
+    scaled = ~plain & (r_squared > FIT) & (np.abs(slopes) > SLOPE)
+    sign = 1.0 if drift else np.sign(np.median(slopes[scaled])) if scaled.any() else 1.0
+    scaled &= np.sign(slopes) == sign
+    low, slope, high = np.percentile(slopes[scaled], [25, 50, 75]) if scaled.any() else [np.nan] * 3
+    return Mixture(
+        judged=len(fits),
+        plain=int(plain.sum()),
+        slope=float(slope),
+        spread=float((high - low) / abs(slope)),
+        scaled_seqs=seqs[scaled].astype(np.uint32),
+    )
+
+
+def _fit(top: FloatArray, bottom: FloatArray) -> tuple[float, float, float] | None:
+    """Give slope and R^2 of r on the denominator's logprob, and how large r is beside it."""
+    with np.errstate(invalid="ignore"):
+        r = top - bottom
+        usable = np.isfinite(r) & (bottom < FIT_BELOW)
+    if usable.sum() < LEAST_TOKENS or bottom[usable].min() > LEAST_REACH:
+        return None
+    x, y = bottom[usable], r[usable]
+    size = math.sqrt(dot(y, y) / dot(x, x))
+    x, y = x - x.mean(), y - y.mean()
+    across, total = dot(x, x), dot(y, y)
+    if across == 0 or total == 0:
+        return 0.0, 0.0, size
+    slope = dot(x, y) / across
+    return slope, slope * dot(x, y) / total, size

@@ -1,0 +1,179 @@
+"""Whether means of importance weights can be trusted: Pareto k-hat, second moment, chi^2 and ESS by window and slice.
+
+Three levels: single tokens; sequences, with weight exp(sum r); sequences normalised by length, with weight
+exp(mean r) (GSPO, arXiv 2507.18071). In a slice a sequence's weight is that of its tokens in the slice; `all` is the
+whole sequence. Each both ways round, rho and 1/rho.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.ess import log_ess
+from ptt.diagnostics.statistics.histograms import Histograms, largest
+from ptt.diagnostics.statistics.slices import SLICES
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label
+
+FloatArray = npt.NDArray[np.float64]
+
+LEAST_TAIL: Final = 5  # weights above the cutoff: of fewer, the prior would be the answer
+HIGHEST: Final = 0.7
+RANGE: Final = 300.0  # nats below the largest weight: what lies lower is 0 beside it
+PRIOR_K: Final = 0.5  # with the weight of 10 observations
+PRIOR_N: Final = 10
+PRIOR_B: Final = 3  # of Zhang and Stephens
+CANDIDATES: Final = 30  # and one more for each square root of the tail's size
+
+
+def threshold(n: int) -> float:
+    """Give the k-hat above which a mean of `n` weights cannot be trusted; NaN for n <= 10, where no k-hat is low."""
+    return min(1 - 1 / math.log10(n), HIGHEST) if n > 10 else math.nan
+
+
+def tail_size(n: int) -> int:
+    """Give how many of `n` weights are taken as their tail: 3 sqrt(n), at most a fifth."""
+    return int(min(n / 5, 3 * math.sqrt(n)))
+
+
+def k_hat(log_weights: FloatArray, *, n: int | None = None) -> float:
+    """Give the Pareto shape of the upper tail of exp(log_weights); of `n` weights the largest, n / 5 + 1, will do.
+
+    The scale of the weights does not matter. Where a quarter of the tail equals the cutoff (the largest weight that is
+    not of the tail), as where most tokens have r = 0, only what lies above it is fitted. NaN where fewer than
+    LEAST_TAIL weights do; inf where so few hold everything that the others are 0 beside them.
+    """
+    wanted = tail_size(len(log_weights) if n is None else n)
+    if wanted < LEAST_TAIL:
+        return math.nan
+    largest = np.sort(np.partition(log_weights, -wanted - 1)[-wanted - 1 :])
+    lowest = max(largest[0], largest[-1] - RANGE)
+    tail = largest[1:] - lowest
+    if tail[_quartile(wanted)] <= 0:
+        tail = tail[tail > 0]
+    if np.count_nonzero(tail > 0) < LEAST_TAIL:
+        return math.inf if lowest > largest[0] else math.nan
+    return _shape(np.expm1(np.maximum(tail, 0.0)))
+
+
+def _quartile(n: int) -> int:
+    return int(n / 4 + 0.5) - 1
+
+
+def _shape(excess: FloatArray) -> float:
+    """Give the posterior mean shape of an ascending generalized Pareto sample."""
+    n = len(excess)
+    candidates = CANDIDATES + int(math.sqrt(n))
+    b = 1 - np.sqrt(candidates / (np.arange(1, candidates + 1) - 0.5))
+    b = b / (PRIOR_B * excess[_quartile(n)]) + 1 / excess[-1]
+    k = np.log1p(-b[:, None] * excess).mean(axis=1)
+    profile = n * (np.log(-b / k) - k - 1)
+    likelihood = np.exp(profile - profile.max())
+    likelihood /= likelihood.sum()
+    kept = likelihood >= 10 * np.finfo(np.float64).eps
+    mean_b = float((b * likelihood)[kept].sum() / likelihood[kept].sum())
+    fitted = float(np.log1p(-mean_b * excess).mean())
+    return (n * fitted + PRIOR_N * PRIOR_K) / (n + PRIOR_N)
+
+
+Numbers = tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, str | None]
+
+EXPONENT_CAP: Final = 300.0  # as in the token pass: beyond it a weight has no square
+ALL: Final = len(SLICES)  # number of the slice that is both
+NAMES: Final = (*SLICES, "all")
+LEVELS: Final = {"sequence": 0.0, "sequence mean": 1.0}  # power of the length by which sum r is divided
+SCHEMA: Final[dict[str, pl.DataType]] = {
+    "window": pl.String(),
+    "slice": pl.String(),  # text_only, post_tool (by the run's name for it), all
+    "level": pl.String(),  # token, sequence, sequence mean
+    "weights": pl.String(),  # the pair, or the pair turned round
+    "n": pl.Int64(),  # weights: tokens or sequences
+    "k_hat": pl.Float64(),  # null: not judged, see reason
+    "threshold": pl.Float64(),  # min(1 - 1/log10 n, 0.7); null for n <= 10
+    "second_moment": pl.Float64(),  # E[w^2]; null where a weight lies beyond exp(300)
+    "chi2": pl.Float64(),  # E[w^2] - 1, the divergence where E[w] = 1
+    "chi2_normalised": pl.Float64(),  # E[w^2] / E[w]^2 - 1
+    "ess_fraction": pl.Float64(),  # E[w]^2 / E[w^2]
+    "reason": pl.String(),  # why k_hat is null
+}
+
+
+def heaviness(
+    counted: Histograms, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str, names: list[str]
+) -> pl.DataFrame:
+    """Give a row for each window, slice (`names`, and `all`), level and way round that holds a weight.
+
+    `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact;
+    a token's k-hat knows each |r| to its bin (0.4 % wide).
+    """
+    labelled = label(sequences, windows, name="window")
+    both = ((pair, 1.0), (inverse, -1.0))
+    rows = []
+    for window in range(len(windows)):
+        mine = labelled.filter(pl.col("window") == window)
+        for number, name in enumerate((*names, "all")):
+            part = mine if number == ALL else mine.filter(pl.col("slice") == number)
+            if part.is_empty():
+                continue
+            for level, weights, numbers in _levels(counted, window, number, part, both):
+                rows.append((WINDOWS[window], name, level, weights, *numbers))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _levels(
+    counted: Histograms, window: int, number: int, part: pl.DataFrame, both: tuple[tuple[str, float], ...]
+) -> Iterator[tuple[str, str, Numbers]]:
+    chosen = slice(None) if number == ALL else slice(number, number + 1)
+    for weights, sign in both:
+        yield "token", weights, _of_tokens(counted, window, chosen, part, sign)
+    total, length = _whole(part)
+    for level, power in LEVELS.items():
+        for weights, sign in both:
+            yield level, weights, _of_logs(sign * total / length**power)
+
+
+def _of_tokens(counted: Histograms, window: int, chosen: slice, part: pl.DataFrame, sign: float) -> Numbers:
+    n, s_r, s_abs = (each[window, chosen].sum(axis=0) for each in (counted.n, counted.s_r, counted.s_abs))
+    tokens = int(n.sum())
+    logs = largest(n, s_r, s_abs, sign=sign, wanted=tail_size(tokens) + 1)
+    first, second = ("s_rho", "s_rho2") if sign > 0 else ("s_inv", "s_inv2")
+    mean, square = (float(part[name].sum()) / tokens for name in (first, second))
+    return _numbers(tokens, k_hat(logs, n=tokens), mean**2 / square, None if logs.max() > EXPONENT_CAP else square)
+
+
+def _whole(part: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Give sum r and the number of tokens of each sequence, over the slices that `part` holds."""
+    first = np.flatnonzero(np.diff(part["seq"].to_numpy().astype(np.int64), prepend=-1))
+    total, length = (np.add.reduceat(part[name].to_numpy().astype(np.float64), first) for name in ("s_r", "n"))
+    return total, length
+
+
+def _of_logs(logs: FloatArray) -> Numbers:
+    fraction, n, _ = log_ess(logs)
+    square = None if logs.max() > EXPONENT_CAP else float(np.mean(np.exp(2 * logs)))
+    return _numbers(n, k_hat(logs), fraction, square)
+
+
+def _numbers(n: int, k: float, fraction: float, square: float | None) -> Numbers:
+    limit = threshold(n)
+    return (
+        n,
+        None if math.isnan(k) else k,
+        None if math.isnan(limit) else limit,
+        square,
+        None if square is None else square - 1,
+        1 / fraction - 1,
+        fraction,
+        _reason(n) if math.isnan(k) else None,
+    )
+
+
+def _reason(n: int) -> str:
+    if tail_size(n) < LEAST_TAIL:
+        return f"{n} weights are too few"
+    return "too many weights are equal"

@@ -1,0 +1,103 @@
+"""Percentiles, moments, effective sample size and KL estimates of log-ratios, from the cells of the token pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.cells import Merged, grouped_sums, merge
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+LN2: Final = math.log(2.0)
+
+
+def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Give n and p50, p95, p99, p99.9 of |r| for every group of `by`.
+
+    The definition is numpy's default (linear between order statistics); each order statistic is known to its bin,
+    so a value is off by at most `bins.WIDTH` (0.39 %), and by nothing where its bin holds a single token.
+    """
+    merged = merge(cells, by=by)
+    if not len(merged.n):
+        return merged.groups.with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
+    held = np.cumsum(merged.n)
+    total = merged.groups["n"].to_numpy()
+    before = np.cumsum(total) - total
+    columns = {}
+    for name, q in QUANTILES.items():
+        position = (total - 1) * q
+        rank = np.floor(position).astype(np.int64)
+        low = _order_statistic(merged, held, before + rank)
+        high = _order_statistic(merged, held, before + np.minimum(rank + 1, total - 1))
+        columns[name] = low + (high - low) * (position - rank)
+    return merged.groups.with_columns(pl.Series(name, values) for name, values in columns.items())
+
+
+def _order_statistic(merged: Merged, held: IntArray, rank: IntArray) -> FloatArray:
+    """Give |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
+    cell = np.searchsorted(held, rank, side="right")
+    index = merged.bin[cell]
+    n = merged.n[cell]
+    inside = rank - (held[cell] - n)
+    low, high = bins.lower_edge(index), bins.lower_edge(index + 1)
+    spread = low + (inside + 0.5) / n * (high - low)
+    alone = (n == 1) | (index == bins.OVERFLOW)
+    return np.where(index == bins.UNDERFLOW, 0.0, np.where(alone, merged.s_abs[cell] / n, spread))
+
+
+def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.DataFrame:
+    """Give mean r, mean |r|, E[rho^2], chi^2, token ESS/n and k1, k2, k3 for every group of `by`.
+
+    k1, k2, k3 are Schulman's estimators (http://joschu.net/blog/kl-approx.html) of KL(sampler || other), in nats.
+    Where the tokens were sampled from the denominator k3 = rho - 1 - r; where from the numerator (drift pairs, as
+    in TRL's `kl`) k3 = 1/rho - 1 + r, which needs the sums per sequence: see `k3_from_sequences`.
+    """
+    n = pl.col("n")
+    sign = 1.0 if sampled_from == "numerator" else -1.0
+    summed = grouped_sums(cells, by, ("n", "s_rho", "s_rho2", "s_r", "s_r2", "s_abs"))
+    k3 = [] if sampled_from == "numerator" else [((pl.col("s_rho") - pl.col("s_r")) / n - 1).alias("k3")]
+    return summed.select(
+        *by,
+        "n",
+        (pl.col("s_r") / n).alias("mean_r"),
+        (pl.col("s_abs") / n).alias("mean_abs_r"),
+        (pl.col("s_rho2") / n).alias("second_moment"),
+        (pl.col("s_rho2") / n - 1).alias("chi2"),
+        (pl.col("s_rho") ** 2 / (n * pl.col("s_rho2"))).alias("ess_fraction"),
+        (sign * pl.col("s_r") / n).alias("k1"),
+        (pl.col("s_r2") / (2 * n)).alias("k2"),
+        *k3,
+    )
+
+
+def inverse_moments(sequences: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Give token ESS/n with the weights turned round (1/rho), and k3 for tokens sampled from the numerator."""
+    n = pl.col("n")
+    summed = grouped_sums(sequences, by, ("n", "s_r", "s_inv", "s_inv2"))
+    return summed.select(
+        *by,
+        (pl.col("s_inv") ** 2 / (n * pl.col("s_inv2"))).alias("ess_fraction_inverse"),
+        ((pl.col("s_inv") + pl.col("s_r")) / n - 1).alias("k3_inverse"),
+    )
+
+
+def exceedance(cells: pl.DataFrame, *, by: Sequence[str], limit: float) -> pl.DataFrame:
+    """Give the share of tokens with |r| at or above the bin edge next to `limit`, and that edge."""
+    index = int(bins.bin_of(np.array([limit]))[0])
+    edge = float(bins.lower_edge([index + 1])[0])
+    above = pl.when(pl.col("bin") > index).then(pl.col("n")).otherwise(0)
+    return (
+        cells.group_by(*by)
+        .agg((above.cast(pl.Int64).sum() / pl.col("n").cast(pl.Int64).sum()).alias("share"))
+        .sort(*by)
+        .with_columns(edge=pl.lit(edge))
+    )

@@ -1,0 +1,181 @@
+"""Cut several runs into spans that stand for the same stretch of training, whatever steps each of them recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.tail_curves import SPANS, Profile
+from ptt.diagnostics.statistics.windows import Span
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
+NAMED: Final = 3  # runs in a reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """Spans of the same stretches of an axis: for each run, as many, in its own steps."""
+
+    axis: str  # steps or tokens
+    spans: tuple[tuple[Span, ...], ...]  # one entry a run
+    first: float  # what all runs share of the axis
+    last: float
+    edges: tuple[float, ...]  # one more than there are spans, on the axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotMatched:
+    """Why runs share too little of an axis."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A running total of tokens trained on, as a trainer logs it."""
+
+    steps: IntArray
+    totals: FloatArray
+
+
+def matched_by_steps(
+    profiles: Sequence[Profile], count: int = SPANS, names: Sequence[str] = ()
+) -> Matched | NotMatched:
+    """Give spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest.
+
+    names: of the runs, for the reason where they cannot be matched.
+    """
+    steps = [recorded(profile) for profile in profiles]
+    return _matched("steps", steps, [held.astype(np.float64) for held in steps], count, _named(names, steps))
+
+
+def matched_by_tokens(
+    profiles: Sequence[Profile],
+    count: int = SPANS,
+    totals: Sequence[Logged | None] | None = None,
+    names: Sequence[str] = (),
+) -> Matched | NotMatched:
+    """Give spans of as many model tokens trained on each.
+
+    A running total that was logged is taken where every run has one: units would differ else. Without it, tokens of
+    steps that were not recorded are taken to lie on a line between the recorded ones.
+    """
+    steps = [recorded(profile) for profile in profiles]
+    logged = [one for one in totals or () if one is not None]
+    if len(logged) == len(profiles):
+        places = [_logged_at(held, one) for held, one in zip(steps, logged, strict=True)]
+        if all(_rising(one) for one in places):
+            return _matched("tokens", steps, places, count, _named(names, steps))
+    places = [_trained_on(profile, held) for profile, held in zip(profiles, steps, strict=True)]
+    return _matched("tokens", steps, places, count, _named(names, steps))
+
+
+def recorded(profile: Profile) -> IntArray:
+    """Give the steps of which tokens are recorded, ascending."""
+    steps: IntArray = profile.cells["step"].unique().sort().to_numpy().astype(np.int64)
+    return steps
+
+
+def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
+    """Give the tokens trained on up to the middle of each recorded step; of others, what lies on a line between."""
+    by_step = profile.cells.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()).sort("step")
+    tokens = by_step["n"].to_numpy().astype(np.float64)
+    if not len(steps):
+        return tokens
+    apart = np.diff(steps)
+    # of the steps after one recorded step up to the next, the last included
+    added = apart * (tokens[:-1] + tokens[1:]) / 2 + (tokens[1:] - tokens[:-1]) / 2
+    before = tokens[0] * max(0, int(steps[0]) - 1)  # steps count from 1 (or 0); the first recorded stands for those
+    at: FloatArray = before + tokens[0] + np.append(0.0, np.cumsum(added)) - tokens / 2
+    return at
+
+
+def _logged_at(steps: IntArray, logged: Logged) -> FloatArray:
+    usable = np.isfinite(logged.totals)
+    order = np.argsort(logged.steps[usable], kind="stable")
+    if not usable.any():
+        return np.full(len(steps), np.nan)
+    return np.interp(steps, logged.steps[usable][order], logged.totals[usable][order], left=np.nan, right=np.nan)
+
+
+def _rising(totals: FloatArray) -> bool:
+    held = totals[np.isfinite(totals)]
+    return len(held) >= LEAST_SPANS and bool((np.diff(held) >= 0).all())
+
+
+def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
+    return names or ["a run"] * len(steps)
+
+
+def _matched(
+    axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, names: Sequence[str]
+) -> Matched | NotMatched:
+    """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
+    usable = [held[np.isfinite(at)] for held, at in zip(steps, places, strict=True)]
+    places = [at[np.isfinite(at)] for at in places]
+    if bare := [name for name, at in zip(names, places, strict=True) if not len(at)]:
+        return NotMatched(reason=f"{bare[0]} has no recorded step")
+    begins, ends = [float(at[0]) for at in places], [float(at[-1]) for at in places]
+    first, last = max(begins), min(ends)
+    if last < first:
+        ended, begun = names[ends.index(last)], names[begins.index(first)]
+        other = f"another begins at {first:,.0f}" if ended == begun else f"{begun} begins at {first:,.0f}"
+        return NotMatched(reason=f"the runs share no {axis}: {ended} ends at {last:,.0f}, {other}")
+    inside = [at[(at >= first) & (at <= last)] for at in places]
+    fewest = min(inside, key=len)
+    shared = f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f})"
+    if short := [(name, len(at)) for name, at in zip(names, inside, strict=True) if len(at) < LEAST_SPANS]:
+        told = ", ".join(f"{name} recorded only {counted(held)}" for name, held in short[:NAMED])
+        more = f" and {len(short) - NAMED} more runs too few" if len(short) > NAMED else ""
+        return NotMatched(reason=f"{shared} {told}{more}; at least {LEAST_SPANS} are needed")
+    spans: list[list[Span]] = []
+    for parts in range(max(LEAST_SPANS, min(count, len(fewest))), LEAST_SPANS - 1, -1):
+        edges = np.linspace(first, last, parts + 1) if axis == "tokens" else _between(fewest, parts, first, last)
+        spans = [_spans(held, at, edges) for held, at in zip(usable, places, strict=True)]
+        if all(len(one) == parts for one in spans):
+            return Matched(
+                axis=axis,
+                spans=tuple(tuple(one) for one in spans),
+                first=first,
+                last=last,
+                edges=tuple(float(edge) for edge in edges),
+            )
+    worst = min(range(len(spans)), key=lambda place: len(spans[place]))
+    return NotMatched(
+        reason=f"{shared} {names[worst]} recorded {counted(len(inside[worst]))}, which leave gaps: cut into"
+        f" {LEAST_SPANS} parts, {LEAST_SPANS - len(spans[worst])} would hold none of them; each needs one"
+    )
+
+
+def counted(steps: int) -> str:
+    """Give a number of steps and its noun."""
+    return f"{steps} step" + ("" if steps == 1 else "s")
+
+
+def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
+    """Give edges halfway between parts of as equal a number of places as can be."""
+    # not the first parts alone one longer: a third of the parts is then a third of the run
+    pieces = np.split(places, np.arange(1, parts) * len(places) // parts)
+    cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
+    return np.array([first, *cuts, last])
+
+
+def _spans(steps: IntArray, places: FloatArray, edges: FloatArray) -> list[Span]:
+    """Give the recorded steps in each part, without its upper edge but for the last; parts without any are left out."""
+    part = np.searchsorted(edges, places, side="right") - 1
+    part[places == edges[-1]] = len(edges) - 2
+    found = []
+    for number in range(len(edges) - 1):
+        mine = steps[part == number]
+        if len(mine):
+            found.append(Span(int(mine[0]), int(mine[-1])))
+    return found

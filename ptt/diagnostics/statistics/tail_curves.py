@@ -1,0 +1,154 @@
+"""Measure a run's tails over given spans of its steps, in a form that another run's can be set against."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.statistics.tail_growth import FLOOR, TAIL_QUANTILES, SliceTails, slice_tails
+from ptt.diagnostics.statistics.windows import WINDOWS, Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """The main pair of a run.
+
+    cells: one row per (step, slice, bin): n and records.SUMS, as token_pass.TokenTables has them.
+    sequences: one row per (seq, slice): step, unit (what is redrawn as a whole), n, records.SEQUENCE_SUMS and the
+        coarse histogram as two lists.
+    """
+
+    pair: str
+    slices: Mapping[int, str]  # number in the tables -> name: 0 text_only, 1 post_tool or post_observation
+    cells: pl.DataFrame
+    sequences: pl.DataFrame
+    unit: str  # "prompt group" or "sequence"
+
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+SPANS: Final = 12
+"""Spans a run is cut into to be set against another: four a third, enough to tell its noise, few enough to review."""
+TAIL: Final = "p95 and p99"  # the quantile of a Curve that is the geometric mean of both
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One percentile of |r| of one slice of one run over spans of steps; all arrays have one entry a span.
+
+    log_value: natural log of the percentile in nats (floored), NaN where a span holds too few tokens; own: the
+    variance of log_value that redrawing whole units gives it; tokens and units: what it is made of.
+    """
+
+    slice: str
+    quantile: str  # p95, p99, or TAIL
+    spans: tuple[Span, ...]
+    log_value: FloatArray
+    own: FloatArray
+    tokens: IntArray
+    units: IntArray
+
+
+def curve(profile: Profile, *, slice_name: str, quantile: str, spans: Sequence[Span]) -> Curve:
+    """Measure one percentile of one slice over spans of steps."""
+    return curves(profile, slice_name=slice_name, spans=spans)[quantile]
+
+
+def curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> dict[str, Curve]:
+    """Measure p95 and p99 of one slice over disjoint, ascending spans of steps."""
+    tails = redrawn(profile, slice_name=slice_name, spans=spans, name="own noise")
+    found = {}
+    for quantile, percentile in tails.percentiles.items():
+        log_value = np.log(np.maximum(percentile.blocks, FLOOR))
+        drawn = np.log(np.maximum(percentile.drawn, FLOOR))
+        whole = np.isfinite(log_value) & np.isfinite(drawn).all(axis=1)
+        own = np.where(whole, np.where(whole[:, None], drawn, 0.0).var(axis=1), np.nan)
+        units = np.maximum(tails.units, 2)
+        found[quantile] = Curve(
+            slice=slice_name,
+            quantile=quantile,
+            spans=tuple(spans),
+            log_value=np.where(whole, log_value, np.nan),
+            own=own * units / (units - 1),  # redrawing a few units leaves out what the mean of them is off by
+            tokens=tails.tokens.astype(np.int64),
+            units=tails.units,
+        )
+    return found
+
+
+def redrawn(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: str) -> SliceTails:
+    """Give the tails of one slice over spans and over their thirds, with redrawings (blocks, then units in them).
+
+    `windows` and `windows_drawn` of its percentiles are of the early, mid and late third of the spans. `name` names the
+    random numbers: give each run its own, so that two runs' redrawings do not move together.
+    """
+    number = {held: key for key, held in profile.slices.items()}[slice_name]
+    here = pl.col("slice") == number
+    return slice_tails(
+        profile.cells.filter(here),
+        profile.sequences.filter(here),
+        name=slice_name,
+        blocks=tuple(spans),
+        windows=thirds(spans),
+        sixths=(),
+        seed=seed_of(name),
+    )
+
+
+def thirds(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Give early, mid and late: a third of the spans each."""
+    pieces = (np.flatnonzero(window_of(len(spans)) == window) for window in range(len(WINDOWS)))
+    return tuple(Span(spans[piece[0]].first, spans[piece[-1]].last) for piece in pieces if len(piece))
+
+
+def window_of(count: int) -> IntArray:
+    """Give for each of `count` spans whether it is early (0), mid (1) or late (2)."""
+    pieces = np.array_split(np.arange(count), len(WINDOWS))
+    return np.repeat(np.arange(len(WINDOWS)), [len(piece) for piece in pieces])
+
+
+def seed_of(name: str) -> int:
+    """Give the seed of a name, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
+def raised(one: Curve, floor: float) -> Curve:
+    """Give the curve with every value below `floor` nats taken for it, and what noise is then left.
+
+    own becomes the variance of max(x, floor) for normal x: a value far below the floor has none.
+    """
+    at = math.log(floor)
+    spread = np.sqrt(np.maximum(one.own, 1e-18))
+    apart = (at - one.log_value) / spread
+    below = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) if math.isfinite(z) else math.nan for z in apart])
+    density = np.exp(-0.5 * np.minimum(np.square(apart), 1400.0)) / math.sqrt(2 * math.pi)
+    mean = apart * below + density  # of max(z, apart), standard normal z
+    square = np.square(apart) * below + (1 - below) + apart * density
+    own = np.maximum(square - np.square(mean), 0.0) * one.own
+    return replace(one, log_value=np.maximum(one.log_value, at), own=np.where(apart > 30, 0.0, own))
+
+
+def tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | None = None) -> Curve:
+    """Join p95 and p99 of one slice of one run: their geometric mean, one figure for one test.
+
+    Their noise is taken as wholly shared, since they are of the same tokens: at most what it can be.
+    """
+    held = [raised(one, floors[one.quantile]) if floors else one for one in percentiles]
+    if sorted(one.quantile for one in held) != sorted(TAIL_QUANTILES) or len({one.spans for one in held}) != 1:
+        raise ValueError("a tail is p95 and p99 over the same spans")
+    return replace(
+        held[0],
+        quantile=TAIL,
+        log_value=np.mean([one.log_value for one in held], axis=0),
+        own=np.square(np.mean([np.sqrt(one.own) for one in held], axis=0)),
+        tokens=np.min([one.tokens for one in held], axis=0),
+        units=np.min([one.units for one in held], axis=0),
+    )

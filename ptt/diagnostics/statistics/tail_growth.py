@@ -1,0 +1,237 @@
+"""How one slice's tails went over a run: block by block, window by window, each with resampled intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.percentiles import percentiles
+from ptt.diagnostics.statistics.trend import first_lasting, shift_p_value, trend_p_value
+from ptt.diagnostics.statistics.windows import Span, label
+
+FloatArray = npt.NDArray[np.float64]
+
+TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
+MAX_BLOCKS: Final = 40
+FEW_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
+BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
+BLOCK_TOKENS: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
+TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
+MOST_OWN: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
+MOST_OWN_APART: Final = 0.5  # the same for two slices' difference: sequences share their own level between slices
+MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
+FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
+"""Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
+LEVEL_FLOOR: Final = 0.02
+"""In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
+owe its scatter to its first steps, and no growth could be told from it."""
+INTERVAL: Final = (2.5, 97.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percentile:
+    """One percentile of |r| of one slice over a run.
+
+    blocks: (blocks,) values, NaN where a block holds too few tokens; drawn: (blocks, draws); windows: early, mid and
+    late values; windows_drawn: (3, draws), blocks redrawn as well; sixth: the last sixth, with its draws.
+    """
+
+    blocks: FloatArray
+    drawn: FloatArray
+    windows: FloatArray
+    windows_drawn: FloatArray
+    last_sixth: float
+    trend_p: float
+
+    def growth(self) -> float:
+        """Late window over early window."""
+        return float(_floored(self.windows[2]) / _floored(self.windows[0]))
+
+    def growth_drawn(self) -> FloatArray:
+        """The same for each redrawing, (draws,)."""
+        ratio: FloatArray = _floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0])
+        return ratio
+
+    def growth_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the growth."""
+        return interval(self.growth_drawn())
+
+    def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
+        """Give the first step of the block from which on the value lies above `limit`, with its 95 % interval.
+
+        Drawn are the blocks' running median and noise as large as neighbouring blocks differ; the interval begins
+        with the block before and ends with the last step of its last block: the limit may be passed within one.
+        """
+        usable = np.flatnonzero(np.isfinite(self.blocks))
+        place = first_lasting(self.blocks[usable] > limit)
+        if place is None:
+            return None
+        levels = np.log(_floored(self.blocks[usable]))
+        among = sliding_window_view(np.pad(levels, 1, mode="edge"), 3)
+        noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _roughness(levels)
+        drawn = [first_lasting(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
+        seen = [place, *(draw for draw in drawn if draw is not None)]
+        low, high = (int(bound) for bound in np.percentile(seen, INTERVAL, method="nearest"))
+        before = max(0, min(low, place) - 1)
+        return spans[usable[place]].first, (spans[usable[before]].first, spans[usable[max(high, place)]].last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceTails:
+    """All that is known of one slice's tails."""
+
+    name: str
+    tokens: npt.NDArray[np.int64]  # (blocks,)
+    units: npt.NDArray[np.int64]  # (blocks,) sequences or prompt groups
+    window_tokens: npt.NDArray[np.int64]  # (3,)
+    percentiles: Mapping[str, Percentile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """How far a tail moved from the early third of the blocks to the late one: factor and p-value."""
+
+    factor: float
+    p_value: float
+
+
+def shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Shift:
+    """Give the shift of one slice's tail, or of its ratio to another's, `steps` steps a block.
+
+    The tail is the geometric mean of its percentiles: one figure, one test.
+    """
+    level, own = _level(post)
+    most = MOST_OWN
+    if text is not None:
+        other, its_own = _level(text)
+        level, own, most = level - other, own + its_own, MOST_OWN_APART
+    usable = level[np.isfinite(level)]
+    third = len(usable) // 3
+    factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
+    p_value = shift_p_value(level, own=own, steps=steps, most_own=most, seed=SEED + 20)
+    return Shift(factor=factor, p_value=p_value)
+
+
+def _level(part: SliceTails) -> tuple[FloatArray, float]:
+    """Give the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
+    levels, variances = [], []
+    for percentile in part.percentiles.values():
+        levels.append(np.log(np.maximum(percentile.blocks, LEVEL_FLOOR)))
+        usable = np.isfinite(percentile.blocks) & np.isfinite(percentile.drawn).all(axis=1)
+        if usable.any():
+            levels_drawn = np.log(np.maximum(percentile.drawn[usable], LEVEL_FLOOR))
+            variances.append(float(levels_drawn.var(axis=1).mean()))
+    return np.mean(levels, axis=0), float(np.mean(variances)) if variances else math.nan
+
+
+def block_count(*, steps: int, units: int, tokens: int) -> int:
+    """Give how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
+    held = min(units // BLOCK_UNITS, tokens // BLOCK_TOKENS)
+    return max(1, min(MAX_BLOCKS, steps, max(FEW_BLOCKS, held)))
+
+
+def interval(draws: FloatArray) -> tuple[float, float]:
+    """Give the 95 % interval of resampled values; NaN where none is finite."""
+    usable = draws[np.isfinite(draws)]
+    if not len(usable):
+        return math.nan, math.nan
+    low, high = np.percentile(usable, INTERVAL)
+    return float(low), float(high)
+
+
+def _roughness(levels: FloatArray) -> float:
+    """Give the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
+    return float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0)) if len(levels) > 1 else 0.0
+
+
+def _floored(values: FloatArray | float) -> FloatArray:
+    floored: FloatArray = np.maximum(np.asarray(values, dtype=np.float64), FLOOR)
+    return floored
+
+
+def slice_tails(
+    cells: pl.DataFrame,
+    sequences: pl.DataFrame,
+    *,
+    name: str,
+    blocks: tuple[Span, ...],
+    windows: tuple[Span, ...],
+    sixths: tuple[Span, ...],
+    seed: int = SEED,
+) -> SliceTails:
+    """Work out the tails of one slice from its cells and its sequences (with `unit`).
+
+    `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
+    Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
+    """
+    redrawn = resample_blocks(label(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
+    by_block = by_span(cells, blocks)
+    by_window = by_span(cells, windows)
+    by_sixth = by_span(cells, sixths)
+    tokens = by_block["n"].to_numpy()
+    enough = tokens >= MIN_BLOCK_TOKENS
+    member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
+    found = {}
+    for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
+        fine = np.where(enough, by_block[column].to_numpy(), np.nan)
+        drawn = rescaled(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
+        pooled = []
+        for window, value in enumerate(by_window[column].to_numpy()):
+            mine = np.flatnonzero((member == window) & (redrawn.units > 0))
+            if not len(mine):
+                pooled.append(np.full(drawn.shape[1], np.nan))
+                continue
+            histograms = pool(redrawn, mine, seed=seed + 1 + window)
+            centre = coarse_percentile(redrawn.recorded[mine].sum(axis=0), q)
+            pooled.append(rescaled(coarse_percentile(histograms, q), centre, np.asarray(value)))
+        found[column] = Percentile(
+            blocks=fine,
+            drawn=drawn,
+            windows=by_window[column].to_numpy(),
+            windows_drawn=np.array(pooled),
+            last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
+            trend_p=trend_p_value(_merged(fine, TREND_BLOCKS), seed=SEED + 10 + number),
+        )
+    return SliceTails(
+        name=name,
+        tokens=tokens,
+        units=redrawn.units,
+        window_tokens=by_window["n"].to_numpy(),
+        percentiles=found,
+    )
+
+
+def by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
+    """Give n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
+    found = percentiles(label(cells, spans, name="span"), by=["span"])
+    every = pl.DataFrame({"span": np.arange(len(spans), dtype=np.int32)})
+    return every.join(found, on="span", how="left", maintain_order="left").with_columns(
+        pl.col("n").fill_null(0), pl.col("p50", "p95", "p99", "p999").fill_null(math.nan)
+    )
+
+
+def rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
+    """Carry the spread of coarse percentiles over to the exact value they stand for."""
+    usable = (centre > 0) & np.isfinite(centre)
+    factor = np.divide(exact, centre, out=np.ones_like(np.asarray(centre, dtype=float)), where=usable)
+    if drawn.ndim > factor.ndim:
+        factor = factor[..., None]
+    scaled: FloatArray = drawn * np.where(np.isfinite(factor), factor, np.nan)
+    return scaled
+
+
+def _merged(values: FloatArray, count: int) -> FloatArray:
+    """Average neighbouring blocks on the log scale until at most `count` remain."""
+    usable = np.log(_floored(values[np.isfinite(values)]))
+    if len(usable) <= count:
+        return usable
+    return np.array([piece.mean() for piece in np.array_split(usable, count)])

@@ -1,0 +1,75 @@
+"""Names for what a diagnosis was made from: a mark that says when it must be made again, and a hash of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.parsers import run_files
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.store.archives import is_archive
+from ptt.diagnostics.store.manifest import fingerprint
+
+PACKAGE: Final = Path(__file__).parents[2]
+END: Final = 1 << 12
+"""Bytes read at each end of a file for the source's hash: Parquet has its footer there, logs their last lines."""
+
+
+def identity(run: Path) -> str:
+    """Name the state of a run's files without reading them; an archive is not unpacked for it."""
+    if is_archive(run):
+        held = run.stat()
+        ends = _ends(run, held.st_size)  # checksums stand there, and times of reproducible archives are all alike
+        return f"archive {run.name} {held.st_size} {held.st_mtime_ns} {sha256(ends).hexdigest()}"
+    return fingerprint(run_files(run)[0])
+
+
+def mark_of(identity: str, *, name: str, version: str, settings: str, files: Iterable[Path]) -> str:
+    """Name all that a diagnosis hangs on: the run, what it is called, settings, own rules (`files`), and this code."""
+    digest = sha256(repr((identity, name, version, settings, _code())).encode("utf-8", "surrogateescape"))
+    for path in files:
+        digest.update(f"{path}\0".encode("utf-8", "surrogateescape"))
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def asked_of(settings: str, files: Iterable[Path]) -> str:
+    """Name settings and custom rules by what they say, wherever they lie."""
+    digest = sha256(settings.encode("utf-8", "surrogateescape"))
+    for path in files:
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def source_hash(files: Sequence[RunFile]) -> str:
+    """Hash names, sizes and both ends of a run's files: the same for a copy or an archive of it on any machine."""
+    digest = sha256()
+    for file in files:
+        digest.update(f"{file.rel}\0{file.size}\n".encode("utf-8", "surrogateescape"))
+        try:
+            digest.update(_ends(file.path, file.size))
+        except OSError:  # unreadable: its name and size are all that is known, here as elsewhere
+            continue
+    return digest.hexdigest()
+
+
+def _ends(path: Path, size: int) -> bytes:
+    with path.open("rb") as content:
+        head = content.read(END)
+        if size <= END:
+            return head
+        content.seek(max(END, size - END))
+        return head + content.read(END)
+
+
+@cache
+def _code() -> str:
+    """Name the state of this package's files: what other code judged is not shown as ours."""
+    digest = sha256()
+    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml"))):
+        held = path.stat()
+        digest.update(f"{path.relative_to(PACKAGE)}\0{held.st_size}\0{held.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

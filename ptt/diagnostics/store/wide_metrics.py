@@ -1,0 +1,191 @@
+"""Dense metrics of training as columns: how a log of a million rows is kept, and one metric of it read at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.parsers.io.interface import Wide
+from ptt.diagnostics.schema import METRICS, Flag
+from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+FOLDER: Final = "wide"
+INDEX: Final = {"__step": "step", "__time": "wall_time", "__seq": "seq"}
+ALL: Final = "(every metric of the row)"  # stands for the metrics of a row where only their steps are asked for
+
+
+def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, priority: int) -> WidePart:
+    """Write pieces of one source as a file; columns are numbered, since a metric may be called anything."""
+    frame = pl.concat([piece.frame for piece in pieces], how="diagonal")
+    names = {raw: name for piece in pieces for raw, name in piece.names.items()}
+    raws = [name for name in frame.columns if name not in INDEX]
+    columns = {raw: f"m{place}" for place, raw in enumerate(raws)}
+    target = folder / FOLDER / f"part-{number:05d}.parquet"
+    target.parent.mkdir(exist_ok=True)
+    frame.rename(INDEX | columns).write_parquet(target, compression="lz4", statistics=False)
+    return WidePart(
+        file=target.name,
+        source=source,
+        priority=priority,
+        rows=frame.height,
+        columns=tuple(
+            WideColumn(column=columns[raw], raw=raw, name=names[raw], values=frame.height - frame[raw].null_count())
+            for raw in raws
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One wide metric as it was logged: values in the order of the files, NaN and infinities as they are."""
+
+    steps: IntArray
+    values: FloatArray
+    seqs: IntArray
+    sources: tuple[str, ...]
+    parts: tuple[tuple[WidePart, int], ...]  # each with the number of its values
+
+    def frame(self) -> pl.DataFrame:
+        """Give step, value, flag, priority, source and seq, a row a value."""
+        sources = [pl.repeat(part.source, count, eager=True, dtype=pl.String) for part, count in self.parts]
+        priorities = [pl.repeat(part.priority, count, eager=True, dtype=pl.Int32) for part, count in self.parts]
+        return pl.DataFrame(
+            {
+                "step": self.steps,
+                "value": pl.Series(self.values).fill_nan(None).replace([float("inf"), float("-inf")], None),
+                "flag": flags_of(self.values),
+                "priority": pl.concat(priorities),
+                "source": pl.concat(sources),
+                "seq": self.seqs,
+            }
+        )
+
+
+def flags_of(values: FloatArray) -> npt.NDArray[np.uint8]:
+    """Give the flag of each value: finite, NaN, or one of the infinities."""
+    flags = np.zeros(len(values), np.uint8)
+    flags[np.isnan(values)] = Flag.NAN
+    flags[values == np.inf] = Flag.POS_INF
+    flags[values == -np.inf] = Flag.NEG_INF
+    return flags
+
+
+@dataclass(frozen=True)
+class WideMetrics:
+    """The wide metrics of a store."""
+
+    folder: Path
+    parts: tuple[WidePart, ...] = ()
+
+    def spellings(self) -> pl.DataFrame:
+        """Give name, name_raw, priority and len, the number of values: one row a spelling and source priority."""
+        rows = [
+            (column.name, column.raw, part.priority, column.values) for part in self.parts for column in part.columns
+        ]
+        schema = {"name": pl.String, "name_raw": pl.String, "priority": pl.Int32, "len": pl.Int64}
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        return frame.group_by("name", "name_raw", "priority").agg(pl.col("len").sum()).sort(pl.all())
+
+    def column(self, raw: str) -> Column:
+        """Read one metric."""
+        held = [
+            (place, part, found) for place, part in enumerate(self.parts) for found in part.columns if found.raw == raw
+        ]
+        steps, values, seqs, parts = [], [], [], []
+        for place, part, found in held:
+            series = self._read(part, [found.column])[found.column]
+            known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
+            of_step, of_row = self._index[place]
+            steps.append(of_step[known])
+            seqs.append(of_row[known])
+            values.append(series.to_numpy()[known])
+            parts.append((part, len(values[-1])))
+        return Column(
+            steps=np.concatenate(steps),
+            values=np.concatenate(values),
+            seqs=np.concatenate(seqs),
+            sources=tuple(sorted({part.source for part, _ in parts})),
+            parts=tuple(parts),
+        )
+
+    def of_sources(self, sources: Collection[str], wanted: Callable[[str], bool]) -> pl.DataFrame:
+        """Give step, seq, name, value and source of the metrics whose name is wanted, one row a value."""
+        schema = {"step": pl.Int64, "seq": pl.Int64, "name": pl.String, "value": pl.Float64, "source": pl.String}
+        frames = [pl.DataFrame(schema=schema)]
+        for part in (part for part in self.parts if part.source in sources):
+            columns = {column.column: column.name or column.raw for column in part.columns}
+            names = {column: name for column, name in columns.items() if wanted(name)}
+            long = self._read(part, ["step", "seq", *names]).unpivot(
+                index=["step", "seq"], variable_name="name", value_name="value"
+            )
+            told = long.drop_nulls("value").with_columns(
+                pl.col("name").replace_strict(names, return_dtype=pl.String), pl.lit(part.source).alias("source")
+            )
+            frames.append(told.match_to_schema(schema, integer_cast="upcast", float_cast="upcast"))
+        return pl.concat(frames)
+
+    def rows(self, metrics: pl.DataFrame) -> pl.DataFrame:
+        """Give the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
+
+        Of a lone source that never went back the first row and the last are enough to tell where it lay.
+        """
+        if not self.parts:
+            return metrics
+        sources = sorted({part.source for part in self.parts})
+        mine = (pl.col("split") == "train") & pl.col("source").is_in(sources)
+        frames = [metrics.filter(~mine)]
+        others = metrics.filter((pl.col("split") == "train") & ~pl.col("source").is_in(sources))
+        alone = len(sources) == 1 and others.is_empty()  # else steps of two sources are to be held against each other
+        for source in sources:
+            parts = [part for part in self.parts if part.source == source]
+            found = [self._read(part, ["step", "wall_time", "seq"]).with_columns(_source(part)) for part in parts]
+            beside = metrics.filter(mine & (pl.col("source") == source)).select(found[0].columns)
+            frame = pl.concat([*found, beside]).unique("seq", keep="first", maintain_order=True).sort("seq")
+            if alone and (frame["step"].diff() >= 0).all():
+                frame = frame[[0, -1]] if frame.height > 1 else frame
+            frame = frame.with_columns(split=pl.lit("train"), name_raw=pl.lit(ALL))
+            schema = pl.Schema(METRICS | {"priority": pl.Int32()})
+            frames.append(frame.match_to_schema(schema, missing_columns="insert"))
+        return pl.concat(frames)
+
+    @cached_property
+    def steps(self) -> IntArray:
+        """The steps at which something was logged, ascending."""
+        return distinct([steps for steps, _ in self._index])
+
+    @cached_property
+    def _index(self) -> tuple[tuple[IntArray, IntArray], ...]:
+        """Step and number of each row, by part: read once, since every metric lies along them."""
+        frames = [self._read(part, ["step", "seq"]) for part in self.parts]
+        return tuple((frame["step"].to_numpy(), frame["seq"].to_numpy()) for frame in frames)
+
+    def _read(self, part: WidePart, columns: Iterable[str]) -> pl.DataFrame:
+        return pl.read_parquet(self.folder / FOLDER / part.file, columns=list(columns), glob=False)
+
+
+def distinct(found: Sequence[IntArray]) -> IntArray:
+    """Give the distinct steps of several arrays, ascending; most are in order already, and sorting takes longest."""
+    joined = np.concatenate([np.empty(0, np.int64), *found])
+    if not bool((np.diff(joined) > 0).all()):
+        joined = np.sort(joined)
+        joined = joined[np.append(True, np.diff(joined) > 0)] if len(joined) else joined
+    return joined
+
+
+def read_wide(folder: Path, manifest: Manifest) -> WideMetrics:
+    """Open the wide metrics of a store."""
+    return WideMetrics(folder, manifest.wide)
+
+
+def _source(part: WidePart) -> list[pl.Expr]:
+    return [pl.lit(part.source).alias("source"), pl.lit(part.priority, pl.Int32).alias("priority")]

@@ -1,0 +1,172 @@
+"""From the rules' verdicts to one answer: what broke first, what followed from it, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from ptt.diagnostics.model import (
+    CUSTOM,
+    Answer,
+    Broken,
+    Diagnosis,
+    Finding,
+    Healthy,
+    Link,
+    NotJudged,
+    RuleCrash,
+    RuleVerdict,
+    Run,
+    RunVerdict,
+    Severity,
+    Signature,
+    Source,
+    Status,
+)
+from ptt.diagnostics.verdict.causes import Explains, began, linked
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+SIGNATURE: Final = "tool-tail-growth"
+WINDOW: Final = 20  # logged steps that most rules take a mean over
+MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
+UNHARMED: Final = "Nothing of medium severity or above was found."
+KEEP_RECORDING: Final = "keep recording: the same figures of the next run show whether it stays so"
+BY_ITS_ANSWERS: Final = (
+    "compare the last checkpoint's answers on held-out prompts with the start model's: training that samples nothing "
+    "logs no curve of what the model says"
+)
+
+
+def verdict_of(
+    *,
+    run: Run,
+    signature: Signature,
+    verdicts: Sequence[RuleVerdict],
+    crashes: Sequence[RuleCrash],
+    sources: Sequence[Source],
+    tables: Mapping[str, pl.DataFrame],
+    explains: Explains | None = None,
+) -> Diagnosis:
+    """Put the diagnosis together; `explains` names which failure brings which others about."""
+    found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
+    found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
+    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}, slack=_slack(run)), tables.get("files")))
+    not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
+    return Diagnosis(
+        run=run,
+        verdict=_answer(findings, signature, verdicts),
+        signature=signature,
+        findings=findings,
+        healthy=tuple(verdict for verdict in verdicts if isinstance(verdict, Healthy)),
+        not_judged=not_judged,
+        crashes=tuple(crashes),
+        sources=tuple(sources),
+        tables=tables,
+    )
+
+
+def contaminated(verdicts: Sequence[RuleVerdict], pair: str | None) -> str | None:
+    """Say why the tails of `pair` must not be judged, or None; findings name what they contaminate as evidence."""
+    for verdict in verdicts:
+        for finding in verdict.findings if isinstance(verdict, Broken) else ():
+            what = finding.evidence.get("contaminates")
+            sides = {f"{side}_logp" for side in (pair or "").split("/")}
+            if what == "all" or (what is not None and (what == pair or what in sides)):
+                return finding.claim
+    return None
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    onset = finding.onset_step if finding.onset_step is not None else 1 << 60
+    return finding.severity.rank, onset, list(Link).index(finding.link), finding.id
+
+
+def _clean(verdicts: Sequence[RuleVerdict]) -> str:
+    """Say that the rest was looked at, where it was."""
+    clean = sum(isinstance(verdict, Healthy) for verdict in verdicts)
+    return f"; {clean} other checks found nothing of medium severity or above" if clean > 1 else ""
+
+
+def _slack(run: Run) -> int:
+    """Give the steps within which two failures cannot be ordered: two windows of logged steps.
+
+    Two, since a reward is often logged at every second step only.
+    """
+    if run.first_step is None or run.last_step is None or run.step_count < 2:
+        return 0
+    apart = (run.last_step - run.first_step) / (run.step_count - 1)
+    return round(min(2 * WINDOW, run.step_count / 6) * apart)
+
+
+def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:
+    serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
+    roots = [finding for finding in serious if finding.consequence_of is None]
+    if serious:
+        worst = min(serious, key=lambda finding: finding.severity.rank).severity
+        first = min(roots, key=_time)
+        return RunVerdict(
+            status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
+            headline=first.claim + (f", since step {first.onset_step}." if first.onset_step is not None else "."),
+            first_broken_link=first.link,
+            next=_next([first, *(root for root in roots if root is not first)]),
+        )
+    not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
+    asked = [verdict for verdict in not_judged if verdict.applies]
+    of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
+    # a rule of the user's own that found nothing says nothing of the rest of the run
+    answered = any(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
+    if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
+        return RunVerdict(
+            status=Status.CANNOT_SAY,
+            headline=f"Cannot say: {signature.reason}{_clean(verdicts)}.",
+            first_broken_link=None,
+            next=tuple(dict.fromkeys(item.enable for item in asked if item.enable))[:MAX_NEXT],
+        )
+    offline = of_signature is not None and not of_signature.applies
+    return RunVerdict(
+        status=Status.HEALTHY,
+        headline=UNHARMED,
+        first_broken_link=None,
+        next=(BY_ITS_ANSWERS if offline else KEEP_RECORDING,),
+    )
+
+
+def _time(finding: Finding) -> tuple[int, int, str]:
+    return (began(finding), list(Link).index(finding.link), finding.id)
+
+
+def _next(roots: Sequence[Finding]) -> tuple[str, ...]:
+    steps = [step for root in roots for step in (*root.confirm, *root.next)]
+    return tuple(dict.fromkeys(steps))[:MAX_NEXT]
+
+
+def placed(findings: Sequence[Finding], files: pl.DataFrame | None) -> list[Finding]:
+    """Add the file of the first recorded step at or after each onset (else the last before it) to the evidence.
+
+    `files`: kind, step and path, as gathering gives them. A rule that names a file itself is left alone.
+    """
+    if files is None or files.is_empty():
+        return list(findings)
+    held = {kind: files.filter(files["kind"] == kind) for kind in KINDS}
+    return [_placed(finding, held) for finding in findings]
+
+
+def _placed(finding: Finding, held: dict[str, pl.DataFrame]) -> Finding:
+    onset = finding.onset_step
+    if onset is None:
+        return finding
+    found = {}
+    for kind, rows in held.items():
+        if rows.height:
+            place = min(rows["step"].search_sorted(onset), rows.height - 1)
+            found[KINDS[kind]] = str(rows["path"][place])
+    return replace(finding, evidence={**found, **finding.evidence})
+
+
+KINDS: Final = {"tokens": "tokens_file", "samples": "samples_file"}

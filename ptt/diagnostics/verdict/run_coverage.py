@@ -1,0 +1,221 @@
+"""Which questions a run's files can answer, which not, and the line of configuration that would record the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
+from ptt.diagnostics.metrics.recording import Switch, switches_for
+from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
+from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
+
+SHOWN_ENDINGS: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What one kind of file yielded."""
+
+    kind: str
+    describes: str
+    files: int
+    rows: int
+    rows_bad: int
+    bytes_lost: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Files of one ending that nothing here reads."""
+
+    ending: str
+    files: int
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question to a run: answered by `by`, or not, for want of `missing`; `switches` would record it."""
+
+    title: str
+    answered: bool
+    by: str
+    missing: tuple[str, ...]
+    switches: tuple[Switch, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answerable:
+    """What a run's files hold."""
+
+    name: str
+    framework: str | None
+    held: tuple[Held, ...]
+    unread: tuple[Unread, ...]
+    notes: tuple[str, ...]
+    questions: tuple[Question, ...]
+    unasked: str  # why some questions are not put to this kind of training; empty where all are
+
+
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "How far has the policy left the reference (policy/ref)?": ("policy_logp", "ref_logp", "model_mask"),
+    "What really multiplies an off-policy gradient (policy/rollout)?": ("policy_logp", "rollout_logp", "model_mask"),
+    "Do trainer and inference engine agree (old/rollout)?": ("old_logp", "rollout_logp", "model_mask"),
+    "How big was each update (policy/old)?": ("policy_logp", "old_logp", "model_mask"),
+    "Did loss, KL, entropy, reward and gradient norm stay quiet?": ("metrics",),
+    "Are tools called, and do they fail?": ("tool_calls",),
+    "Which component of the reward moved?": ("rewards",),
+    "Does the evaluation follow the training?": ("evals",),
+    "How old were the rollouts?": ("policy_version",),
+}
+INSTEAD: Final[Mapping[tuple[str, str], str]] = {("policy_logp", "ref_logp"): "old_logp"}
+"""Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
+CURVES: Final = ("loss/total", "loss/policy", "kl/ref", "entropy", "reward/mean", "grad_norm")
+ANYWHERE: Final = frozenset({"metrics", "evals"})
+"""What any training leaves; where nothing is sampled, only questions that need no more than these are asked."""
+BY_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool_calls": ("tools/call_frequency", "tools/failure_frequency"),
+    "policy_version": ("staleness/mean", "staleness/max"),
+}
+
+
+def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answerable:
+    """Look at a store: at its tables and the columns of its sequences, not at any token."""
+    table = read_table(folder, "sources")
+    framework = manifest.facts.get("framework")
+    framework = framework if isinstance(framework, str) else None
+    wide = read_wide(folder, manifest)
+    has = _has(folder, scan_sequences(folder, manifest, root), wide)
+    algorithm = _algorithm(folder, manifest, wide)
+    offline = algorithm.family not in (None, Family.ONLINE)
+    asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
+    unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply to it."
+    return Answerable(
+        name=name,
+        framework=framework,
+        held=_held(table),
+        unread=_unread(table),
+        notes=(*manifest.notes, *_closed(table)),
+        questions=tuple(_question(title, needs, has, framework) for title, needs in asked.items()),
+        unasked=unasked if offline else "",
+    )
+
+
+def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics) -> Algorithm:
+    """Tell the algorithm from settings and the names of training metrics."""
+    rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
+    spelt = wide.spellings()
+    names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
+    return algorithm_of(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
+
+
+def _has(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:
+    """Give what the run holds by the names the questions use, each with where it stands."""
+    has: dict[str, str] = {}
+    if scan is not None:
+        rows = scan.logp_rows()
+        has = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
+        others = ("model_mask", "policy_version", "reward", "tool_names")
+        has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
+    has |= _sampled(folder)
+    metrics = read_table(folder, "metrics")
+    names = {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}
+    curves = [name for name in CURVES if name in names]
+    if curves:
+        has["metrics"] = ", ".join(curves)
+    for column, stand_ins in BY_METRICS.items():
+        logged = [name for name in stand_ins if name in names]
+        if logged:
+            has.setdefault(column, ", ".join(logged))
+    if evals := _evals(folder, metrics):
+        has["evals"] = evals
+    return has
+
+
+def _sampled(folder: Path) -> dict[str, str]:
+    """Say what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
+    trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
+    has = {}
+    if trajectories.height:
+        has["trajectories"] = f"{trajectories.height} rows"
+    if calls.height:
+        known = calls["ok"].drop_nulls().len()
+        has["tool_calls"] = f"{calls.height} rows" + (f", the outcome known of {known}" if known < calls.height else "")
+    evaluated = trajectories.filter(pl.col("split") == "eval").select("trajectory_id")
+    trained = rewards.join(evaluated, on="trajectory_id", how="anti")
+    if trained.height:
+        has["rewards"] = f"{trained.height} rows"
+    return has
+
+
+def _evals(folder: Path, metrics: pl.DataFrame) -> str:
+    """Say what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
+    figures = read_table(folder, "evals").drop_nulls("value")
+    logged = metrics.filter(pl.col("split") == "eval")["name_raw"].n_unique()
+    told = [f"{logged} evaluation metrics"] if logged else []
+    if figures.height:
+        told.append(f"{figures.height} figures of {figures['suite'].n_unique()} evaluated suites")
+    return " and ".join(told)
+
+
+def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framework: str | None) -> Question:
+    wanted = list(needs)
+    stand_in = INSTEAD.get((needs[0], needs[1])) if len(needs) > 1 else None
+    if stand_in is not None and needs[0] not in has and stand_in in has:
+        wanted[0] = stand_in
+    missing = tuple(name for name in wanted if name not in has)
+    told = [name if name in LOGPS or name == "model_mask" else has[name] for name in wanted if name in has]
+    return Question(
+        title=title,
+        answered=not missing,
+        by=" and ".join(told[:2]) if not missing else "",
+        missing=missing,
+        switches=switches_for(framework, missing) if missing else (),
+    )
+
+
+def _held(table: pl.DataFrame) -> tuple[Held, ...]:
+    found = []
+    for parser in PARSERS:
+        rows = table.filter(pl.col("kind") == parser.name)
+        if rows.height:
+            notes = rows["note"].drop_nulls().to_list()
+            found.append(
+                Held(
+                    kind=parser.name,
+                    describes=parser.describes,
+                    files=rows.height,
+                    rows=int(rows["rows_ok"].sum()),
+                    rows_bad=int(rows["rows_bad"].sum()),
+                    bytes_lost=int(rows["bytes_lost"].sum()),
+                    notes=tuple(dict.fromkeys(notes)),
+                )
+            )
+    return tuple(found)
+
+
+def _closed(table: pl.DataFrame) -> tuple[str, ...]:
+    """Tell of files that cannot be opened, a line for each reason."""
+    files = table.filter(pl.col("kind") == UNREADABLE).sort("path")
+    parts = files.partition_by("note", maintain_order=True) if files.height else ()
+    return tuple(f"{part.height} file(s), the first {part['path'][0]}: {part['note'][0]}" for part in parts)
+
+
+def _unread(table: pl.DataFrame) -> tuple[Unread, ...]:
+    """Count foreign files by their ending, most first."""
+    paths = table.filter(pl.col("kind") == UNRECOGNISED).sort("path")["path"].to_list()
+    by_ending: dict[str, list[str]] = {}
+    for path in paths:
+        by_ending.setdefault(PurePosixPath(path).suffix or "no ending", []).append(path)
+    ordered = sorted(by_ending.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Unread(ending=ending, files=len(held), example=held[0]) for ending, held in ordered[:SHOWN_ENDINGS])

@@ -1,0 +1,1 @@
+"""Tell a comparison: its page, terminal, JSON and Markdown."""

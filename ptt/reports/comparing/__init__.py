@@ -1,1 +1,0 @@
-"""Tells a comparison: as a page, and in its figures."""

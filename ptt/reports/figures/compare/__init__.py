@@ -1,0 +1,19 @@
+"""The figures of a comparison: one file each, and this table of contents in the order of the page."""
+
+from __future__ import annotations
+
+from ptt.reports.figures.compare import aggregates, distributions, divergence, each_arm, forest, sample_size, tails
+from ptt.reports.figures.compare.kinds import CompareFigure
+
+MAIN: tuple[CompareFigure, ...] = (tails.BY_STEPS, each_arm.FIGURE, forest.FIGURE)
+"""What the comparison is about."""
+BEHIND: tuple[CompareFigure, ...] = (
+    divergence.FIGURE,
+    aggregates.FIGURE,
+    distributions.WHOLE,
+    distributions.RIGHT_TAIL,
+    sample_size.FIGURE,
+)
+FOLDED: tuple[CompareFigure, ...] = (tails.BY_TOKENS, aggregates.OTHERS)
+"""The same questions asked another way, and what few look at: shown on demand."""
+EVERY: tuple[CompareFigure, ...] = (*MAIN, *BEHIND, *FOLDED)

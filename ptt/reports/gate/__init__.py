@@ -1,0 +1,33 @@
+"""A gate's answer in the formats that CI systems read; each is a pure function of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ptt.diagnostics.gate.results import GateReport
+from ptt.reports.gate import gate_json, junit, markdown, sarif
+from ptt.reports.gate.github import github_annotations, github_guard, job_summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One format: what it is called, what its file is called unless said otherwise, and who writes its text."""
+
+    name: str
+    file: str
+    render: Callable[[GateReport], str]
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    one.name: one
+    for one in (
+        Format(name="json", file="gate.json", render=gate_json.render),
+        Format(name="junit", file="junit.xml", render=junit.render),
+        Format(name="sarif", file="gate.sarif", render=sarif.render),
+        Format(name="markdown", file="gate.md", render=markdown.render),
+    )
+}
+
+__all__ = ["FORMATS", "Format", "github_annotations", "github_guard", "job_summary"]

@@ -1,0 +1,1 @@
+"""Tell a run: its report page, terminal, findings.json and postmortem."""

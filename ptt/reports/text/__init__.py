@@ -1,0 +1,1 @@
+"""Finished English: names, numbers, sentences, and foreign text made harmless."""

@@ -1,0 +1,115 @@
+"""What the program's own identifiers are called in prose."""
+
+from __future__ import annotations
+
+from ptt.diagnostics.metrics.catalogue import PLAIN
+from ptt.diagnostics.model import Answer, Link, Severity, Status
+from ptt.reports.text.sanitize import safe
+
+SLICES = {
+    "text_only": "text-only",
+    "post_tool": "post-tool",
+    "post_observation": "post-observation",
+    "post_tool_head": "first tokens after a tool",
+    "all": "all tokens",
+}
+METRICS = dict(PLAIN)
+STATUSES = {
+    Status.UNSTABLE: "Unstable",
+    Status.SUSPECT: "Suspect",
+    Status.HEALTHY: "Healthy",
+    Status.CANNOT_SAY: "Cannot say",
+}
+ANSWERS = {
+    Answer.FOUND: "found",
+    Answer.NOT_FOUND: "not found",
+    Answer.CANNOT_SAY: "cannot say",
+}
+SEVERITIES = {severity: severity.value.capitalize() for severity in Severity}
+LINKS = {
+    Link.DATA_VALIDITY: "Data validity",
+    Link.ENVIRONMENT: "Environment and tools",
+    Link.EVALUATION: "Evaluation",
+    Link.REWARD: "Reward",
+    Link.TRAINING_SIGNAL: "Training signal",
+    Link.POLICY_UPDATE: "Policy update",
+    Link.CRITIC: "Critic",
+    Link.EXPLORATION: "Exploration",
+    Link.DATA_FRESHNESS: "Data freshness",
+    Link.NUMERICS: "Numerics",
+    Link.SYSTEMS: "Systems",
+}
+CONDITIONS = {
+    "growth": ("Growth", "did post-tool tails grow beyond the noise of the run?"),
+    "localised": ("Localised", "did they grow more than text-only tails?"),
+    "lasting": ("Lasting", "are they still high in the late window?"),
+    "material": ("Material", "is the tail large enough to matter for this pair?"),
+}
+PAIRS = {
+    "policy/ref": "drift from the reference",
+    "old/ref": "drift from the reference",
+    "policy/rollout": "total off-policy ratio",
+    "old/rollout": "mismatch of trainer and engine",
+    "policy/old": "size of the update",
+}
+SIDES = {
+    "policy": "the policy",
+    "old": "the policy at the step's start",
+    "rollout": "the inference engine",
+    "ref": "the reference",
+}
+GUARDS = {
+    "none": "none",
+    "tis-2": "TIS, cap 2",
+    "tis-5": "TIS, cap 5",
+    "tis-10": "TIS, cap 10",
+    "icepop-0.5-5": "IcePop, 0.5 to 5",
+    "icepop-0.5-2": "IcePop, 0.5 to 2",
+    "mis-2": "MIS, mask above 2",
+    "mis-10": "MIS, mask above 10",
+    "veto-1e-4": "veto, a token below 10⁻⁴",
+    "sequence-0.5-2": "sequence mean, 0.5 to 2",
+}
+BY = {
+    "slice": "slice",
+    "observations": "observations in the sequence",
+    "tools": "tool use",
+    "group": "prompt group",
+    "rank": "rank",
+    "env": "environment",
+    "lag": "versions behind",
+    "distance": "tokens since the observation",
+    "turn": "observations before the token",
+    "tool name": "tool of the last observation",
+    "tool result": "result of the last tool",
+    "top sequences": "sequences with most tail",
+}
+
+
+def slice_name(name: str) -> str:
+    """Name a slice in prose; one we do not know keeps its own name."""
+    return SLICES.get(name) or safe(name)
+
+
+def metric_name(name: str) -> str:
+    """Name a metric in prose."""
+    return METRICS.get(name) or safe(name).replace("_", " ")
+
+
+def pair_name(pair: str) -> str:
+    """Name a pair of log-probabilities with the question that it answers."""
+    return f"{safe(pair)} ({PAIRS[pair]})" if pair in PAIRS else safe(pair)
+
+
+def joined(words: list[str], *, last: str = " and ") -> str:
+    """Join words as a sentence does: a, b and c."""
+    return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]
+
+
+def sentence(text: str) -> str:
+    """Give a clause its capital and its full stop; identifiers at its head stay as they are."""
+    text = safe(text).strip()
+    head = text.split(" ", 1)[0]
+    if head.replace("-", "").isalpha() and head.islower():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text[-1] in ".!?…" else text + "."
