@@ -37,7 +37,6 @@ from benchmarks.gate_calibration import (
     truth,
 )
 from benchmarks.synthetic import FloatArray, another, make, other_metrics
-from ptt import __version__
 from ptt.diagnostics.evidence.series import Series, series_table
 from ptt.diagnostics.gate.against_baseline import with_baseline
 from ptt.diagnostics.gate.baseline.file import text_of
@@ -49,6 +48,7 @@ from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict
 from ptt.diagnostics.statistics.noninferiority import MATERIAL
 from ptt.diagnostics.statistics.tail_curves import SPANS
 from ptt.diagnostics.store.loaded_run import Opened
+from ptt.version import __version__
 
 FIRST: Final = 60_000  # of the block: seeds from here on are used by this bench alone
 HELD: Final = (1, 3)  # runs in the baseline

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptt.version import __version__
+
 if TYPE_CHECKING:
     from ptt.api import Diagnosis, diagnose, ingest, read_settings, sources
     from ptt.diagnostics.config import Settings
     from ptt.diagnostics.errors import InputError, SettingsError
 
-__version__ = "0.1.0"
 __all__ = [
     "Diagnosis",
     "InputError",

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from ptt import __version__
 from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.compare import arms
@@ -32,6 +31,7 @@ from ptt.diagnostics.store.manifest import is_store, stores_below
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import Answerable
 from ptt.processes import Died, in_workers
+from ptt.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from ptt.version import __version__
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +41,11 @@ def tracked() -> set[str]:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")}
     assert {name for name in names if ".dist-info/" not in name} == tracked()
+
+
+def test_the_version_of_the_package_is_the_one_it_reports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
 
 
 def test_the_wheel_alone_judges_a_sample(wheel: Path, tmp_path: Path) -> None:

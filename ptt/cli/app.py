@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ptt import __version__
 from ptt.cli.exits import plain_errors
+from ptt.version import __version__
 
 app = typer.Typer(
     name="ptt",

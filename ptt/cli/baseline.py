@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ptt import __version__, api
+from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.output import progress_bar, run_folders
 from ptt.diagnostics.errors import SettingsError
@@ -17,6 +17,7 @@ from ptt.diagnostics.gate.baseline.moves import changes, drift, drifted
 from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.reports.gate.baselines import print_baseline, print_moves, print_refused, print_written
 from ptt.reports.output import write_text
+from ptt.version import __version__
 
 
 def update(

@@ -9,7 +9,7 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from ptt import __version__, api
+from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.output import check_figures, progress_bar
 from ptt.diagnostics.compare.arms import group_of
@@ -20,6 +20,7 @@ from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.terminal import print_comparison
 from ptt.reports.output import write_text
+from ptt.version import __version__
 
 BASE: Final = "ptt-report"
 MOST_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens

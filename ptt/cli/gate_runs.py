@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Final
 
-from ptt import __version__, api
+from ptt import api
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.judge import judge
@@ -28,6 +28,7 @@ from ptt.reports.gate import FORMATS
 from ptt.reports.gate.index import index_html
 from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
+from ptt.version import __version__
 
 FINDINGS: Final = "findings.json"
 REPORT: Final = "report.html"

@@ -12,7 +12,7 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from ptt import __version__, api
+from ptt import api
 from ptt.cli.exits import Exit
 from ptt.cli.output import Artist, output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
@@ -22,6 +22,7 @@ from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.terminal import print_diagnosis
 from ptt.reports.run.view import GUESSABLE
+from ptt.version import __version__
 
 BASE: Final = Path("ptt-report")
 FINDINGS: Final = "findings.json"

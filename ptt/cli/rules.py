@@ -8,10 +8,11 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from ptt import __version__, api
+from ptt import api
 from ptt.cli.exits import Exit
 from ptt.diagnostics.errors import SettingsError
 from ptt.reports.run.rule_pages import pages_json, print_page, print_pages, print_report, report_json
+from ptt.version import __version__
 
 
 def run(name: str | None, *, check: Sequence[Path], as_json: bool) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from ptt import __version__, api
+from ptt import api
 from ptt.cli.output import progress_bar
 from ptt.reports.run.sources import print_sources, sources_json
+from ptt.version import __version__
 
 
 def run(path: Path, *, as_json: bool) -> None:

@@ -12,7 +12,6 @@ from typing import Final
 
 import polars as pl
 
-from ptt import __version__
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.terms import CustomRule
@@ -38,6 +37,7 @@ from ptt.diagnostics.store.scan import ANEW, check_entries, open_existing, read_
 from ptt.diagnostics.verdict.handover import Held, with_deliverables
 from ptt.diagnostics.verdict.run_coverage import Answerable, answerable
 from ptt.diagnostics.verdict.run_rules import diagnosis_of
+from ptt.version import __version__
 
 Progress = Callable[[str, int, int], None]
 """Hears what is being done, how much of it is done, and of how much."""

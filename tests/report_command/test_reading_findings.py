@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_runs import judged_runs, written_findings
 
-from ptt import InputError, __version__, api
+from ptt import InputError, api
 from ptt.diagnostics.store import findings_file as reader
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.html import render_html
 from ptt.reports.run.postmortem import postmortem
+from ptt.version import __version__
 
 GOOD: dict[str, Any] = {
     "schema_version": 1,

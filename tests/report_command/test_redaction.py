@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_runs import judged_runs
 
-from ptt import Settings, __version__, api
+from ptt import Settings, api
 from ptt.diagnostics import model
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.figures.drawing import write_figures
@@ -28,6 +28,7 @@ from ptt.reports.run.findings_json import findings_json
 from ptt.reports.run.html import render_html
 from ptt.reports.run.postmortem import postmortem
 from ptt.reports.run.terminal import print_diagnosis
+from ptt.version import __version__
 
 MARK = "zqorblat"
 STRANGE = (

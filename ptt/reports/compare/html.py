@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from ptt import __version__
 from ptt.diagnostics.compare.comparison import Arm, Comparison
 from ptt.diagnostics.compare.wording import sided
 from ptt.diagnostics.model import Status
@@ -29,6 +28,7 @@ from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times
 from ptt.reports.text.sanitize import encodable, safe, shortened
 from ptt.reports.text.tables import WINDOW_NAMES
+from ptt.version import __version__
 
 # a marker's outline around the middle (17, 7) of its sample
 SHAPES = {

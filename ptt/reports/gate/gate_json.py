@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ptt import __version__
 from ptt.diagnostics.gate.results import CheckResult, GatedRun, GateReport
 from ptt.reports.gate.check_text import EXIT_CODES, headline, standing_of
 from ptt.reports.output import finite_json
+from ptt.version import __version__
 
 SCHEMA_VERSION = 1
 

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ptt import __version__
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate.check_text import (
     COUNTS,
@@ -25,6 +24,7 @@ from ptt.reports.gate.check_text import (
 from ptt.reports.text.names import LINKS, STATUSES, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.sanitize import encodable, safe, shortened
+from ptt.version import __version__
 
 TEMPLATE: Final = "index.html.j2"
 SHOWN_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Mapping
 
-from ptt import __version__
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome
 from ptt.reports.gate.check_text import (
     EXIT_CODES,
@@ -32,6 +31,7 @@ from ptt.reports.gate.check_text import (
 )
 from ptt.reports.text.names import LINKS, sentence
 from ptt.reports.text.sanitize import encodable, safe, shortened
+from ptt.version import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 MOST_RESULTS = 5000  # code scanning stores no more of a run and refuses a file with 25,000

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ptt import __version__
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.drawing import inline_svg
@@ -18,6 +17,7 @@ from ptt.reports.run.view import view
 from ptt.reports.text.names import sentence
 from ptt.reports.text.sanitize import encodable
 from ptt.reports.text.why import answer
+from ptt.version import __version__
 
 TEMPLATE = "report.html.j2"
 

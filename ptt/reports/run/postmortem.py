@@ -9,7 +9,6 @@ from typing import Final
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ptt import __version__
 from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status
 from ptt.diagnostics.verdict.catalogue import pages
 from ptt.reports.figures import FIGURES
@@ -23,6 +22,7 @@ from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, metric_name, sen
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.tables import table
 from ptt.reports.text.why import aggregates_sentence, chance, coverage
+from ptt.version import __version__
 
 NAMED: Final = 8  # checkpoints to distrust
 MOST: Final = 4  # lines that would record what is missing, those that answer most first
