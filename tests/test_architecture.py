@@ -8,34 +8,34 @@ ROOT = Path(__file__).parents[1] / "ptt"
 
 # From the commands down to what imports nothing of ours: a room may import rooms below it, and no other.
 ALLOWED = {
-    "ptt": {"cli", "api", "config", "errors"},
+    "ptt": {"cli", "api", "config", "errors", "version"},
     "cli": {
-        "ptt", "api", "processes", "reports.redact", "reports.gate", "reports.compare", "reports.run",
+        "api", "processes", "reports.redact", "reports.gate", "reports.compare", "reports.run",
         "reports.figures", "reports.output", "reports.text", "gate", "gate.baseline", "compare", "store",
-        "config", "model", "errors",
+        "config", "model", "errors", "version",
     },
     "api": {
-        "ptt", "processes", "reports.run", "reports.figures", "pipeline", "gate", "compare", "verdict",
-        "custom", "rules", "store", "parsers.io", "config", "model", "errors",
+        "processes", "reports.run", "reports.figures", "pipeline", "gate", "compare", "verdict",
+        "custom", "rules", "store", "parsers.io", "config", "model", "errors", "version",
     },
     "processes": set(),
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "model"},
-    "reports.gate": {"ptt", "reports.output", "reports.text", "gate", "gate.baseline", "model"},
+    "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
     "reports.compare": {
-        "ptt", "reports.run", "reports.figures.compare", "reports.figures", "reports.output",
-        "reports.text", "compare", "metrics", "model",
+        "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
+        "compare", "metrics", "model", "version",
     },
     "reports.run": {
-        "ptt", "reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model",
+        "reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model", "version",
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare"},
     "reports.figures": {"reports.output", "reports.text", "model"},
     "reports.output": {"reports.text"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
-        "ptt", "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers",
-        "parsers.io", "config", "model", "errors",
+        "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io",
+        "config", "model", "errors", "version",
     },
     "gate": {
         "gate.baseline", "verdict", "custom", "rules", "evidence", "store", "statistics", "metrics",
@@ -60,7 +60,9 @@ ALLOWED = {
     "config": {"model", "errors"},
     "model": set(),
     "schema": set(),
+    "documents": set(),
     "errors": set(),
+    "version": set(),
 }  # fmt: skip
 
 
