@@ -21,12 +21,12 @@ import polars as pl
 from benchmarks.calibration import SEEDS
 from benchmarks.designs import Design
 from benchmarks.synthetic import another, make
-from ptt.diagnostics.statistics.logprob_pairs import available
-from ptt.diagnostics.statistics.noninferiority import MATERIAL, Decision, tails_against
+from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS, Decision, tails_against
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
-from ptt.diagnostics.statistics.tail_curves import SPANS, Curve, Profile, curves, window_of
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Curve, Profile, tail_curves, third_of
 from ptt.diagnostics.statistics.token_pass import token_pass
-from ptt.diagnostics.statistics.windows import Span, parts
+from ptt.diagnostics.statistics.windows import Span, split_steps
 
 FloatArray = npt.NDArray[np.float64]
 Tails = Mapping[str, Sequence[Curve]]  # slice -> p95 and p99 of one run
@@ -70,7 +70,7 @@ spans of steps. `worse`: beyond noise (Holm over all that is asked, at 0.02) and
 the raised tails, whole run or last third, whichever is larger: 1 must not fail, 1.6 must not pass, and in between
 either is a matter of degree. `wrong` is a pass where it should fail, or a failure where it should pass; cannot say is
 neither. Where it is `between` at 1.6x, the baseline's own tails lie below what matters and the run's above.""".format(
-    kinds=", ".join(KINDS), **MATERIAL
+    kinds=", ".join(KINDS), **MATERIAL_NATS
 )
 SIZE_NEEDED: Final = """\
 `alike` are all pairs that must not fail. Short runs with noise that follows itself are what nothing can be said of: the
@@ -122,7 +122,7 @@ def profile_of(frame: pl.DataFrame) -> Profile:
     """Take a made run through the token pass."""
     tables = token_pass(
         frame.lazy().select("seq", "step", "model_mask", "policy_logp", "ref_logp"),
-        pairs=available({"policy_logp", "ref_logp"}),
+        pairs=available_pairs({"policy_logp", "ref_logp"}),
         min_observation=MIN_OBSERVATION,
     )
     by = "group_id" if "group_id" in frame.columns else "seq"
@@ -140,17 +140,17 @@ def setting(kind: str, seed: int, *, baselines: int = BASELINES) -> Setting:
     """Make a setting and its seeds."""
     first = make(kind, seed)
     design = first.design
-    spans = parts(range(1, design.steps + 1), SPANS)
+    spans = split_steps(range(1, design.steps + 1), SPAN_COUNT)
     frames = [first.frame, *(another(design, 1000 * seed + number) for number in range(baselines))]
     runs = tuple(tails_of(profile_of(frame), spans) for frame in frames)
     middles = [(span.middle - 1) / (design.steps - 1) for span in spans]
-    truth = {name: np.array([design.level(float(name[1:]) / 100, u) for u in middles]) for name in MATERIAL}
+    truth = {name: np.array([design.level(float(name[1:]) / 100, u) for u in middles]) for name in MATERIAL_NATS}
     return Setting(seed=seed, design=design, runs=runs, truth=truth)
 
 
 def tails_of(profile: Profile, spans: Sequence[Span]) -> Tails:
     """Measure both slices."""
-    return {name: tuple(curves(profile, slice_name=name, spans=spans).values()) for name in SLICES}
+    return {name: tuple(tail_curves(profile, slice_name=name, spans=spans).values()) for name in SLICES}
 
 
 def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: float = 0.0) -> Decided:
@@ -185,7 +185,7 @@ def decide(made: Setting, *, asked: tuple[float, str], seeds: int, seed_sd: floa
 def factors(asked: tuple[float, str]) -> FloatArray:
     """Give the log of how many times as large the tails of each span are."""
     size, where = asked
-    return math.log(size) * np.ones(SPANS) * (window_of(SPANS) == 2 if where == "late" else 1.0)
+    return math.log(size) * np.ones(SPAN_COUNT) * (third_of(SPAN_COUNT) == 2 if where == "late" else 1.0)
 
 
 def _times(one: Curve, moved: FloatArray | float) -> Curve:
@@ -196,12 +196,13 @@ def truth(levels: Mapping[str, FloatArray], moved: FloatArray) -> float:
     """Give the true factor of the tail that is judged, floors and all: of the whole run or the late third."""
     apart = np.mean(
         [
-            np.log(np.maximum(held * np.exp(moved), MATERIAL[name])) - np.log(np.maximum(held, MATERIAL[name]))
+            np.log(np.maximum(held * np.exp(moved), MATERIAL_NATS[name]))
+            - np.log(np.maximum(held, MATERIAL_NATS[name]))
             for name, held in levels.items()
         ],
         axis=0,
     )
-    return math.exp(max(float(apart.mean()), float(apart[window_of(SPANS) == 2].mean())))
+    return math.exp(max(float(apart.mean()), float(apart[third_of(SPAN_COUNT) == 2].mean())))
 
 
 def made_settings(settings: int, block: str) -> Iterable[Setting]:

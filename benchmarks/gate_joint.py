@@ -45,8 +45,8 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
-from ptt.diagnostics.statistics.noninferiority import MATERIAL
-from ptt.diagnostics.statistics.tail_curves import SPANS
+from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT
 from ptt.diagnostics.store.loaded_run import Opened
 from ptt.version import __version__
 
@@ -177,8 +177,8 @@ def gated(kind: str, seed: int, folder: Path, *, held: Sequence[int] = HELD) -> 
 
 
 def _factor(design: Design, asked: tuple[float, str]) -> float:
-    middles = (np.arange(SPANS) + 0.5) / SPANS
-    levels = {name: np.array([design.level(float(name[1:]) / 100, u) for u in middles]) for name in MATERIAL}
+    middles = (np.arange(SPAN_COUNT) + 0.5) / SPAN_COUNT
+    levels = {name: np.array([design.level(float(name[1:]) / 100, u) for u in middles]) for name in MATERIAL_NATS}
     return truth(levels, factors(asked))
 
 

@@ -12,14 +12,14 @@ from benchmarks.designs import Design
 from benchmarks.synthetic import Made, make
 from ptt.diagnostics.engines.local import SAMPLED_TOKENS, Tokens
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.gather import run_facts
+from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.validity import gather_validity
 from ptt.diagnostics.model import Broken
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.rules.tool_tail_growth import Judgement, cannot_say, judge
-from ptt.diagnostics.statistics.logprob_pairs import available
+from ptt.diagnostics.statistics.logprob_pairs import available_pairs
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.token_pass import token_pass
 from ptt.diagnostics.store.deduplicate_sources import SequenceFile
@@ -68,7 +68,7 @@ def outcome(task: tuple[str, int]) -> Outcome:
 
 def evidence_of(made: Made) -> Evidence:
     """Take a run through the public stages in memory: no files, no store."""
-    pairs = available({"policy_logp", "ref_logp"})
+    pairs = available_pairs({"policy_logp", "ref_logp"})
     frame = made.frame.lazy()
     tables = token_pass(
         frame.select("seq", "step", "model_mask", "policy_logp", "ref_logp"),
@@ -89,10 +89,10 @@ def evidence_of(made: Made) -> Evidence:
         for name, values in made.metrics.items()
     }
     return Evidence(
-        run=run_facts("made", {}, metrics, tokens),
+        run=describe_run("made", {}, metrics, tokens),
         metrics=metrics,
         tails=found[0] if found else None,
-        tool_use=tool_use(tokens),
+        tool_use=tool_use_by_step(tokens),
         validity=gather_validity(tokens),
     )
 

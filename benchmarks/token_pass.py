@@ -32,11 +32,11 @@ def token_pass(folder: Path) -> object:
     """The pass that everything else is computed from."""
     import polars as pl
 
-    from ptt.diagnostics.statistics.logprob_pairs import available
+    from ptt.diagnostics.statistics.logprob_pairs import available_pairs
     from ptt.diagnostics.statistics.token_pass import token_pass
 
     columns = pl.scan_parquet(folder / "*.parquet").select("step", "model_mask", "policy_logp", "ref_logp")
-    pairs = available({"policy_logp", "ref_logp"})
+    pairs = available_pairs({"policy_logp", "ref_logp"})
     frame = columns.with_row_index("seq")
     return token_pass(frame, pairs=pairs, min_observation=4, tokens_per_row=1200)
 

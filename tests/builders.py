@@ -15,12 +15,12 @@ from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence, Tails
-from ptt.diagnostics.evidence.gather import run_facts
+from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
 from ptt.diagnostics.model import Aggregates, Run
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.scan import SequenceScan
 
@@ -165,7 +165,7 @@ def tables_of(
 
 def tokens_of(frame: pl.DataFrame, *, min_observation: int = 4) -> Tokens:
     """Give what the engine would of a run with these sequences."""
-    pairs = available(set(frame.columns))
+    pairs = available_pairs(set(frame.columns))
     scan = SequenceScan(frame=frame.lazy(), files=(), columns=frozenset(frame.columns), tokens_per_row=64.0)
     tables = tables_of(frame, pairs=pairs, min_observation=min_observation)
     return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={})
@@ -192,10 +192,10 @@ def evidence_of(
     tokens = tokens_of(frame) if frame is not None else None
     found = gather_tails(tokens, post_name="post_tool") if tokens is not None else None
     return Evidence(
-        run=run_facts("made", {}, series, tokens),
+        run=describe_run("made", {}, series, tokens),
         metrics=series,
         tails=found[0] if found else None,
-        tool_use=tool_use(tokens) if tokens is not None else None,
+        tool_use=tool_use_by_step(tokens) if tokens is not None else None,
         limits=limits or {},
     )
 

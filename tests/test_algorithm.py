@@ -10,8 +10,8 @@ import pytest
 from builders import evidence_of
 from parser_samples import SAMPLES, make_samples
 
-from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
-from ptt.diagnostics.evidence.series import read_series, spellings_of_training
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
+from ptt.diagnostics.evidence.series import read_series, training_metric_names
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.pipeline import Place, ingest
 from ptt.diagnostics.rules import RULES
@@ -61,7 +61,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def told(raws: Collection[str], facts: dict[str, str] | None = None) -> Algorithm:
     names = {name for raw in raws if (name := canonical(raw)) is not None}
-    return algorithm_of(facts or {}, names, logged=raws)
+    return detect_algorithm(facts or {}, names, logged=raws)
 
 
 @pytest.mark.parametrize("prefix", ["", "train/"])
@@ -101,8 +101,8 @@ def test_a_logged_critic_means_that_no_group_is_compared() -> None:
 
 
 def test_logprobs_of_an_engine_prove_that_something_was_sampled() -> None:
-    assert algorithm_of({}, (), sampled=True).family is Family.ONLINE
-    assert algorithm_of({}, ("dpo/margin",), sampled=True).family is Family.PREFERENCE
+    assert detect_algorithm({}, (), sampled=True).family is Family.ONLINE
+    assert detect_algorithm({}, ("dpo/margin",), sampled=True).family is Family.PREFERENCE
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
@@ -112,7 +112,7 @@ def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     manifest = ingest(Place(run=samples[sample], store=tmp_path / "store", name="made"), copy=False)
     metrics, wide = read_table(tmp_path / "store", "metrics"), read_wide(tmp_path / "store", manifest)
     series = read_series(metrics, wide) if "priority" in metrics.columns else {}
-    family = algorithm_of(manifest.facts, series, logged=spellings_of_training(metrics, wide, ranks=True)).family
+    family = detect_algorithm(manifest.facts, series, logged=training_metric_names(metrics, wide, ranks=True)).family
     assert family in (None, Family.ONLINE)
 
 

@@ -25,8 +25,8 @@ from benchmarks.gate_calibration import (
     tails_of,
 )
 from benchmarks.synthetic import another, make
-from ptt.diagnostics.statistics.tail_curves import SPANS
-from ptt.diagnostics.statistics.windows import parts
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT
+from ptt.diagnostics.statistics.windows import split_steps
 
 MOST_TOKENS = 120_000  # of a run here: the bench's go up to 400,000
 LEAST_STEPS = 80
@@ -69,7 +69,7 @@ def test_growth_of_tails_that_are_of_no_matter_passes() -> None:
 
 def test_a_curve_moved_by_a_factor_is_that_of_a_run_with_tails_so_much_larger() -> None:
     design = make("stable", small_seed("stable")).design
-    spans = parts(range(1, design.steps + 1), SPANS)
+    spans = split_steps(range(1, design.steps + 1), SPAN_COUNT)
     plain, larger = (
         tails_of(profile_of(another(one, 5)), spans) for one in (design, replace(design, p99=1.6 * design.p99))
     )

@@ -207,7 +207,7 @@ def _judged(
     progress: Progress | None = None,
 ) -> Judged:
     with ThreadPoolExecutor(1) as background:  # the cache is written while the tables are looked at
-        tokens = local.tokens(
+        tokens = local.read_token_tables(
             place.store,
             manifest,
             place.root,

@@ -18,7 +18,7 @@ from ptt.diagnostics.gate.against_baseline import against
 from ptt.diagnostics.gate.baseline.measure import Measured, placed
 from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
 from ptt.diagnostics.gate.baseline.values import Against, Baseline, Worse
-from ptt.diagnostics.statistics.noninferiority import SHOWN
+from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO
 
 QUIET = 0.05
 
@@ -138,7 +138,7 @@ def test_tails_too_noisy_to_tell_say_how_many_tokens_would_do() -> None:
     assert found.low is not None
     assert found.high is not None
     half = np.log(found.high / found.low) / 2 / np.sqrt(times)
-    assert np.log(found.ratio) + half == pytest.approx(np.log(SHOWN), abs=0.05)  # then it would just pass
+    assert np.log(found.ratio) + half == pytest.approx(np.log(EXCLUDED_RATIO), abs=0.05)  # then it would just pass
 
 
 def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_it_would_not() -> None:
@@ -259,7 +259,7 @@ def test_a_pass_always_excludes_what_must_be_shown(seed: int, noise: float, leve
     if found.outcome == "passed":
         assert found.high is not None
         assert found.expected is not None
-        assert found.high < (SHOWN - 1) * abs(found.expected) * (1 + 1e-9)
+        assert found.high < (EXCLUDED_RATIO - 1) * abs(found.expected) * (1 + 1e-9)
 
 
 def test_judging_needs_no_more_than_the_small_figures() -> None:

@@ -21,7 +21,7 @@ from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
 from ptt.diagnostics.compare.readings import Tail
 from ptt.diagnostics.compare.sentences import headline_of, told
 from ptt.diagnostics.compare.wording import against, pair
-from ptt.diagnostics.statistics.autocorrelated_mean import levels_of, minus
+from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.words import arm_rows, divergence_rows, metrics_counted
@@ -182,8 +182,8 @@ def test_runs_that_log_at_another_cadence_are_compared_without_a_crash(tmp_path:
 
 
 def test_a_difference_of_which_one_side_is_hardly_known_has_no_interval() -> None:
-    few, many = levels_of([np.arange(5.0)])[0], levels_of([np.random.default_rng(0).normal(size=90)])[0]
-    for found in (minus(few, many), minus(many, few)):
+    few, many = estimate_means([np.arange(5.0)])[0], estimate_means([np.random.default_rng(0).normal(size=90)])[0]
+    for found in (subtract_means(few, many), subtract_means(many, few)):
         assert math.isnan(found.error)
         assert math.isfinite(found.mean)
         assert found.exceeds_zero() == 0

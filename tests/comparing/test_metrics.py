@@ -25,7 +25,7 @@ from ptt.diagnostics.compare.metric_differences import told_apart
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.compare.settings import compare_settings
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, JsonScalar, RunVerdict, Signature, Status
-from ptt.diagnostics.statistics.autocorrelated_mean import levels_of
+from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means
 from ptt.reports.compare.json import compare_json
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.terminal import print_comparison
@@ -215,7 +215,7 @@ def parts(values: np.ndarray) -> list[Logged]:
 
 def told(arm: np.ndarray, base: np.ndarray) -> str:
     pieces = parts(arm), parts(base)
-    mine, theirs = (levels_of([piece.values for piece in run]) for run in pieces)
+    mine, theirs = (estimate_means([piece.values for piece in run]) for run in pieces)
     return told_apart(2, [mine[2]], [theirs[2]], [pieces[0]], [pieces[1]]).words
 
 

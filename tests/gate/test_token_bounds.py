@@ -19,7 +19,7 @@ from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
 from ptt.diagnostics.gate.baseline.moves import ESS, spreads
 from ptt.diagnostics.gate.results import CheckResult, Outcome
 from ptt.diagnostics.metrics.recording import how_to_record
-from ptt.diagnostics.statistics.ess import ess_share
+from ptt.diagnostics.statistics.ess import jackknife_ess
 from ptt.diagnostics.store.loaded_run import Opened
 
 Array = npt.NDArray[np.float64]
@@ -94,7 +94,7 @@ def test_the_jackknife_is_that_of_leaving_out_each_unit_in_turn() -> None:
 
     left = np.log([share(groups[:i] + groups[i + 1 :]) for i in range(25)])
     sums = (np.array([float(of(one)) for one in groups]) for of in (len, np.sum, lambda one: np.square(one).sum()))
-    value, error = ess_share(*sums)
+    value, error = jackknife_ess(*sums)
     assert value == pytest.approx(share(groups))
     assert error == pytest.approx(np.sqrt(24 / 25 * np.square(left - left.mean()).sum()))
 
@@ -225,6 +225,6 @@ def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataF
 
 @pytest.mark.parametrize("weights", [np.eye(1, 40)[0], np.zeros(40)])
 def test_weights_of_one_unit_alone_or_of_none_leave_the_error_open_without_a_word(weights: Array) -> None:
-    value, error = ess_share(np.ones(40), weights, weights**2)
+    value, error = jackknife_ess(np.ones(40), weights, weights**2)
     assert math.isnan(error)
     assert math.isnan(value) if not weights.any() else value == pytest.approx(1 / 40)

@@ -12,8 +12,8 @@ import pytest
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
-from ptt.diagnostics.evidence.gather import EACH, audit_table
-from ptt.diagnostics.evidence.rewards import component_of, gather_rewards
+from ptt.diagnostics.evidence.gather import SAMPLES_PER_KIND, audit_table
+from ptt.diagnostics.evidence.rewards import gather_rewards, reward_component
 from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
 from ptt.diagnostics.pipeline import Place, diagnose
 from ptt.diagnostics.schema import TABLES
@@ -98,7 +98,7 @@ def test_a_benchmark_that_follows_leaves_the_run_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_part_of_the_reward_is_known_by_its_name(raw: str, name: str | None) -> None:
-    assert component_of(raw) == name
+    assert reward_component(raw) == name
 
 
 def metric_rows(logged: dict[str, list[tuple[int, float]]]) -> pl.DataFrame:
@@ -166,7 +166,11 @@ def test_the_audit_names_highest_lowest_and_random_samples_once_each() -> None:
         orient="row",
     )
     table = audit_table(trajectories([*rewards, None, float("nan")]), turns)
-    assert table["kind"].to_list() == [*["highest"] * EACH, *["lowest"] * EACH, *["random"] * EACH]
+    assert table["kind"].to_list() == [
+        *["highest"] * SAMPLES_PER_KIND,
+        *["lowest"] * SAMPLES_PER_KIND,
+        *["random"] * SAMPLES_PER_KIND,
+    ]
     assert table["trajectory_id"].n_unique() == table.height
     assert table["reward"].to_list()[:2] == [95.0, 94.0]
     assert table.filter(pl.col("kind") == "lowest")["reward"].to_list()[:2] == [0.0, 1.0]

@@ -10,7 +10,13 @@ import pytest
 from scipy import signal, stats
 
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.statistics.autocorrelated_mean import QUANTILE_OF, STATISTICS, Summary, least_values, summary
+from ptt.diagnostics.statistics.autocorrelated_mean import (
+    QUANTILE_STATISTICS,
+    STATISTICS,
+    Summary,
+    min_values,
+    summarize,
+)
 
 Array = npt.NDArray[np.float64]
 VALUES = np.random.default_rng(5).lognormal(size=90)
@@ -20,14 +26,14 @@ STEPS = np.arange(90.0) * 2 + 7
 def of(
     statistic: str, values: Array = VALUES, steps: Array = STEPS, *, spread: float = 1.0, likeness: float = 0.0
 ) -> Summary:
-    found = summary(steps, values, statistic, spread=spread, likeness=likeness)
+    found = summarize(steps, values, statistic, spread=spread, likeness=likeness)
     assert isinstance(found, Summary)
     return found
 
 
 def test_values_are_those_of_numpy_and_scipy() -> None:
     assert of("mean").value == pytest.approx(VALUES.mean())
-    for name, q in QUANTILE_OF.items():
+    for name, q in QUANTILE_STATISTICS.items():
         assert of(name).value == pytest.approx(np.quantile(VALUES, q))
     assert of("change").value == pytest.approx(VALUES[-30:].mean() - VALUES[:30].mean())
     assert of("ratio").value == pytest.approx(VALUES[-30:].mean() / VALUES[:30].mean())
@@ -40,7 +46,7 @@ def test_intervals_of_independent_noise_are_the_textbooks() -> None:
     assert mean.high - mean.value == pytest.approx(1.96 * sd / math.sqrt(90), rel=1e-3)
     slope = of("slope", spread=sd)
     assert slope.high - slope.value == pytest.approx(1.96 * sd / (STEPS.std() * math.sqrt(90)), rel=1e-3)
-    few = summary(STEPS[:12], VALUES[:12], "mean", spread=sd, likeness=0.0)
+    few = summarize(STEPS[:12], VALUES[:12], "mean", spread=sd, likeness=0.0)
     assert isinstance(few, Summary)
     assert few.high - few.value == pytest.approx(stats.t.ppf(0.975, 10) * sd / math.sqrt(12), rel=5e-3)
 
@@ -69,7 +75,7 @@ def test_an_end_that_no_value_reaches_is_open() -> None:
 
 def test_one_wild_value_decides_no_statistic_that_stands_near_an_end() -> None:
     for statistic in ("p05", "p95", "p10", "p90"):
-        count = least_values(statistic)
+        count = min_values(statistic)
         calm = np.linspace(1.0, 2.0, count)
         for wild in (1e9, -1e9):
             found = of(statistic, np.append(calm[:-1], wild), np.arange(float(count)))
@@ -78,15 +84,15 @@ def test_one_wild_value_decides_no_statistic_that_stands_near_an_end() -> None:
 
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_too_few_values_are_said(statistic: str) -> None:
-    least = least_values(statistic)
-    told = summary(STEPS[: least - 1], VALUES[: least - 1], statistic, spread=1.0, likeness=0.0)
+    least = min_values(statistic)
+    told = summarize(STEPS[: least - 1], VALUES[: least - 1], statistic, spread=1.0, likeness=0.0)
     assert told == f"{least - 1} finite values are logged there; {least} are needed for this"
-    assert isinstance(summary(STEPS[:least], VALUES[:least], statistic, spread=1.0, likeness=0.0), Summary)
+    assert isinstance(summarize(STEPS[:least], VALUES[:least], statistic, spread=1.0, likeness=0.0), Summary)
 
 
 def test_a_ratio_to_nothing_is_refused_and_one_of_nothing_is_zero() -> None:
     early = np.concatenate([np.zeros(30), np.ones(60)])
-    assert isinstance(summary(STEPS, early, "ratio", spread=1.0, likeness=0.0), str)
+    assert isinstance(summarize(STEPS, early, "ratio", spread=1.0, likeness=0.0), str)
     assert of("ratio", early[::-1].copy(), spread=0.1).value == 0.0
 
 

@@ -14,8 +14,8 @@ from ptt.diagnostics.compare.comparison import Arm
 from ptt.diagnostics.compare.tail_measures import Axis, Measured
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
-from ptt.diagnostics.statistics.tail_curves import thirds
-from ptt.diagnostics.statistics.windows import WINDOWS, label
+from ptt.diagnostics.statistics.tail_curves import split_thirds
+from ptt.diagnostics.statistics.windows import WINDOWS, label_spans
 
 ECDF: Final = pl.Schema(
     {
@@ -56,7 +56,7 @@ def _cdf(arm: Arm, runs: Sequence[Measured], name: str) -> pl.DataFrame:
     for run in runs:
         profile = run.member.profile
         assert profile is not None, "only runs with a profile are measured"
-        parts.append(label(profile.cells.filter(_slice(run, name)), thirds(run.spans), name="part"))
+        parts.append(label_spans(profile.cells.filter(_slice(run, name)), split_thirds(run.spans), name="part"))
     found = ecdf(pl.concat(parts), by=["part"])
     named = found.with_columns(
         pl.lit(arm.name).alias("arm"),

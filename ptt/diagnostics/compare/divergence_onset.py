@@ -19,10 +19,10 @@ from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.small_sample import T975
-from ptt.diagnostics.statistics.step_matching import Matched, counted, matched_by_steps, recorded
+from ptt.diagnostics.statistics.step_matching import MatchedSpans, count_steps, match_by_steps, recorded_steps
 from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR, MIN_BLOCK_TOKENS, TAIL_QUANTILES
-from ptt.diagnostics.statistics.trend import first_lasting
-from ptt.diagnostics.statistics.windows import label
+from ptt.diagnostics.statistics.trend import first_lasting_excess
+from ptt.diagnostics.statistics.windows import label_spans
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -128,7 +128,7 @@ def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]
     for row, mean in zip(rows, _means(rows, width), strict=True):
         sign = float(np.sign(mean[-1]))
         beyond = sign * mean > SDS * errors
-        place = first_lasting(beyond) if beyond[-1] else None
+        place = first_lasting_excess(beyond) if beyond[-1] else None
         onset = None if place is None else _cut(row, place, width, sign)
         found.append(onset if onset is not None and len(row) - onset >= width else None)
     return found
@@ -202,21 +202,21 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     """
     members = [member for member in (*base.members, *arm.members) if member.profile is not None]
     profiles = [member.profile for member in members if member.profile is not None]
-    steps = [recorded(profile) for profile in profiles]
+    steps = [recorded_steps(profile) for profile in profiles]
     low, high = max(int(one[0]) for one in steps), min(int(one[-1]) for one in steps)
     held = [int(((one >= low) & (one <= high)).sum()) for one in steps]
     fewest = min(held)
     names = [member.name for member in members]
-    matched = matched_by_steps(profiles, min(MOST_SPANS, fewest // 2), names) if fewest >= 2 * LEAST else None
-    if not isinstance(matched, Matched) or len(matched.spans[0]) < LEAST:
+    matched = match_by_steps(profiles, min(MOST_SPANS, fewest // 2), names) if fewest >= 2 * LEAST else None
+    if not isinstance(matched, MatchedSpans) or len(matched.spans[0]) < LEAST:
         if low > high:
             reason = f"its recorded steps and those of {base.name} do not overlap"
         elif matched is None:
             reason = (
                 f"of the steps that it shares with {base.name} ({low} to {high}) {names[held.index(fewest)]} recorded "
-                f"only {counted(fewest)}; at least {2 * LEAST} are needed to date a departure of tails"
+                f"only {count_steps(fewest)}; at least {2 * LEAST} are needed to date a departure of tails"
             )
-        elif isinstance(matched, Matched):
+        elif isinstance(matched, MatchedSpans):
             reason = (
                 f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: only "
                 f"{len(matched.spans[0])} spans hold one of every run; at least {LEAST} are needed to date a departure "
@@ -234,7 +234,7 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
         for number, name in profile.slices.items():
             if name not in slices:
                 continue
-            cells = label(profile.cells.filter(pl.col("slice") == number), spans, name="span")
+            cells = label_spans(profile.cells.filter(pl.col("slice") == number), spans, name="span")
             rows = percentiles(cells, by=["span"]).filter(pl.col("n") >= MIN_BLOCK_TOKENS)
             for quantile in TAIL_QUANTILES:
                 values = np.full(len(spans), np.nan)

@@ -14,7 +14,14 @@ from ptt.diagnostics.compare.comparison import Arm, NotCompared
 from ptt.diagnostics.compare.logged_metrics import Logged, Series, windows_of
 from ptt.diagnostics.compare.wording import metric_name
 from ptt.diagnostics.metrics.catalogue import COUNTERS, kind_of
-from ptt.diagnostics.statistics.autocorrelated_mean import T95, Level, between_seeds, levels_of, minus, pooled
+from ptt.diagnostics.statistics.autocorrelated_mean import (
+    T95,
+    MeanEstimate,
+    between_seed_variance,
+    estimate_means,
+    pool_seeds,
+    subtract_means,
+)
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 ALIKE_SHARE: Final = 0.1
@@ -38,8 +45,8 @@ class Apart:
 
 def told_apart(
     place: int,
-    mine: Sequence[Level],
-    theirs: Sequence[Level],
+    mine: Sequence[MeanEstimate],
+    theirs: Sequence[MeanEstimate],
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
 ) -> Apart:
@@ -50,11 +57,11 @@ def told_apart(
     difference = _difference(place, mine, theirs, arm_parts, base_parts)
     low, high = difference.bounds()
     measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
-    margin = (ALIKE_SHARE if measured else PRECISION) * abs(pooled(theirs).mean)
+    margin = (ALIKE_SHARE if measured else PRECISION) * abs(pool_seeds(theirs).mean)
     if all(bool((part.values[np.isfinite(part.values)] > 0).all()) for part in parts):
         # factors: one spike of a long-tailed metric then decides nothing
         logs = [[[_in_logs(piece) for piece in run] for run in side] for side in (arm_parts, base_parts)]
-        arm, base = ([levels_of([piece.values for piece in run])[place] for run in side] for side in logs)
+        arm, base = ([estimate_means([piece.values for piece in run])[place] for run in side] for side in logs)
         factor = _difference(place, arm, base, *logs)
         words = words_of(factor, math.log1p(ALIKE_SHARE if measured else PRECISION))
         if words in ("higher", "lower") and factor.mean * difference.mean < 0:
@@ -66,7 +73,7 @@ def told_apart(
     return Apart(difference=difference.mean, low=low, high=high, words=words, margin=margin)
 
 
-def words_of(difference: Level, margin: float) -> str:
+def words_of(difference: MeanEstimate, margin: float) -> str:
     """Say higher, lower, alike or cannot_say of a difference.
 
     alike: its 90 % interval lies within the margin (two one-sided tests), so that no difference is taken for
@@ -84,26 +91,26 @@ def words_of(difference: Level, margin: float) -> str:
     return "cannot_say"
 
 
-def noise_of(mine: Sequence[Level], theirs: Sequence[Level]) -> float:
+def noise_of(mine: Sequence[MeanEstimate], theirs: Sequence[MeanEstimate]) -> float:
     """Give the standard deviation of a single step, of the noisier side."""
     return max(level.noise if math.isfinite(level.noise) else 0.0 for level in (*mine, *theirs))
 
 
 def _difference(
     place: int,
-    mine: Sequence[Level],
-    theirs: Sequence[Level],
+    mine: Sequence[MeanEstimate],
+    theirs: Sequence[MeanEstimate],
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
-) -> Level:
+) -> MeanEstimate:
     """Give arm minus baseline: of two single runs step by step where they log the same steps, else of their means."""
     if len(mine) == len(theirs) == 1:
-        return _paired(arm_parts[0], base_parts[0], place) or minus(mine[0], theirs[0])
-    spread, freedom = between_seeds([mine, theirs])
-    return minus(pooled(mine, spread, freedom), pooled(theirs, spread, freedom))
+        return _paired(arm_parts[0], base_parts[0], place) or subtract_means(mine[0], theirs[0])
+    spread, freedom = between_seed_variance([mine, theirs])
+    return subtract_means(pool_seeds(mine, spread, freedom), pool_seeds(theirs, spread, freedom))
 
 
-def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> Level | None:
+def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> MeanEstimate | None:
     """Give the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
     pieces = []
     for mine, theirs in zip(arm, base, strict=True):
@@ -111,7 +118,7 @@ def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> Level 
         if len(common) < COMMON_SHARE * max(len(mine.steps), len(theirs.steps)):
             return None
         pieces.append(mine.values[at] - theirs.values[there])
-    found = levels_of(pieces)[place]
+    found = estimate_means(pieces)[place]
     return found if found.values else None
 
 
@@ -165,7 +172,7 @@ def compare_aggregates(
         pieces = {
             arm.name: [[held[m.name][metric].within(*w) for w in windows] for m in arm.members] for arm in logging
         }
-        levels = {name: [levels_of([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
+        levels = {name: [estimate_means([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
         for arm in logging:
             for place, window in enumerate(WINDOWS):
                 means.append(_mean_row(arm, metric, window, place, levels, pieces, windows[place]))
@@ -209,7 +216,7 @@ def _mean_row(
     metric: str,
     window: str,
     place: int,
-    levels: Mapping[str, Sequence[Sequence[Level]]],
+    levels: Mapping[str, Sequence[Sequence[MeanEstimate]]],
     pieces: Mapping[str, Sequence[Sequence[Logged]]],
     steps: tuple[int, int],
 ) -> tuple[object, ...]:
@@ -218,13 +225,15 @@ def _mean_row(
     head = (arm.name, metric, window)
     if any(part.lost for part in parts) or not all(level.values for level in mine):
         return (*head, None, None, None, sum(level.values for level in mine), len(mine), *steps)
-    spread, freedom = between_seeds([[run[place] for run in runs] for runs in levels.values() if _known(runs, place)])
-    level = pooled(mine, spread, freedom) if len(mine) > 1 else mine[0]
+    spread, freedom = between_seed_variance(
+        [[run[place] for run in runs] for runs in levels.values() if _known(runs, place)]
+    )
+    level = pool_seeds(mine, spread, freedom) if len(mine) > 1 else mine[0]
     low, high = level.bounds()
     return (*head, level.mean, _told(low), _told(high), level.values, len(mine), *steps)
 
 
-def _known(runs: Sequence[Sequence[Level]], place: int) -> bool:
+def _known(runs: Sequence[Sequence[MeanEstimate]], place: int) -> bool:
     return all(run[place].values for run in runs)
 
 

@@ -12,9 +12,15 @@ import numpy.typing as npt
 
 from ptt.diagnostics.compare.comparison import Arm, Member
 from ptt.diagnostics.compare.logged_metrics import Series
-from ptt.diagnostics.statistics.autocorrelated_mean import Level
-from ptt.diagnostics.statistics.step_matching import Logged, Matched, NotMatched, matched_by_steps, matched_by_tokens
-from ptt.diagnostics.statistics.tail_curves import SPANS, Curve, curves, redrawn, thirds
+from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate
+from ptt.diagnostics.statistics.step_matching import (
+    LoggedTotal,
+    MatchedSpans,
+    NotMatched,
+    match_by_steps,
+    match_by_tokens,
+)
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Curve, resample_tails, split_thirds, tail_curves
 from ptt.diagnostics.statistics.tail_growth import FLOOR, SliceTails
 from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import Span
@@ -39,7 +45,7 @@ class Measured:
     tails: Mapping[str, SliceTails]
     curves: Mapping[str, Mapping[str, Curve]]  # slice -> percentile -> curve
 
-    def window(self, slice_name: str, quantile: str, place: int) -> Level:
+    def window(self, slice_name: str, quantile: str, place: int) -> MeanEstimate:
         """Give the log of a window's percentile; NaN where the window holds too few tokens."""
         tails = self.tails[slice_name]
         value = float(tails.percentiles[quantile].windows[place])
@@ -47,14 +53,14 @@ class Measured:
             return UNKNOWN
         return _level(value, self._error(slice_name, quantile, place))
 
-    def growth(self, slice_name: str, quantile: str) -> Level:
+    def growth(self, slice_name: str, quantile: str) -> MeanEstimate:
         """Give the log of late over early."""
         early, late = (self.window(slice_name, quantile, place) for place in (0, 2))
         if math.isnan(early.mean) or math.isnan(late.mean):
             return UNKNOWN
         return replace(late, mean=late.mean - early.mean, error=math.hypot(early.error, late.error))
 
-    def span(self, slice_name: str, quantile: str, place: int) -> Level:
+    def span(self, slice_name: str, quantile: str, place: int) -> MeanEstimate:
         """Give the log of a span's percentile, with the noise that redrawing its sequences gives it."""
         percentile = self.tails[slice_name].percentiles[quantile]
         value = float(percentile.blocks[place])
@@ -76,7 +82,7 @@ class Measured:
         levels = np.log(np.maximum(percentile.blocks[usable], FLOOR))
         differing = (float(np.median(np.abs(np.diff(levels)))) / 0.6745) ** 2 / 2
         own = float(np.median(_own(percentile.drawn[usable])))
-        held = thirds(self.spans)[place]
+        held = split_thirds(self.spans)[place]
         count = sum(held.first <= span.first <= held.last for span in self.spans)
         steps = max(1, round((self.spans[-1].last - self.spans[0].first + 1) / len(self.spans)))
         alike = block_correlation(max(count, 2), steps, LIKENESS)
@@ -84,7 +90,7 @@ class Measured:
         return math.sqrt(own / count + stepped * float(alike.mean()))
 
 
-UNKNOWN: Final = Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
+UNKNOWN: Final = MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +98,14 @@ class Axis:
     """All runs on one axis."""
 
     name: str  # steps or tokens
-    matched: Matched
+    matched: MatchedSpans
     runs: Mapping[str, Measured]  # by member
 
 
 def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Series], axis: str) -> Axis | NotMatched:
     """Measure all runs over matched spans of trainer steps, or of model tokens trained on."""
     members = [member for arm in arms for member in arm.members]
-    fine, coarse = (_matched(members, held, axis, count) for count in (DRAWN_SPANS, SPANS))
+    fine, coarse = (_matched(members, held, axis, count) for count in (DRAWN_SPANS, SPAN_COUNT))
     if isinstance(fine, NotMatched):
         return fine
     if isinstance(coarse, NotMatched):
@@ -114,22 +120,22 @@ def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Serie
             spans=spans,
             tails={
                 # a name of its own for each run: two runs' redrawings must not move together
-                name: redrawn(profile, slice_name=name, spans=spans, name=f"{axis} {member.name}")
+                name: resample_tails(profile, slice_name=name, spans=spans, name=f"{axis} {member.name}")
                 for name in mine
             },
-            curves={name: curves(profile, slice_name=name, spans=wide) for name in mine},
+            curves={name: tail_curves(profile, slice_name=name, spans=wide) for name in mine},
         )
     return Axis(name=axis, matched=fine, runs=runs)
 
 
-def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, count: int) -> Matched | NotMatched:
+def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, count: int) -> MatchedSpans | NotMatched:
     profiles = [member.profile for member in members if member.profile is not None]
     names = [member.name for member in members if member.profile is not None]
     if axis == "steps":
-        return matched_by_steps(profiles, count, names)
+        return match_by_steps(profiles, count, names)
     totals = [held[member.name].get(TOTAL) for member in members]
-    logged = [None if one is None else Logged(steps=one.steps, totals=one.values) for one in totals]
-    return matched_by_tokens(profiles, count, logged, names)
+    logged = [None if one is None else LoggedTotal(steps=one.steps, totals=one.values) for one in totals]
+    return match_by_tokens(profiles, count, logged, names)
 
 
 def _own(drawn: FloatArray) -> FloatArray:
@@ -138,5 +144,5 @@ def _own(drawn: FloatArray) -> FloatArray:
     return variances
 
 
-def _level(value: float, error: float) -> Level:
-    return Level(mean=math.log(max(value, FLOOR)), error=error, freedom=FREEDOM, noise=math.nan, values=1)
+def _level(value: float, error: float) -> MeanEstimate:
+    return MeanEstimate(mean=math.log(max(value, FLOOR)), error=error, freedom=FREEDOM, noise=math.nan, values=1)

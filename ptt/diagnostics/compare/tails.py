@@ -13,10 +13,10 @@ from ptt.diagnostics.compare.comparable import WithTails
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
 from ptt.diagnostics.compare.tail_measures import LEAST_TOKENS, Axis, Measured
 from ptt.diagnostics.compare.wording import LABELS
-from ptt.diagnostics.statistics.autocorrelated_mean import Level, between_seeds, pooled
-from ptt.diagnostics.statistics.noninferiority import versus
+from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate, between_seed_variance, pool_seeds
+from ptt.diagnostics.statistics.noninferiority import noninferiority_test
 from ptt.diagnostics.statistics.small_sample import T975
-from ptt.diagnostics.statistics.tail_curves import window_of
+from ptt.diagnostics.statistics.tail_curves import third_of
 from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES
 from ptt.diagnostics.statistics.windows import WINDOWS
 
@@ -91,16 +91,16 @@ def _tokens(runs: Sequence[Measured], name: str) -> list[int]:
     return [sum(int(run.tails[name].window_tokens[place]) for run in runs) for place in range(3)]
 
 
-def _of_arm(mine: Sequence[Measured], sides: Sides, get: Callable[[Measured], Level]) -> Level:
+def _of_arm(mine: Sequence[Measured], sides: Sides, get: Callable[[Measured], MeanEstimate]) -> MeanEstimate:
     """Give one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
     levels = [get(run) for run in mine]
     if any(math.isnan(level.mean) for level in levels):
-        return Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
+        return MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
     if len(levels) == 1:
         return levels[0]
     others = [[get(run) for run in runs] for runs in sides.values()]
     known = [side for side in others if not any(math.isnan(level.mean) for level in side)]
-    return pooled(levels, *between_seeds(known))
+    return pool_seeds(levels, *between_seed_variance(known))
 
 
 def _curve(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
@@ -117,7 +117,7 @@ def _curve(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list
 
 def _windows(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
     mine, edges = sides[arm.name], axis.matched.edges
-    spans = window_of(len(edges) - 1)
+    spans = third_of(len(edges) - 1)
     rows: list[Row] = []
     for place, window in enumerate(WINDOWS):
         level = _of_arm(mine, sides, lambda run, at=place: run.window(name, quantile, at))  # type: ignore[misc]
@@ -137,7 +137,7 @@ def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str
     sides = {"arm": mine, "base": theirs}
     rows: list[Row] = []
     for place, window in enumerate(WINDOWS):
-        paired = versus(variant, baseline, window=window)
+        paired = noninferiority_test(variant, baseline, window=window)
         arm, base = (
             _of_arm(runs, sides, lambda run, at=place: run.window(name, quantile, at))  # type: ignore[misc]
             for runs in (mine, theirs)
@@ -152,7 +152,7 @@ def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str
                 _told(paired.detectable),
             )
         )
-    paired = versus(variant, baseline)
+    paired = noninferiority_test(variant, baseline)
     known = math.isfinite(paired.ratio)
     middle = -math.log(paired.ratio) if known else math.nan
     rows.append(("all", *_ratio(middle, 0.0, _half(paired.low, paired.high)), _told(paired.detectable)))
@@ -176,13 +176,13 @@ def _growth(
     variant, baseline = [run.curves[name][quantile] for run in mine], [run.curves[name][quantile] for run in theirs]
     halves = []
     for window in ("early", "late"):
-        paired = versus(variant, baseline, window=window)
+        paired = noninferiority_test(variant, baseline, window=window)
         halves.append(_half(paired.low, paired.high))
     suppression = _ratio(base.mean - level.mean, _reach(level, base), math.hypot(*halves))
     return (*_factor(level), *suppression[:3])
 
 
-def _reach(one: Level, other: Level) -> float:
+def _reach(one: MeanEstimate, other: MeanEstimate) -> float:
     """Give half the 95 % interval of a difference of two levels measured apart."""
     freedom = max(1, min(one.freedom, other.freedom, len(T975)))
     return T975[freedom - 1] * math.hypot(one.error, other.error)
@@ -207,7 +207,7 @@ def _ratio(middle: float, *halves: float) -> Row:
 NORMAL: Final = 1.959964  # standard errors in half a 95 % interval
 
 
-def _factor(level: Level) -> Row:
+def _factor(level: MeanEstimate) -> Row:
     if not math.isfinite(level.mean):
         return None, None, None
     low, high = level.bounds()

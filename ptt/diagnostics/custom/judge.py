@@ -30,7 +30,7 @@ from ptt.diagnostics.custom.terms import (
 )
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.series import Series, read_evaluation, spellings_of_training, training_by_name
+from ptt.diagnostics.evidence.series import Series, read_evaluation, training_metric_names, training_series
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, NotJudged, RuleVerdict, Steps
 from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
@@ -70,7 +70,7 @@ class Lookup:
         if found is None and named is not None and named.raw_name == name:
             return named
         if found is None and "priority" in self._metrics.columns:
-            found = training_by_name(self._metrics, self._wide, {name: name}).get(name)
+            found = training_series(self._metrics, self._wide, {name: name}).get(name)
             found = found or named or read_evaluation(self._metrics, name)
         return found or named or self._missing(name)
 
@@ -110,7 +110,7 @@ class Lookup:
         names = set(self._evidence.metrics) | set(self._evidence.other)
         if "name_raw" in self._metrics.columns:
             names |= set(self._metrics["name_raw"].drop_nulls().unique())
-            names |= set(spellings_of_training(self._metrics, self._wide))
+            names |= set(training_metric_names(self._metrics, self._wide))
         return names
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from ptt.diagnostics.config import Settings
-from ptt.diagnostics.statistics.logprob_pairs import Pair, available
+from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_tokens, scan_sequences, write_tokens
@@ -57,7 +57,7 @@ def read_scalars(scan: SequenceScan) -> pl.DataFrame:
     return scan.frame.select("seq", *held).collect(engine="streaming")
 
 
-def tokens(
+def read_token_tables(
     folder: Path,
     manifest: Manifest,
     root: Path,
@@ -67,17 +67,17 @@ def tokens(
     keep: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tokens | None:
-    """Give the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
+    """Return the token tables, from the store's cache where they are; None where no pair of logprobs is recorded."""
     scan = scan_sequences(folder, manifest, root)
     if scan is None:
         return None
-    pairs = _pairs(scan)
+    pairs = _order_pairs(scan)
     if not pairs:
         return None
     key: dict[str, object] = {
         "min_observation": settings.min_observation,
         "pairs": [pair.name for pair in pairs],
-        "files": _mark(scan),
+        "files": _hash_scan(scan),
     }
     early = background.submit(read_scalars, scan)
     held = read_tokens(folder, key)
@@ -85,16 +85,16 @@ def tokens(
         return Tokens(tables=held, pairs=pairs, scan=scan, damaged={}, early=early)
     damaged: dict[str, str] = {}
     try:
-        tables = _pass(scan, pairs, settings, progress)
+        tables = _run_token_pass(scan, pairs, settings, progress)
     except pl.exceptions.PolarsError:
-        damaged = _damaged(scan, pairs)
+        damaged = _find_damaged(scan, pairs)
         if not damaged:
             raise
         sound = scan_sequences(folder, manifest, root, without=damaged)
         if sound is None:
             return None
-        scan, pairs = sound, _pairs(sound)
-        tables = _pass(scan, pairs, settings, progress)
+        scan, pairs = sound, _order_pairs(sound)
+        tables = _run_token_pass(scan, pairs, settings, progress)
     if damaged:  # kept for comparisons alone: under a key that the next look does not ask for, so that it tells again
         kept = background.submit(write_tokens, folder, {**key, "damaged": sorted(damaged)}, tables) if keep else None
         return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged, kept=kept)
@@ -102,13 +102,13 @@ def tokens(
     return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
 
 
-def _mark(scan: SequenceScan) -> str:
+def _hash_scan(scan: SequenceScan) -> str:
     """Name the choice of files and steps that the tables are made from."""
     chosen = [(file.name, file.first_row, file.rows, file.columns, sorted(file.skipped)) for file in scan.files]
     return sha256(repr(chosen).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _pass(
+def _run_token_pass(
     scan: SequenceScan,
     pairs: tuple[Pair, ...],
     settings: Settings,
@@ -123,7 +123,7 @@ def _pass(
             progress(done, scan.rows)
 
     return token_pass(
-        scan.frame.select(_needed(scan, pairs)),
+        scan.frame.select(_needed_columns(scan, pairs)),
         pairs=pairs,
         min_observation=settings.min_observation,
         tokens_per_row=scan.tokens_per_row,
@@ -132,7 +132,7 @@ def _pass(
     )
 
 
-def _needed(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
+def _needed_columns(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     columns = [pl.col("seq"), pl.col("step"), pl.col("model_mask"), *(pl.col(name) for name in logps)]
     if "tool_names" in scan.columns:
@@ -140,17 +140,17 @@ def _needed(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
     return columns
 
 
-def _pairs(scan: SequenceScan) -> tuple[Pair, ...]:
+def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:
     """Put the preferred pair first, unless another covers more than twice the rows."""
     rows = scan.logp_rows()
-    pairs = available({name for name, count in rows.items() if count})
+    pairs = available_pairs({name for name, count in rows.items() if count})
     covered = {pair.name: min(rows[pair.numerator], rows[pair.denominator]) for pair in pairs}
     most = max(covered.values(), default=0)
     first = next((pair for pair in pairs if 2 * covered[pair.name] >= most), None)
     return () if first is None else (first, *(pair for pair in pairs if pair is not first))
 
 
-def _damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
+def _find_damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
     """Read file by file to find those that cannot be decoded."""
     logps = {name for pair in pairs for name in (pair.numerator, pair.denominator)}
     found = {}

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from ptt.diagnostics.evidence.algorithm import Algorithm
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
@@ -18,11 +15,9 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Segments, Validity
 from ptt.diagnostics.model import Run
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.tail_growth import SliceTails
 from ptt.diagnostics.statistics.windows import Span
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,12 @@ NAMES: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("sft", "gkd", "distillation"), Family.SUPERVISED),
     **dict.fromkeys(("reward_model", "reward", "rm", "prm"), Family.REWARD_MODEL),
 }  # fmt: skip
-SAME: Final[Mapping[str, str]] = {"gae": "ppo", "group_norm": "grpo", "reward": "reward_model", "rm": "reward_model"}
+SYNONYMS: Final[Mapping[str, str]] = {
+    "gae": "ppo",
+    "group_norm": "grpo",
+    "reward": "reward_model",
+    "rm": "reward_model",
+}
 """An advantage estimator, or a short word, for the algorithm that uses it."""
 CRITIC_NAMES: Final = frozenset({"ppo", "vapo"})
 GROUP_NAMES: Final = frozenset(
@@ -43,7 +48,7 @@ ONLINE_METRICS: Final = frozenset(
 )
 PAIR_METRICS: Final = frozenset({"dpo/margin", "dpo/accuracy", "dpo/logp_chosen", "dpo/logp_rejected"})
 
-REPORTERS: Final = ("console:", "train/")
+REPORTER_PREFIXES: Final = ("console:", "train/")
 MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
     # names that are all there, names of which none is, what they tell: the first that fits counts.
     # Read in the trainers of TRL (0.24, 1.16) and NeMo-RL. OpenRLHF's DPO and reward model log the same names.
@@ -94,7 +99,7 @@ class Algorithm:
         return {Family.REWARD_MODEL: "reward model"}.get(self.family, str(self.family)) if self.family else "unknown"
 
 
-def algorithm_of(
+def detect_algorithm(
     facts: Mapping[str, JsonScalar],
     metrics: Collection[str],
     *,
@@ -106,8 +111,8 @@ def algorithm_of(
     Settings count more than names. `sampled`: an inference engine's logprobs are recorded, so something was sampled.
     """
     spelt = [str(facts[key]).lower().replace("-", "_") for key in SETTINGS if facts.get(key)]
-    name = next((word for word in spelt if word in NAMES), None) or _marked(logged)
-    name = SAME.get(name, name) if name else None
+    name = next((word for word in spelt if word in NAMES), None) or _match_marks(logged)
+    name = SYNONYMS.get(name, name) if name else None
     family = NAMES[name] if name else _family(set(metrics)) or (Family.ONLINE if sampled else None)
     told = name is not None or family not in (None, Family.ONLINE)
     critic: bool | None = any(metric.startswith("critic/") and "loss" in metric for metric in metrics) or None
@@ -119,12 +124,12 @@ def algorithm_of(
     return Algorithm(name=name, family=family, critic=critic, groups=groups)
 
 
-def _marked(logged: Collection[str]) -> str | None:
+def _match_marks(logged: Collection[str]) -> str | None:
     """Tell the algorithm by the names that only its trainer logs."""
     names = set()
     for raw in logged:
         bare = raw
-        for prefix in REPORTERS:
+        for prefix in REPORTER_PREFIXES:
             bare = bare.removeprefix(prefix)
         names.add(bare)
     return next((name for held, absent, name in MARKS if held <= names and not absent & names), None)

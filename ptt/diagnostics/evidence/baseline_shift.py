@@ -7,29 +7,29 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ptt.diagnostics.evidence.series import Series, condensed, excess_interval
+from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
+from ptt.diagnostics.statistics.arrays import FloatArray
 
-FloatArray = npt.NDArray[np.float64]
-
-LEAST: Final = 30  # finite values: fewer have no early part that could be told from the rest
+MIN_VALUES: Final = 30  # finite values: fewer have no early part that could be told from the rest
 EARLY_SHARE: Final = 0.2
-EARLY_LEAST: Final = 20
-EARLY_MOST: Final = 200  # values: a long run's early behaviour is its beginning, not its first fifth
-MOST_POINTS: Final = 2000  # a longer series is judged by the means of so many blocks: windows then grow with the run
-SDS: Final = 4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
-APART: Final = 5  # values between which noise is told from its likeness to itself
-LIKEST: Final = 0.9  # AR(1) of step noise: more is taken for this much
-LIKELY: Final = 0.3  # and less for this much: in a short run likeness cannot be told from none
+EARLY_MIN_VALUES: Final = 20
+EARLY_MAX_VALUES: Final = 200  # values: a long run's early behaviour is its beginning, not its first fifth
+MAX_POINTS: Final = 2000  # a longer series is judged by the means of so many blocks: windows then grow with the run
+Z_LIMIT: Final = (
+    4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
+)
+FAR_LAG: Final = 5  # values between which noise is told from its likeness to itself
+MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
+MIN_AR1: Final = 0.3  # and less for this much: in a short run likeness cannot be told from none
 MAD_TO_SD: Final = 1.4826
-RARE: Final = 10  # differences that a change of level at two places makes
-MOST_LOG: Final = 300.0  # exp of it is finite
+MIN_OUTLIERS: Final = 10  # differences that a change of level at two places makes
+MAX_LOG: Final = 300.0  # exp of it is finite
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class EarlyLevel:
     """How a series behaves at first; of logarithms where all its values are positive."""
 
     median: float
@@ -39,7 +39,7 @@ class Level:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Departure:
+class BaselineShift:
     """A lasting departure from the early level."""
 
     onset: int
@@ -56,15 +56,15 @@ class Departure:
         return self.extreme / self.early if self.early else math.nan
 
 
-def early_level(series: Series) -> Level | None:
-    """Give the level of the first fifth, of 20 values at least and 200 at most; None where nothing follows it."""
+def early_level(series: Series) -> EarlyLevel | None:
+    """Return the level of the first fifth, of 20 values at least and 200 at most; None where nothing follows it."""
     steps, values = series.finite()
-    if len(values) < LEAST:
+    if len(values) < MIN_VALUES:
         return None
-    count = min(max(EARLY_LEAST, int(EARLY_SHARE * len(values))), EARLY_MOST)
+    count = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(values))), EARLY_MAX_VALUES)
     spread, likeness = step_noise(values)
     alike = (1 + likeness) / (1 - likeness)
-    return Level(
+    return EarlyLevel(
         median=float(np.median(values[:count])),
         error=spread * math.sqrt(alike * (1 / series.width + 1 / count)),
         values=count,
@@ -73,85 +73,85 @@ def early_level(series: Series) -> Level | None:
 
 
 def step_noise(values: FloatArray) -> tuple[float, float]:
-    """Give the standard deviation of the noise of a series and its AR(1), from how values one and five apart differ.
+    """Return the standard deviation of the noise of a series and its AR(1), from how values one and five apart differ.
 
     Medians of absolute differences: neither a trend nor a level that changes at a few places counts as noise. For an
     AR(1) of likeness p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
     """
-    near, far = (_scatter(values[gap:] - values[:-gap]) for gap in (1, APART))
+    near, far = (_difference_sd(values[gap:] - values[:-gap]) for gap in (1, FAR_LAG))
     if near <= 0 or far <= near:
-        likeness = LIKELY
+        likeness = MIN_AR1
     else:
-        grid = np.linspace(LIKELY, LIKEST, 61)
-        ratios = (1 - grid**APART) / (1 - grid)
+        grid = np.linspace(MIN_AR1, MAX_AR1, 61)
+        ratios = (1 - grid**FAR_LAG) / (1 - grid)
         likeness = float(grid[np.argmin(np.abs(ratios - (far / near) ** 2))])
-    return max(far, near) / math.sqrt(2 * (1 - likeness**APART)), likeness
+    return max(far, near) / math.sqrt(2 * (1 - likeness**FAR_LAG)), likeness
 
 
-def _scatter(differences: FloatArray) -> float:
-    """Give the standard deviation of differences, by their median size.
+def _difference_sd(differences: FloatArray) -> float:
+    """Return the standard deviation of differences, by their median size.
 
     Where most are 0, as of counts of few trials, by the mean square of all but the largest tenth, and ten at least: a
     level that changes at a few places is no noise.
     """
     sizes = np.sort(np.abs(differences))
     median = MAD_TO_SD * float(np.median(sizes))
-    few = sizes[: len(sizes) - max(RARE, len(sizes) // 10)]
+    few = sizes[: len(sizes) - max(MIN_OUTLIERS, len(sizes) // 10)]
     return median if median > 0 or not len(few) else math.sqrt(float(np.mean(np.square(few))))
 
 
-def rise(
-    series: Series, *, floor: float, factor: float = 1.0, margin: float = 0.0, sds: float = SDS
-) -> Departure | None:
-    """Give the lasting rise above early * factor + margin, above the noise of a window, and above `floor`, or None.
+def lasting_rise(
+    series: Series, *, floor: float, factor: float = 1.0, margin: float = 0.0, sds: float = Z_LIMIT
+) -> BaselineShift | None:
+    """Return the lasting rise above early * factor + margin, above the noise of a window, and above `floor`, or None.
 
     `floor`: what the level must reach to matter at all, in the metric's own unit; `factor` >= 1 applies to positive
     levels. The bound is the highest of the three. Means and noise are of logarithms where all values are positive.
     Raises nothing; a series of fewer than LEAST values gives None.
     """
-    small = condensed(series, MOST_POINTS)
-    if len(small.finite()[0]) < LEAST:
+    small = condense(series, MAX_POINTS)
+    if len(small.finite()[0]) < MIN_VALUES:
         return None
     if (small.finite()[1] <= 0).any():
-        return _above(small, floor=floor, factor=factor, margin=margin, sds=sds)
+        return _rise_unscaled(small, floor=floor, factor=factor, margin=margin, sds=sds)
     logs = replace(small, values=np.log(small.values))
     level = early_level(logs)
     assert level is not None, "there are LEAST values"
     early = math.exp(level.median)
-    bound = max(floor, early * factor + margin, math.exp(min(level.median + sds * level.error, MOST_LOG)))
-    found = _beyond(logs, level, math.log(bound))
+    bound = max(floor, early * factor + margin, math.exp(min(level.median + sds * level.error, MAX_LOG)))
+    found = _lasting_excess(logs, level, math.log(bound))
     return found and replace(
         found, early=early, extreme=math.exp(found.extreme), last=math.exp(found.last), limit=bound
     )
 
 
-def fall(
-    series: Series, *, ceiling: float, factor: float = 1.0, margin: float = 0.0, sds: float = SDS
-) -> Departure | None:
-    """Give the lasting fall below early * factor - margin, below the noise of a window, and below `ceiling`, or None.
+def lasting_fall(
+    series: Series, *, ceiling: float, factor: float = 1.0, margin: float = 0.0, sds: float = Z_LIMIT
+) -> BaselineShift | None:
+    """Return the lasting fall below early * factor - margin, below the noise of a window, and below `ceiling`, or None.
 
     The mirror of `rise`; values as they are, no logarithms: what falls to nothing has none.
     """
-    small = condensed(series, MOST_POINTS)
+    small = condense(series, MAX_POINTS)
     level = early_level(small)
     if level is None:
         return None
     scaled = level.median * factor if level.median > 0 else level.median
     bound = min(ceiling, scaled - margin, level.median - sds * level.error)
     turned = replace(level, median=-level.median)
-    found = _beyond(replace(small, values=-small.values), turned, -bound)
+    found = _lasting_excess(replace(small, values=-small.values), turned, -bound)
     return found and replace(found, early=level.median, extreme=-found.extreme, last=-found.last, limit=bound)
 
 
-def _above(series: Series, *, floor: float, factor: float, margin: float, sds: float) -> Departure | None:
+def _rise_unscaled(series: Series, *, floor: float, factor: float, margin: float, sds: float) -> BaselineShift | None:
     level = early_level(series)
     assert level is not None, "there are LEAST values"
     scaled = level.median * factor if level.median > 0 else level.median
-    return _beyond(series, level, max(floor, scaled + margin, level.median + sds * level.error))
+    return _lasting_excess(series, level, max(floor, scaled + margin, level.median + sds * level.error))
 
 
-def _beyond(series: Series, level: Level, bound: float) -> Departure | None:
-    """Give the first lasting excess after the first half of the early part."""
+def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> BaselineShift | None:
+    """Return the first lasting excess after the first half of the early part."""
     steps, _ = series.finite()
     after = series.steps > steps[level.values // 2]
     later = replace(series, steps=series.steps[after], values=series.values[after], flags=series.flags[after])
@@ -160,7 +160,7 @@ def _beyond(series: Series, level: Level, bound: float) -> Departure | None:
         return None
     means = later.rolling()[1]
     means = means[np.isfinite(means)]
-    return Departure(
+    return BaselineShift(
         onset=onset,
         interval=excess_interval(later, bound, onset),
         early=level.median,

@@ -44,7 +44,7 @@ class Completions:
         return read_table(self.folder, "turns")
 
     def tied(self, sequences: pl.DataFrame) -> pl.DataFrame:
-        """Give seq and trajectory_id of the sequences that name a sample, by its own id or by the trajectory's.
+        """Return seq and trajectory_id of the sequences that name a sample, by its own id or by the trajectory's.
 
         `sequences`: seq, step, length, n_model, n_obs, and sample_id and trajectory_id where they are recorded. Some
         trainers number their samples anew each step; where one sample_id stands for sequences of unlike shape, the
@@ -66,7 +66,7 @@ class Completions:
         return pl.concat(columns).unique("seq", keep="first", maintain_order=True).sort("seq")
 
     def observations(self, sequences: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
-        """Give tool and failure of each observation (OBSERVATION) of the tied sequences.
+        """Return tool and failure of each observation (OBSERVATION) of the tied sequences.
 
         Calls of one message are one observation: their results stand side by side. A sequence whose mask shows
         another number of observations than the sample has is left out; a last result that nothing follows is none.
@@ -118,13 +118,13 @@ class Completions:
         return found
 
     def texts_left_out(self, tied: pl.DataFrame) -> bool:
-        """Tell whether the tied samples have texts that were not kept."""
+        """Return whether the tied samples have texts that were not kept."""
         mine = self.turns.join(tied, on="trajectory_id", how="semi")
         return bool((mine["text"].is_null() & (mine["text_len"] > 0)).any())
 
 
 def _answers(messages: list[dict[str, Any]]) -> list[str]:
-    """Give the first message, and the first after each run of tool messages with the end of what the tool said."""
+    """Return the first message, and the first after each run of tool messages with the end of what the tool said."""
     answers: list[str] = []
     before = None
     for message in messages:
@@ -138,7 +138,7 @@ def _answers(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def recorded_observations(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Give tool and failure of each observation (OBSERVATION) from the sequences' own lists.
+    """Return tool and failure of each observation (OBSERVATION) from the sequences' own lists.
 
     `sequences`: seq, n_obs, and tool_names and tool_failed where they are recorded. A list of another length than
     the mask shows observations names none of them.

@@ -9,30 +9,29 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.evidence.baseline_shift import (
-    EARLY_LEAST,
-    EARLY_MOST,
+    EARLY_MAX_VALUES,
+    EARLY_MIN_VALUES,
     EARLY_SHARE,
-    LEAST,
-    SDS,
-    Departure,
+    MIN_VALUES,
+    Z_LIMIT,
+    BaselineShift,
     early_level,
-    fall,
-    rise,
+    lasting_fall,
+    lasting_rise,
 )
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift, rate_change
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-POOLED: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
+MIN_POOLED_TRIALS: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
-FEW: Final = 60  # values: of fewer, how like each other they are is not known well enough for `departures`
-SURE_RANKS: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
+MAX_RANK_VALUES: Final = (
+    60  # values: of fewer, how like each other they are is not known well enough for `baseline_shift`
+)
+RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +50,12 @@ class Counts:
 
     @cached_property
     def pooled(self) -> Counts:
-        """Give neighbouring steps put together until each value rests on POOLED trials; it stands at its last step."""
+        """Return neighbouring steps pooled until each value rests on MIN_POOLED_TRIALS; it stands at its last step."""
         ends: list[int] = []
         seen = 0.0
         for place, trials in enumerate(self.trials.tolist()):
             seen += trials
-            if seen >= POOLED:
+            if seen >= MIN_POOLED_TRIALS:
                 ends.append(place)
                 seen = 0.0
         if not ends:
@@ -72,7 +71,7 @@ class Counts:
 
     @property
     def series(self) -> Series:
-        """Give the share by (pooled) step."""
+        """Return the share by (pooled) step."""
         found = self.pooled
         share = found.hits / found.trials
         return Series(
@@ -86,18 +85,18 @@ class Counts:
     @property
     def shows_change(self) -> bool:
         """Whether there is enough of it to tell a lasting change from chance."""
-        return len(self.pooled.steps) >= LEAST
+        return len(self.pooled.steps) >= MIN_VALUES
 
     def late(self) -> Counts:
-        """Give the last third of the steps."""
+        """Return the last third of the steps."""
         start = len(self.steps) - max(1, round(LATE_SHARE * len(self.steps)))
         return self._part(slice(start, None))
 
     def early(self) -> Counts:
-        """Give the steps that departures takes the early level from, the first third at most."""
+        """Return the steps that baseline_shift takes the early level from, the first third at most."""
         found = self.pooled
-        count = min(max(EARLY_LEAST, int(EARLY_SHARE * len(found.steps))), EARLY_MOST, len(found.steps) // 3)
-        if len(found.steps) < LEAST:
+        count = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(found.steps))), EARLY_MAX_VALUES, len(found.steps) // 3)
+        if len(found.steps) < MIN_VALUES:
             return self._part(slice(0, max(1, round(LATE_SHARE * len(self.steps)))))
         return found._part(slice(0, count))
 
@@ -112,35 +111,35 @@ class Counts:
 
     @property
     def at_least(self) -> float:
-        """Give the lower end of the 95 % interval of the share (Wilson 1927); 0 without a trial."""
-        return wilson(float(self.hits.sum()), float(self.trials.sum()))
+        """Return the lower end of the 95 % interval of the share (Wilson 1927); 0 without a trial."""
+        return wilson_lower_bound(float(self.hits.sum()), float(self.trials.sum()))
 
-    def rise(self, *, floor: float, factor: float) -> Departure | None:
-        """Give the lasting rise of the share above `floor`, early share x `factor`, and what chance makes of it."""
+    def rise(self, *, floor: float, factor: float) -> BaselineShift | None:
+        """Return the lasting rise of the share above `floor`, early share x `factor`, and what chance makes of it."""
         if not self.shows_change:
             return None
         share, chance = self._chance()
         found = self._shifted(floor=floor, factor=factor)
-        return found or rise(self.series, floor=max(floor, share * factor + chance))
+        return found or lasting_rise(self.series, floor=max(floor, share * factor + chance))
 
-    def _shifted(self, *, floor: float, factor: float) -> Departure | None:
-        """Give the rise of few values from the first third of them to the last, by their ranks.
+    def _shifted(self, *, floor: float, factor: float) -> BaselineShift | None:
+        """Return the rise of few values from the first third of them to the last, by their ranks.
 
         Steps of a few prompts differ by more than chance, and a level that moved early looks like noise that remembers.
         """
         found = self.pooled
         third = len(found.steps) // 3
-        if len(found.steps) >= FEW:
+        if len(found.steps) >= MAX_RANK_VALUES:
             return None
         early, late = found._part(slice(0, third)), found._part(slice(len(found.steps) - third, None))
-        share, chance = _chance(early, float(late.trials.sum()))
+        share, chance = _sampling_margin(early, float(late.trials.sum()))
         bound = max(floor, share * factor + chance)
         moved = rank_shift(early.hits / early.trials, late.hits / late.trials)
         place = rate_change(found.hits, found.trials)
-        if late.share <= bound or moved < SURE_RANKS or place is None:
+        if late.share <= bound or moved < RANK_Z_LIMIT or place is None:
             return None
         means = self.series.rolling()[1]
-        return Departure(
+        return BaselineShift(
             onset=int(found.steps[place[0]]),
             interval=(int(found.steps[place[1]]), int(found.steps[place[2]])),
             early=early.share,
@@ -150,26 +149,26 @@ class Counts:
             ended=False,
         )
 
-    def fall(self, *, ceiling: float, factor: float) -> Departure | None:
-        """Give the lasting fall of the share below `ceiling`, early share x `factor`, and what chance makes of it."""
+    def fall(self, *, ceiling: float, factor: float) -> BaselineShift | None:
+        """Return the lasting fall of the share below `ceiling`, early share x `factor`, and what chance makes of it."""
         if not self.shows_change:
             return None
         share, chance = self._chance()
-        return fall(self.series, ceiling=min(ceiling, share * factor - chance))
+        return lasting_fall(self.series, ceiling=min(ceiling, share * factor - chance))
 
     def _chance(self) -> tuple[float, float]:
-        """Give the early share and how far a window's may lie off by sampling alone."""
-        return _chance(self.early(), self.series.width * float(np.median(self.pooled.trials)))
+        """Return the early share and how far a window's may lie off by sampling alone."""
+        return _sampling_margin(self.early(), self.series.width * float(np.median(self.pooled.trials)))
 
 
-def _chance(early: Counts, window: float) -> tuple[float, float]:
+def _sampling_margin(early: Counts, window: float) -> tuple[float, float]:
     trials = float(early.trials.sum())
     share = (float(early.hits.sum()) + 0.5) / (trials + 1)  # never 0 or 1: neither has been seen for sure
-    return share, SDS * math.sqrt(share * (1 - share) * (1 / window + 1 / trials))
+    return share, Z_LIMIT * math.sqrt(share * (1 - share) * (1 / window + 1 / trials))
 
 
-def wilson(hits: float, trials: float, *, z: float = Z95) -> float:
-    """Give the lower end of Wilson's interval of a share."""
+def wilson_lower_bound(hits: float, trials: float, *, z: float = Z95) -> float:
+    """Return the lower end of Wilson's interval of a share."""
     if trials <= 0:
         return 0.0
     share = hits / trials
@@ -178,11 +177,11 @@ def wilson(hits: float, trials: float, *, z: float = Z95) -> float:
     return max(0.0, (centre - width) / (1 + z * z / trials))
 
 
-LEAST_TRIALS: Final = 100  # before a level is called high: the interval of a share is then +-0.1 at most
+MIN_TRIALS: Final = 100  # before a level is called high: the interval of a share is then +-0.1 at most
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredShare:
     """One share over the run: counted in trajectories, or as the framework logged it (then without counts)."""
 
     series: Series
@@ -207,9 +206,9 @@ class Measured:
     def surely(self) -> float:
         """What the share in the end is at least, as far as chance goes."""
         if self.counts is None:
-            return self.late if len(self.series.finite()[0]) >= LEAST else 0.0
+            return self.late if len(self.series.finite()[0]) >= MIN_VALUES else 0.0
         late = self.counts.late()
-        return late.at_least if late.total >= LEAST_TRIALS else 0.0
+        return late.at_least if late.total >= MIN_TRIALS else 0.0
 
     @property
     def early(self) -> float:
@@ -219,22 +218,22 @@ class Measured:
         level, values = early_level(self.series), self.series.finite()[1]
         return float(values[: level.values].mean()) if level else math.nan
 
-    def risen(self, *, floor: float, factor: float) -> Departure | None:
-        """Give its lasting rise."""
+    def risen(self, *, floor: float, factor: float) -> BaselineShift | None:
+        """Return its lasting rise."""
         if self.counts is not None:
             return self.counts.rise(floor=floor, factor=factor)
-        return rise(self.series, floor=floor, factor=factor)
+        return lasting_rise(self.series, floor=floor, factor=factor)
 
 
-def counted(counts: Counts | None, metric: str, *, tool: str | None = None) -> tuple[Measured, ...]:
-    """Give a share that was counted in trajectories, where it was."""
+def counted_share(counts: Counts | None, metric: str, *, tool: str | None = None) -> tuple[MeasuredShare, ...]:
+    """Return a share that was counted in trajectories, where it was."""
     if counts is None:
         return ()
-    return (Measured(series=counts.series, metric=metric, counts=counts, tool=tool),)
+    return (MeasuredShare(series=counts.series, metric=metric, counts=counts, tool=tool),)
 
 
-def logged_share(metrics: Mapping[str, Series], name: str, *, of: str | None = None) -> tuple[Measured, ...]:
-    """Give a share that the framework logged, where it did; not at steps where it logged none `of` what it is a share.
+def logged_share(metrics: Mapping[str, Series], name: str, *, of: str | None = None) -> tuple[MeasuredShare, ...]:
+    """Return a share that the framework logged, if it did; not at steps where it logged none `of` what it is a share.
 
     TRL writes a share of 0 where there was nothing to take a share of.
     """
@@ -245,4 +244,4 @@ def logged_share(metrics: Mapping[str, Series], name: str, *, of: str | None = N
     if whole is not None:
         empty = np.isin(series.steps, whole.steps[whole.values == 0])
         series = replace(series, values=np.where(empty, np.nan, series.values))
-    return (Measured(series=series, metric=name),) if len(series.finite()[0]) else ()
+    return (MeasuredShare(series=series, metric=name),) if len(series.finite()[0]) else ()

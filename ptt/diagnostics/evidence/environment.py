@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.evidence.counts import Counts
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
-
-BoolArray = npt.NDArray[np.bool_]
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +27,7 @@ class Tool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class ToolLoad:
     """Of each call with a known outcome: how many calls were under way when it began, and whether it failed."""
 
     steps: IntArray
@@ -48,7 +46,7 @@ class Episodes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class AnswerAgreement:
     """How alike the last answers of a step are: shares of equal pairs, by step."""
 
     across: Series  # of pairs of answers to different prompts
@@ -76,17 +74,17 @@ class Environment:
     paid_without_call: Counts | None = None  # trajectories without any call, of those paid well
     void: Counts | None = None  # assistant turns with neither text nor call
     loops: Counts | None = None  # trajectories that go round in a circle of calls, of those with calls
-    load: Load | None = None
+    load: ToolLoad | None = None
     episodes: Episodes | None = None
-    answers: Answers | None = None
+    answers: AnswerAgreement | None = None
 
 
-LEAST_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
-LATE: Final = 1 / 3  # of the steps
+MIN_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
+LATE_SHARE: Final = 1 / 3  # of the steps
 
 
-def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
-    """Give the share of equal pairs among the last answers of a step; None where texts or prompts are not recorded.
+def answer_agreement(placed: pl.DataFrame, turns: pl.DataFrame) -> AnswerAgreement | None:
+    """Return the share of equal pairs among the last answers of a step; None where texts or prompts are not recorded.
 
     An answer is the text of the last assistant turn that has any. Pairs are counted, not drawn.
     """
@@ -114,11 +112,11 @@ def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
     within = _series("answers alike within a prompt", steps, parts["both"], parts["prompt"])
     if across is None:
         return None
-    late = rows.filter(pl.col("step") > steps[max(0, int(len(steps) * (1 - LATE)) - 1)])
+    late = rows.filter(pl.col("step") > steps[max(0, int(len(steps) * (1 - LATE_SHARE)) - 1)])
     late = late if late.height else rows
     texts = late.group_by("text_hash").agg(pl.len(), pl.col("trajectory_id").min(), pl.col("text_len").first())
     top: dict[str, Any] = texts.sort("len", "text_hash", descending=[True, False]).row(0, named=True)
-    return Answers(
+    return AnswerAgreement(
         across=across,
         within=within,
         example=top["trajectory_id"],
@@ -128,7 +126,7 @@ def alike_answers(placed: pl.DataFrame, turns: pl.DataFrame) -> Answers | None:
 
 
 def _series(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> Series | None:
-    enough = pairs >= LEAST_PAIRS
+    enough = pairs >= MIN_PAIRS
     if not enough.any():
         return None
     return Series(
@@ -142,13 +140,13 @@ def _series(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> 
 
 ARGS_CHARS: Final = 2000  # where stored arguments are cut, as the parsers do it
 MALFORMED: Final = r"(?i)parse|malformed|json|schema|invalid_?(arg|call|param|tool)|unknown_?tool|tool_?not_?found"
-JSON_TOOL: Final = 0.5  # of a tool's recorded arguments are JSON: then those that are not are malformed
-LONGEST_CIRCLE: Final = 4  # calls
-TOLD: Final = pl.all_horizontal(pl.col("name", "args_json", "result_hash").is_not_null())
-ROUNDS: Final = 3  # the same calls with the same arguments and results, so many times in a row
+MIN_JSON_SHARE: Final = 0.5  # of a tool's recorded arguments are JSON: then those that are not are malformed
+MAX_LOOP_CALLS: Final = 4  # calls
+IS_IDENTIFIED: Final = pl.all_horizontal(pl.col("name", "args_json", "result_hash").is_not_null())
+MIN_LOOP_ROUNDS: Final = 3  # the same calls with the same arguments and results, so many times in a row
 
 
-def malformed(calls: pl.DataFrame) -> pl.DataFrame | None:
+def malformed_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
     """Tell of each call whether it has no name, no valid JSON for arguments, or an error that says so.
 
     A tool that takes plain text is no tool whose arguments are broken: a tool counts as one of JSON where at least
@@ -161,7 +159,7 @@ def malformed(calls: pl.DataFrame) -> pl.DataFrame | None:
     texts = texts.filter(texts.str.len_chars() < ARGS_CHARS)
     sound = pl.DataFrame([texts, pl.Series("sound", _are_json(texts), pl.Boolean)])
     rows = calls.join(sound, on="args_json", how="left", maintain_order="left")
-    is_json_tool = pl.col("sound").mean().over("name") >= JSON_TOOL
+    is_json_tool = pl.col("sound").mean().over("name") >= MIN_JSON_SHARE
     broken = is_json_tool & ~pl.col("sound")
     told = pl.col("error_type").str.contains(MALFORMED)
     hit = pl.col("name").is_null() | broken.fill_null(value=False) | told.fill_null(value=False)
@@ -182,41 +180,41 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def repeats(calls: pl.DataFrame) -> pl.DataFrame | None:
+def repeated_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
     """Tell of each call that did not fail whether its trajectory made it before: same name, arguments and result.
 
     Asking again for what may change, and trying again what failed, are no repeats. None where arguments or results
     are not recorded.
     """
-    sure = calls.filter(TOLD & pl.col("ok").fill_null(value=True))
+    sure = calls.filter(IS_IDENTIFIED & pl.col("ok").fill_null(value=True))
     if sure.is_empty():
         return None
     key = ["trajectory_id", "name", "args_json", "result_hash"]
     return sure.select("step", "trajectory_id", "name", (pl.int_range(pl.len()).over(key) > 0).alias("hit"))
 
 
-def circles(calls: pl.DataFrame) -> pl.DataFrame | None:
+def call_loops(calls: pl.DataFrame) -> pl.DataFrame | None:
     """Tell of each trajectory with calls whether it makes the same one to four calls three times in a row.
 
     Same means name, arguments and result: the same tool with other arguments is work, not a circle.
     """
-    told = calls.filter(TOLD)
+    told = calls.filter(IS_IDENTIFIED)
     if told.is_empty():
         return None
     told = told.sort("trajectory_id", "call_idx", maintain_order=True)
     same = told.select(pl.struct("name", "args_json", "result_hash").rank("dense").alias("same"))["same"].to_numpy()
     who = told["trajectory_id"].rank("dense").to_numpy()
     hit = np.zeros(len(who), bool)
-    for period in range(1, LONGEST_CIRCLE + 1):
+    for period in range(1, MAX_LOOP_CALLS + 1):
         back = np.zeros(len(who), bool)
         back[period:] = (same[period:] == same[:-period]) & (who[period:] == who[:-period])
         run = np.arange(len(back)) - np.maximum.accumulate(np.where(back, -1, np.arange(len(back))))
-        hit |= run >= (ROUNDS - 1) * period  # so many calls in a row equal the one a period before
+        hit |= run >= (MIN_LOOP_ROUNDS - 1) * period  # so many calls in a row equal the one a period before
     rows = told.select("step", "trajectory_id").with_columns(pl.Series("hit", hit))
     return rows.group_by("trajectory_id").agg(pl.col("step").first(), pl.col("hit").any()).sort("step", "trajectory_id")
 
 
-def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> Load | None:
+def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> ToolLoad | None:
     """Count for each call with a known outcome the calls under way when it began, itself included.
 
     A call begins when the assistant's turn ends and lasts its latency. None where the files hold no such times.
@@ -232,17 +230,19 @@ def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> Load | None:
     over = np.sort((timed["t_end"] + timed["latency_s"]).to_numpy())
     at = known["t_end"].to_numpy()
     under_way = np.searchsorted(begins, at, side="right") - np.searchsorted(over, at, side="left")
-    return Load(
+    return ToolLoad(
         steps=known["step"].to_numpy(),
         in_flight=under_way.astype(np.float64),
         failed=~known["ok"].to_numpy(),
     )
 
 
-WELL: Final = 0.8  # of the way from the run's lowest reward to its highest (1st and 99th percentile): paid well
-USUAL: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
-MOST_TOOLS: Final = 50  # by calls; a policy that makes names up has no end of them
-LAST_PART: Final = 1 / 3  # of the steps, and the first one: the report's early and late
+WELL_PAID_SHARE: Final = (
+    0.8  # of the way from the run's lowest reward to its highest (1st and 99th percentile): paid well
+)
+USUAL_CALLER_SHARE: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
+MAX_TOOLS: Final = 50  # by calls; a policy that makes names up has no end of them
+END_SHARE: Final = 1 / 3  # of the steps, and the first one: the report's early and late
 
 
 def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: pl.DataFrame) -> Environment | None:
@@ -256,8 +256,8 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
     placed = placed.filter(pl.col("split") == split).sort("step", "trajectory_id")
     if placed.is_empty():
         return None
-    mine = _of(calls, placed).sort("step", "trajectory_id", "call_idx")
-    said = _of(turns, placed)
+    mine = _join_steps(calls, placed).sort("step", "trajectory_id", "call_idx")
+    said = _join_steps(turns, placed)
     known = mine.filter(pl.col("ok").is_not_null())
     callers = mine.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
     who = placed.join(callers, on="trajectory_id", how="left")
@@ -269,26 +269,26 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
         failures=_counts("tool calls that fail", known, ~pl.col("ok")),
         callers=_counts("trajectories that call a tool", who, pl.col("called").is_not_null()) if mine.height else None,
         tools=_tools(placed, mine),
-        malformed=_shares("tool calls that are malformed", malformed(mine)),
-        repeated=_shares("tool calls that repeat an earlier one", repeats(mine)),
-        recovered=_counts("failed calls that a success follows", _recovery(known), pl.col("recovered")),
-        void=_void(said, mine),
-        loops=_shares("trajectories that go round in circles", circles(mine)),
+        malformed=_shares("tool calls that are malformed", malformed_calls(mine)),
+        repeated=_shares("tool calls that repeat an earlier one", repeated_calls(mine)),
+        recovered=_counts("failed calls that a success follows", _recovered_calls(known), pl.col("recovered")),
+        void=_void_turns(said, mine),
+        loops=_shares("trajectories that go round in circles", call_loops(mine)),
         load=calls_in_flight(mine, said),
         episodes=_episodes(placed, said),
-        answers=alike_answers(placed, said),
-        **_paid(who, known),
+        answers=answer_agreement(placed, said),
+        **_paid_counts(who, known),
     )
 
 
 def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Give one row a tool: calls, failures early and late, latency, and how the trajectories that used it ended."""
+    """Return one row a tool: calls, failures early and late, latency, and how the trajectories that used it ended."""
     split = "train" if (trajectories["split"] == "train").any() else "unknown"
     placed = trajectories.filter((pl.col("split") == split) & pl.col("step").is_not_null())
     placed = placed.unique("trajectory_id", keep="first").sort("step", "trajectory_id")
     steps = placed["step"].unique().sort()
-    mine = _of(calls, placed)
-    third = max(1, round(LAST_PART * len(steps)))
+    mine = _join_steps(calls, placed)
+    third = max(1, round(END_SHARE * len(steps)))
     early = pl.col("step") <= (steps[third - 1] if len(steps) else 0)
     late = pl.col("step") >= (steps[-third] if len(steps) else 0)
     failed = (~pl.col("ok")).cast(pl.Float64)
@@ -314,11 +314,11 @@ def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         )
         .join(ended, on="name", how="left")
         .sort("calls", "name", descending=[True, False])
-        .head(MOST_TOOLS)
+        .head(MAX_TOOLS)
     )
 
 
-def _of(rows: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+def _join_steps(rows: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows of these trajectories, under the trajectory's own step."""
     own = [name for name in ("step",) if name in rows.columns]
     return rows.drop(own).join(placed.select("trajectory_id", "step"), on="trajectory_id", how="inner")
@@ -343,7 +343,7 @@ def _shares(name: str, rows: pl.DataFrame | None) -> Counts | None:
 
 def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
     named = calls.filter(pl.col("name").is_not_null())
-    most = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MOST_TOOLS)["name"].to_list()
+    most = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MAX_TOOLS)["name"].to_list()
     of_step = placed.group_by("step").len().sort("step")
     steps, trials = of_step["step"].to_numpy(), of_step["len"].cast(pl.Float64).to_numpy()
     found: dict[str, Tool] = {}
@@ -372,7 +372,7 @@ def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
 
 
 def _latency(name: str, rows: pl.DataFrame) -> dict[str, Series]:
-    """Give median and 95th percentile of a tool's seconds by step."""
+    """Return median and 95th percentile of a tool's seconds by step."""
     timed = rows.filter(pl.col("latency_s").is_finite())
     by_step = (
         timed.group_by("step")
@@ -395,27 +395,29 @@ def _latency(name: str, rows: pl.DataFrame) -> dict[str, Series]:
     }
 
 
-def _recovery(known: pl.DataFrame) -> pl.DataFrame:
+def _recovered_calls(known: pl.DataFrame) -> pl.DataFrame:
     """Tell of each failed call whether a later call of its trajectory succeeds."""
     later = pl.col("ok").cast(pl.UInt8).reverse().cum_max().reverse().shift(-1).over("trajectory_id")
     return known.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
 
 
-def _paid(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
+def _paid_counts(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
     """Look at the trajectories that count as a success: did the last call fail, was there any call at all?"""
     none: dict[str, Counts | None] = {"paid_after_failure": None, "paid_without_call": None}
     rewards = who["reward"].fill_nan(None).drop_nulls()
     low, high = rewards.quantile(0.01), rewards.quantile(0.99)
     well = pl.lit(None, pl.Boolean)
     if low is not None and high is not None and high > low:
-        well = pl.col("reward").fill_nan(None) >= low + WELL * (high - low)
+        well = pl.col("reward").fill_nan(None) >= low + WELL_PAID_SHARE * (high - low)
     paid = who.with_columns(pl.coalesce("success", well).alias("paid")).filter(pl.col("paid"))
     if paid.is_empty() or not who["called"].any():
         return none
     last = known.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
     acted = paid.join(last, on="trajectory_id")
     others = who.group_by("step").agg((pl.col("called").count() / pl.len()).alias("calling"))
-    usual = others.filter(pl.col("calling") >= USUAL).select("step")  # elsewhere nobody calls, which is another matter
+    usual = others.filter(pl.col("calling") >= USUAL_CALLER_SHARE).select(
+        "step"
+    )  # elsewhere nobody calls, which is another matter
     asked = paid.join(usual, on="step", how="semi")
     return {
         "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
@@ -423,7 +425,7 @@ def _paid(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
     }
 
 
-def _void(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
+def _void_turns(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
     """Count assistant turns with neither text nor call; None where texts or the turns of calls are not recorded."""
     told = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
     if told.is_empty() or not (told["text_len"] > 0).any():

@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series, series_by_name, spellings_of_training, training_by_name
+from ptt.diagnostics.evidence.series import Series, series_by_name, training_metric_names, training_series
 from ptt.diagnostics.metrics.name_words import NOT_A_LEVEL, is_outcome, is_reward, words_of
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.store.wide_metrics import WideMetrics
@@ -50,25 +50,25 @@ class Evaluation:
     settings: tuple[Setting, ...] = ()
 
 
-SPLIT: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
-REPORTER: Final = "train/"
+SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
+REPORTER_PREFIX: Final = "train/"
 SETTINGS: Final[Mapping[str, str]] = {
     "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_new_tokens": "max_tokens",
     "max_completion_length": "max_tokens", "samples": "samples", "num_samples": "samples", "n_samples": "samples",
     "num_examples": "samples",
 }  # fmt: skip
-DRAWS: Final = re.compile(r"^(?:mean|avg)@(\d+)$")  # veRL: val-core/<suite>/<score>/mean@<draws for a prompt>
-AT: Final = re.compile(r"(?:^|[-_/])(?:mean|avg|pass|maj|best)@\d+(?:$|/mean$)")
-SLIME: Final = "rollout/raw_reward"  # slime's evaluations are named by their data set alone: eval/aime
-SLICE: Final = re.compile(r"^slice[:_]")
+DRAWS_NAME: Final = re.compile(r"^(?:mean|avg)@(\d+)$")  # veRL: val-core/<suite>/<score>/mean@<draws for a prompt>
+AT_K_NAME: Final = re.compile(r"(?:^|[-_/])(?:mean|avg|pass|maj|best)@\d+(?:$|/mean$)")
+SLIME_REWARD: Final = "rollout/raw_reward"  # slime's evaluations are named by their data set alone: eval/aime
+SLICE_NAME: Final = re.compile(r"^slice[:_]")
 
 
 def gather_evaluation(
     metrics: pl.DataFrame, evals: pl.DataFrame, trajectories: pl.DataFrame, wide: WideMetrics
 ) -> Evaluation | None:
     """Put the figures of evaluations into series; None where there is none."""
-    logged = _of_metrics(metrics, wide)
-    figures = {(figure.split, figure.name): figure for figure in _of_evals(evals, trajectories)}
+    logged = _logged_evaluation(metrics, wide)
+    figures = {(figure.split, figure.name): figure for figure in _eval_figures(evals, trajectories)}
     figures |= {(figure.split, figure.name): figure for figure in logged.figures}
     settings = (*logged.settings, *_settings_of_evals(evals))
     if not (figures or logged.slices or settings):
@@ -78,52 +78,52 @@ def gather_evaluation(
     )
 
 
-def _of_metrics(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
+def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     numbered = pl.col("step").is_not_null() & pl.col("rank").is_null()
     named = metrics.filter(numbered & (pl.col("split") == "eval"))
-    found = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT.match(raw))}
+    found = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT_NAME.match(raw))}
     plain = {raw: f"{split} {rest}" for raw, (split, rest) in found.items()}
     series = series_by_name(named, plain)
     by_name: dict[tuple[str, str], Series] = {}
     for key, one in series.items():
         split, _, name = key.partition(" ")
         by_name[split, name] = one
-    trained = spellings_of_training(metrics, wide) if by_name else []
-    suites = SLIME in trained
+    trained = training_metric_names(metrics, wide) if by_name else []
+    suites = SLIME_REWARD in trained
     wanted = {key: one for key, one in by_name.items() if _is_figure(key[1], suites=suites and key[0] == "eval")}
-    plain_names = {raw: raw.removeprefix(REPORTER) for raw in trained}
+    plain_names = {raw: raw.removeprefix(REPORTER_PREFIX) for raw in trained}
     names = {name for _, name in wanted}
-    twins = training_by_name(metrics, wide, {raw: name for raw, name in plain_names.items() if name in names})
+    twins = training_series(metrics, wide, {raw: name for raw, name in plain_names.items() if name in names})
     return Evaluation(
         figures=tuple(
-            Figure(name=name, split=split, outcome=_is_done(name), series=one, twin=twins.get(name))
+            Figure(name=name, split=split, outcome=_is_outcome(name), series=one, twin=twins.get(name))
             for (split, name), one in wanted.items()
         ),
-        slices=tuple(one for (_, name), one in sorted(by_name.items()) if SLICE.match(name)),
+        slices=tuple(one for (_, name), one in sorted(by_name.items()) if SLICE_NAME.match(name)),
         settings=tuple(_settings_of_metrics(by_name)),
     )
 
 
-def _is_done(name: str) -> bool:
-    return is_outcome(name) or bool(AT.search(name))
+def _is_outcome(name: str) -> bool:
+    return is_outcome(name) or bool(AT_K_NAME.search(name))
 
 
 def _is_figure(name: str, *, suites: bool) -> bool:
-    if words_of(name) & {"std", "worst"} or SLICE.match(name):
+    if words_of(name) & {"std", "worst"} or SLICE_NAME.match(name):
         return False
-    if AT.search(name):
+    if AT_K_NAME.search(name):
         return not words_of(name) & (NOT_A_LEVEL - {"min", "max"})
     return is_outcome(name) or is_reward(name) or (suites and "/" not in name and "truncated" not in name)
 
 
 def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[Setting]:
-    """Give settings that are logged as figures; how large the suite is, by rate and time; draws, by the names."""
+    """Return settings that are logged as figures; how large the suite is, by rate and time; draws, by the names."""
     draws: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for (split, name), one in series.items():
         *stem, last = name.split("/")
         if known := SETTINGS.get(last if stem else name):
             yield Setting(suite="/".join([split, *stem]), name=known, points=_points(one))
-        if found := DRAWS.match(last):
+        if found := DRAWS_NAME.match(last):
             points = draws.setdefault(("/".join([split, *stem]), "draws for a prompt"), [])
             points += [(step, float(found[1])) for step, _ in _points(one)]
         if name.endswith("samples_per_second"):
@@ -144,8 +144,8 @@ def _points(series: Series) -> tuple[tuple[int, float], ...]:
     return tuple(zip(steps.tolist(), values.tolist(), strict=True))
 
 
-def _of_evals(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[Figure]:
-    """Give the figures of the table of evaluations; the rewards of evaluated trajectories where it has none."""
+def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[Figure]:
+    """Return the figures of the table of evaluations; the rewards of evaluated trajectories where it has none."""
     usable = evals.filter(pl.col("step").is_not_null() & pl.col("value").is_finite())
     rows = usable.select(pl.col("suite").fill_null("evaluation"), "step", pl.col("metric").fill_null("score"), "value")
     if rows.is_empty():
@@ -162,12 +162,12 @@ def _of_evals(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[Figur
     means = rows.group_by("suite", "metric", "step").agg(pl.col("value").mean()).sort("suite", "metric", "step")
     for part in means.partition_by("suite", "metric", maintain_order=True):
         suite, metric = str(part["suite"][0]), str(part["metric"][0])
-        if not (_is_done(metric) or is_reward(metric)):
+        if not (_is_outcome(metric) or is_reward(metric)):
             continue
         yield Figure(
             name=metric,
             split=suite,
-            outcome=_is_done(metric),
+            outcome=_is_outcome(metric),
             series=Series(
                 name=f"{suite} {metric}",
                 raw_name=f"{suite}: {metric}",

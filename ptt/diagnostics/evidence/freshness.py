@@ -9,8 +9,8 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.tokens_by_step import series_of
-from ptt.diagnostics.statistics.staleness import lags
+from ptt.diagnostics.evidence.tokens_by_step import series_from_frame
+from ptt.diagnostics.statistics.staleness import add_lags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class Freshness:
     uneven: str = ""  # why no lag can be told from the versions
 
 
-ONE_A_STEP: Final = (0.75, 1.33)  # versions a step, over the run: otherwise versions count something else
-FEW_STEPS: Final = 4
+VERSIONS_PER_STEP: Final = (0.75, 1.33)  # versions a step, over the run: otherwise versions count something else
+MIN_STEPS: Final = 4
 
 
 def gather_freshness(tokens: Tokens | None) -> Freshness | None:
@@ -44,28 +44,28 @@ def gather_freshness(tokens: Tokens | None) -> Freshness | None:
         "known_share": known.height / rows.height,
         "versions": known["policy_version"].n_unique(),
     }
-    uneven = _uneven(known)
+    uneven = _version_fault(known)
     if uneven:
         return Freshness(lag=None, most=None, offset=None, uneven=uneven, **counted)  # type: ignore[arg-type]
-    found, offset = lags(known)
+    found, offset = add_lags(known)
     by_step = found.group_by("step").agg(pl.col("lag").mean(), pl.col("lag").max().alias("most")).sort("step")
     named = "versions behind, from step - policy_version"
     return Freshness(
-        lag=series_of(by_step, "lag", name="staleness/mean", raw_name=named),
-        most=series_of(by_step, "most", name="staleness/max", raw_name=named),
+        lag=series_from_frame(by_step, "lag", name="staleness/mean", raw_name=named),
+        most=series_from_frame(by_step, "most", name="staleness/max", raw_name=named),
         offset=offset,
         **counted,  # type: ignore[arg-type]
     )
 
 
-def _uneven(known: pl.DataFrame) -> str:
+def _version_fault(known: pl.DataFrame) -> str:
     """Say why the difference of step and version is no lag, or nothing.
 
     One version a step is what a trainer counts that publishes after each. Where the newest version of the steps goes
     up at another pace, it counts generations or pushes, and a difference to steps means nothing.
     """
     newest = known.group_by("step").agg(pl.col("policy_version").max()).sort("step")
-    if newest.height < FEW_STEPS:
+    if newest.height < MIN_STEPS:
         return f"versions are recorded at {newest.height} steps only"
     steps, versions = newest["step"].to_numpy(), newest["policy_version"].to_numpy()
     if int(versions.min()) == int(versions.max()):
@@ -73,6 +73,6 @@ def _uneven(known: pl.DataFrame) -> str:
     half = len(steps) // 2  # of each half the newest: a sampler refreshed now and then shows its pace so
     first, last = int(versions[:half].max()), int(versions[half:].max())
     pace = (last - first) / max(1, int(steps[half + versions[half:].argmax()] - steps[versions[:half].argmax()]))
-    if not ONE_A_STEP[0] <= pace <= ONE_A_STEP[1]:
+    if not VERSIONS_PER_STEP[0] <= pace <= VERSIONS_PER_STEP[1]:
         return f"versions go up by {pace:.2g} a step: they count something other than steps"
     return ""

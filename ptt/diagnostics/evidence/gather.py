@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import algorithm_of
+from ptt.diagnostics.evidence.algorithm import detect_algorithm
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
@@ -29,24 +28,24 @@ from ptt.diagnostics.evidence.series import (
     read_other,
     read_series,
     series_table,
-    spellings_of_training,
+    training_metric_names,
 )
 from ptt.diagnostics.evidence.sources import files_by_step
 from ptt.diagnostics.evidence.tail_details import gather_details
-from ptt.diagnostics.evidence.tails import gather_tails, tool_use
+from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.tokens_by_step import gather_pairs, gather_signal
-from ptt.diagnostics.evidence.validity import NONE_RECORDED, gather_validity, unpaired
+from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
 from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
 
-IntArray = npt.NDArray[np.int64]
-KNOWN = ("framework", "algorithm")
+NAMED_FACTS = ("framework", "algorithm")
 
 
-def run_facts(
+def describe_run(
     name: str,
     facts: Mapping[str, JsonScalar],
     series: Mapping[str, Series],
@@ -71,7 +70,7 @@ def run_facts(
         step_count=len(steps),
         sequences=sequences,
         model_tokens=model_tokens,
-        context={key: facts[key] for key in sorted(facts) if key not in KNOWN},
+        context={key: facts[key] for key in sorted(facts) if key not in NAMED_FACTS},
     )
 
 
@@ -79,8 +78,8 @@ def _text(value: JsonScalar) -> str | None:
     return None if value is None else str(value)
 
 
-EACH: Final = 8  # samples of a kind: a few minutes' reading
-LATEST: Final = 512  # samples that count as the latest; all of the last step where it has more
+SAMPLES_PER_KIND: Final = 8  # samples of a kind: a few minutes' reading
+MAX_LATEST: Final = 512  # samples that count as the latest; all of the last step where it has more
 SEED: Final = 20_260_128
 SCHEMA: Final[dict[str, pl.DataType]] = {
     "kind": pl.String(),  # highest | lowest | random
@@ -95,7 +94,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 
 
 def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
-    """Give the samples of the latest steps to be read: highest, lowest and random rewards, the latest first.
+    """Return the samples of the latest steps to be read: highest, lowest and random rewards, the latest first.
 
     A sample stands there once: the random ones are drawn, with a fixed seed, from those that are left.
     """
@@ -106,18 +105,18 @@ def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame
     if known.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     of_last = (pl.col("step") == pl.col("step").first()).fill_null(value=False)
-    latest = known.filter((pl.int_range(pl.len()) < LATEST) | of_last)
-    picked = _picked(latest)
-    lengths = _lengths(turns.join(picked.select("trajectory_id"), on="trajectory_id", how="semi"))
+    latest = known.filter((pl.int_range(pl.len()) < MAX_LATEST) | of_last)
+    picked = _pick_samples(latest)
+    lengths = _answer_lengths(turns.join(picked.select("trajectory_id"), on="trajectory_id", how="semi"))
     rows = picked.join(lengths, on="trajectory_id", how="left", maintain_order="left")
     return rows.with_columns(pl.col("n_tool_calls").alias("calls")).select(
         pl.col(name).cast(kind) for name, kind in SCHEMA.items()
     )
 
 
-def _picked(latest: pl.DataFrame) -> pl.DataFrame:
+def _pick_samples(latest: pl.DataFrame) -> pl.DataFrame:
     ranked = latest.sort("reward", "step", "trajectory_id", descending=[True, True, False])
-    count = min(EACH, ranked.height // 3) or 1
+    count = min(SAMPLES_PER_KIND, ranked.height // 3) or 1
     highest = ranked.head(count)
     lowest = ranked.slice(max(count, ranked.height - count)).reverse()
     left = ranked.slice(count, max(0, ranked.height - 2 * count)).sort("trajectory_id")
@@ -126,8 +125,8 @@ def _picked(latest: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([part.with_columns(pl.lit(kind).alias("kind")) for kind, part in named])
 
 
-def _lengths(turns: pl.DataFrame) -> pl.DataFrame:
-    """Give how much the policy wrote: tokens where every turn of its own has them, else characters."""
+def _answer_lengths(turns: pl.DataFrame) -> pl.DataFrame:
+    """Return how much the policy wrote: tokens where every turn of its own has them, else characters."""
     own = turns.filter(pl.col("role") == "assistant")
     counted = own.group_by("trajectory_id").agg(
         pl.col("n_tokens").sum().cast(pl.Int64).alias("tokens"),
@@ -187,17 +186,17 @@ def gather(
             behind = aside.submit(gather_details, tokens, Completions(folder), post_name=post_name)
             found = gather_tails(tokens, post_name=post_name)
         tables |= found[1] | behind.result() if found else {}
-    alone, missing = unpaired(manifest)
+    alone, missing = missing_pair(manifest)
     alone = alone if tokens is None else ""
     machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
     tables["ranks"] = ranks_table(machines)
-    algorithm = algorithm_of(
+    algorithm = detect_algorithm(
         manifest.facts,
         series,
-        logged=spellings_of_training(metrics, wide, ranks=True),
+        logged=training_metric_names(metrics, wide, ranks=True),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
-    run = run_facts(name, manifest.facts, series, tokens, wide.steps)
+    run = describe_run(name, manifest.facts, series, tokens, wide.steps)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -213,9 +212,9 @@ def gather(
         machines=machines,
         events=_events(read_table(folder, "events")),
         tails=found[0] if found else None,
-        tails_missing=() if found else missing if alone else NONE_RECORDED,
+        tails_missing=() if found else missing if alone else REQUIRED_COLUMNS,
         tails_reason="" if found else alone or _why_no_tails(folder, tokens),
-        tool_use=tool_use(tokens) if tokens is not None else None,
+        tool_use=tool_use_by_step(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,

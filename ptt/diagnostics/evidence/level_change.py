@@ -13,23 +13,24 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.evidence.baseline_shift import LEAST, MOST_POINTS
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series, condensed
+from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES
+from ptt.diagnostics.evidence.series import Series, condense
 from ptt.diagnostics.model import Steps
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
 
-SURE: Final = 6.0
+Z_LIMIT: Final = 6.0
 """Standard deviations of a window's mean. Noise alone, AR(1) of 0 to 0.8 and 30 to 1000 values, ends so far below its
 best window in five of a thousand runs at most, before the size of the fall is asked for."""
-LIKELY: Final = 0.25
+AR1_CORRECTION: Final = 0.25
 """Added to the lag-1 correlation that the residuals show: a running median takes some of it away."""
-FEW: Final = 60  # values: of fewer, the correlation is not known; STEP_LIKENESS stands for it
-STEP_LIKENESS: Final = 0.8  # AR(1) of step noise: more is taken for this much
-LEFT: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good
+MIN_AR1_VALUES: Final = 60  # values: of fewer, the correlation is not known; STEP_LIKENESS stands for it
+MAX_AR1: Final = 0.8  # AR(1) of step noise: more is taken for this much
+LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class LevelChange:
     """One level held against the last one."""
 
     start: float  # mean of the window it is held against
@@ -58,60 +59,60 @@ class Turn:
         return self.amount / scale if scale > 0 else 0.0
 
 
-def since_start(series: Series) -> Turn | None:
+def change_since_start(series: Series) -> LevelChange | None:
     """Hold the first window against the end; None for fewer than 30 values."""
     steps, values, width = _prepared(series)
-    return _turn(steps, values, width, width - 1) if len(values) >= LEAST else None
+    return _measure_change(steps, values, width, width - 1) if len(values) >= MIN_VALUES else None
 
 
-def since_best(series: Series) -> Turn | None:
+def change_since_best(series: Series) -> LevelChange | None:
     """Hold the best window against the end; None for fewer than 30 values."""
     steps, values, width = _prepared(series)
-    if len(values) < LEAST:
+    if len(values) < MIN_VALUES:
         return None
     means = rolling_mean(values, width)
-    return _turn(steps, values, width, int(np.nanargmax(means)))
+    return _measure_change(steps, values, width, int(np.nanargmax(means)))
 
 
-def since(series: Series, step: int) -> Turn | None:
+def change_since(series: Series, step: int) -> LevelChange | None:
     """Hold the window that ends at `step` against the end; None for fewer than 30 values."""
     steps, values, width = _prepared(series)
-    if len(values) < LEAST:
+    if len(values) < MIN_VALUES:
         return None
     place = int(np.searchsorted(steps, step, side="right")) - 1
-    return _turn(steps, values, width, max(place, width - 1))
+    return _measure_change(steps, values, width, max(place, width - 1))
 
 
-def noise_of(values: FloatArray, width: int) -> float:
-    """Give the standard deviation of a mean over `width` values, from what they lie off their running median."""
+def window_mean_noise(values: FloatArray, width: int) -> float:
+    """Return the standard deviation of a mean over `width` values, from what they lie off their running median."""
     if len(values) < 2 * width:
         return math.nan
     half = width // 2
     centre = np.median(sliding_window_view(np.pad(values, half, mode="edge"), 2 * half + 1), axis=1)
     off = values - centre
     square = float(np.mean(np.square(off)))
-    likeness = STEP_LIKENESS
-    if len(values) >= FEW and square > 0:
+    likeness = MAX_AR1
+    if len(values) >= MIN_AR1_VALUES and square > 0:
         raw = float(np.mean(off[1:] * off[:-1])) / square
-        likeness = min(max(0.0, raw + LIKELY + (1 + 3 * raw) / len(off)), STEP_LIKENESS)
+        likeness = min(max(0.0, raw + AR1_CORRECTION + (1 + 3 * raw) / len(off)), MAX_AR1)
     return math.sqrt(square * (1 + likeness) / (1 - likeness) / width)
 
 
 def _prepared(series: Series) -> tuple[IntArray, FloatArray, int]:
-    small = condensed(series, MOST_POINTS)
+    small = condense(series, MAX_POINTS)
     steps, values = small.finite()
     return steps, values, small.width
 
 
-def _turn(steps: IntArray, values: FloatArray, width: int, place: int) -> Turn:
+def _measure_change(steps: IntArray, values: FloatArray, width: int, place: int) -> LevelChange:
     """Hold the window that ends at `place` against the last two windows; noise is the larger of there and all along."""
     near = values[max(0, place - 3 * width) : place + 3 * width]
-    noise = np.nanmax([noise_of(near, width), noise_of(values, width), 0.0])
+    noise = np.nanmax([window_mean_noise(near, width), window_mean_noise(values, width), 0.0])
     start = float(values[max(0, place - width + 1) : place + 1].mean())
     late = float(values[-2 * width :].mean())
     onset, interval = None, None
     change = late - start
-    bound = max(3 * float(noise), LEFT * abs(change))
+    bound = max(3 * float(noise), LOST_FRACTION * abs(change))
     if abs(change) > bound and place + 1 < len(values):
         toward = math.copysign(1.0, change)
         after = slice(place + 1, None)
@@ -122,6 +123,6 @@ def _turn(steps: IntArray, values: FloatArray, width: int, place: int) -> Turn:
         onset = replace(moved).excess(bound)
         if onset is not None:
             interval = (moved.first_above(bound, onset), onset)
-    return Turn(
+    return LevelChange(
         start=start, start_step=int(steps[place]), late=late, noise=float(noise), onset=onset, interval=interval
     )

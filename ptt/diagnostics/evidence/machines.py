@@ -13,7 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.statistics.rank_scores import Scores, against_others
+from ptt.diagnostics.statistics.rank_scores import RankScores, score_ranks
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 
@@ -43,7 +43,7 @@ class Machines:
     metrics: tuple[ByRank, ...]
 
     def of(self, *measures: Measure) -> tuple[ByRank, ...]:
-        """Give the metrics of these measures."""
+        """Return the metrics of these measures."""
         return tuple(metric for metric in self.metrics if metric.measure in measures)
 
 
@@ -61,17 +61,17 @@ MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
 DEVICE: Final = r"(^|[./_])(?i:gpu)[._]\d{1,3}([._/]|$)"
 NODE: Final = r"^ray/node\.\d{1,4}\."
-WHOLE: Final = re.compile(
+WHOLE_STEP_NAME: Final = re.compile(
     r"(?:^|[/_.])(?:step|iteration|iter|total|train_step|train_batch)(?:[_.]?(?:time|s|secs?|seconds|ms|duration))*$"
     r"|total_step_time$|time_per_(?:step|iter)",
     re.IGNORECASE,
 )
-TIME: Final = re.compile(
+TIME_NAME: Final = re.compile(
     r"^phase/|(?:^|[/_.])(?:time|timing|duration|elapsed|latency)(?:[/_.]|$)|_(?:s|ms|secs?|seconds)$|^timing_s/",
     re.IGNORECASE,
 )
-MEMORY: Final = re.compile(r"mem", re.IGNORECASE)
-SESSION: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
+MEMORY_NAME: Final = re.compile(r"mem", re.IGNORECASE)
+SESSION_PREFIX: Final = "session/"  # how long single rollouts took: they differ by their prompts, not by their machine
 SCHEMA: Final = {
     "rank": pl.String,
     "metric": pl.String,
@@ -86,7 +86,7 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
 
     `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
     """
-    rows = pl.concat([_of_metrics(metrics), _of_wide(wide), _of_machines(ranks, metrics)])
+    rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics)])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
     several = several.filter((pl.col("places") >= 2) & (pl.col("places") <= MAX_PLACES))
@@ -97,23 +97,23 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
     return Machines(metrics=found)
 
 
-def measure_of(name: str) -> Measure:
+def classify_measure(name: str) -> Measure:
     """Tell by its name what a metric measures."""
-    if MEMORY.search(name):
+    if MEMORY_NAME.search(name):
         return Measure.MEMORY
-    if name.startswith(SESSION):
+    if name.startswith(SESSION_PREFIX):
         return Measure.OTHER
-    if WHOLE.search(name):
+    if WHOLE_STEP_NAME.search(name):
         return Measure.WHOLE_STEP
-    return Measure.TIME if TIME.search(name) else Measure.OTHER
+    return Measure.TIME if TIME_NAME.search(name) else Measure.OTHER
 
 
 def ranks_table(machines: Machines | None) -> pl.DataFrame:
-    """Give a row a rank and metric: mean, standard deviation over the run, and for times the score against the best."""
+    """Return one row a rank and metric: mean, standard deviation over the run, of times the score against the best."""
     rows: list[tuple[str, str, float, float, float | None]] = []
     for metric in machines.metrics if machines else ():
         timed = metric.measure in (Measure.TIME, Measure.WHOLE_STEP)
-        scores = scores_of(metric) if timed else None
+        scores = score_metric(metric) if timed else None
         for place, series in metric.places.items():
             values = series.finite()[1]
             score = float(scores.overall[scores.places.index(place)]) if scores and place in scores.places else None
@@ -121,12 +121,12 @@ def ranks_table(machines: Machines | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def scores_of(metric: ByRank) -> Scores | None:
+def score_metric(metric: ByRank) -> RankScores | None:
     """Score the ranks of a timing over the steps that all of them recorded."""
-    return against_others({place: (series.steps, series.values) for place, series in metric.places.items()})
+    return score_ranks({place: (series.steps, series.values) for place, series in metric.places.items()})
 
 
-def _of_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+def _metric_rows(metrics: pl.DataFrame) -> pl.DataFrame:
     """Take training metrics whose rank stands in the row, or in the name of the file."""
     train = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null())
     rank = pl.coalesce(
@@ -143,13 +143,13 @@ def _of_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _of_wide(wide: WideMetrics) -> pl.DataFrame:
+def _wide_rows(wide: WideMetrics) -> pl.DataFrame:
     """Take training metrics of wide files that have a rank in their name."""
     told = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
     number = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
     ranked = told.with_columns(number=number).drop_nulls("number")
     sources = ranked["source"].to_list()
-    found = wide.of_sources(sources, lambda name: measure_of(name) is not Measure.OTHER)
+    found = wide.of_sources(sources, lambda name: classify_measure(name) is not Measure.OTHER)
     return found.join(ranked, on="source", how="inner", maintain_order="left").select(
         "step",
         "name",
@@ -160,7 +160,7 @@ def _of_wide(wide: WideMetrics) -> pl.DataFrame:
     )
 
 
-def _of_machines(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Take samples of machines; a sample with a time and no step gets the step that was last logged before it."""
     labels = [
         pl.col("node"),
@@ -176,7 +176,7 @@ def _of_machines(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         place=pl.concat_str(labels, separator=" ", ignore_nulls=True),
         value=pl.col("value"),
     )
-    rows = _stepped(rows.filter(pl.col("place") != ""), metrics)
+    rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics)
     summed = rows.filter(pl.col("step").is_not_null())  # phases come several times a step
     phases = pl.col("name").str.starts_with("phase/")
     total = (
@@ -197,7 +197,7 @@ def _of_machines(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([total, single, counted])
 
 
-def _stepped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     known = metrics.filter(pl.col("wall_time").is_not_null() & (pl.col("split") == "train"))
     known = known.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
     loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null()).drop("step")
@@ -211,11 +211,11 @@ def _stepped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 def _metric(rows: pl.DataFrame) -> ByRank:
     name = str(rows["name"][0])
     places = {str(part["place"][0]): _series(name, part) for part in rows.partition_by("place", maintain_order=True)}
-    return ByRank(name=name, measure=measure_of(name), places=places, by_step=bool(rows["by_step"].all()))
+    return ByRank(name=name, measure=classify_measure(name), places=places, by_step=bool(rows["by_step"].all()))
 
 
 def _series(name: str, rows: pl.DataFrame) -> Series:
-    """Give the means by step: system samples come every few seconds."""
+    """Return the means by step: system samples come every few seconds."""
     means = rows.group_by("step").agg(pl.col("value").mean()).sort("step")
     return Series(
         name=name,

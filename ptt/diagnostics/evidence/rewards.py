@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series, spellings_of_training, training_by_name
+from ptt.diagnostics.evidence.series import Series, training_metric_names, training_series
 from ptt.diagnostics.metrics.name_words import is_judge, is_outcome, is_reward, words_of
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +45,17 @@ COMPONENTS: Final = (
         r"^(?:reward|rewards|reward_components|reward_component|rollout/reward|env/all/reward)/(?P<name>[^/]+)$"
     ),
 )
-WHOLE: Final = frozenset({"mean", "total", "all", "avg", "raw", "combined", "overall", "sum"})
-PREFERENCE: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "margin"})
-REPORTER: Final = "train/"
+WHOLE_WORDS: Final = frozenset({"mean", "total", "all", "avg", "raw", "combined", "overall", "sum"})
+PREFERENCE_WORDS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "margin"})
+REPORTER_PREFIX: Final = "train/"
 
 
 def gather_rewards(
     metrics: pl.DataFrame, trajectories: pl.DataFrame, rewards: pl.DataFrame, wide: WideMetrics
 ) -> Rewards | None:
     """Put reward components and single rewards by step; None where neither is recorded."""
-    components, outcomes = _of_metrics(metrics, wide)
-    trained = _trained(trajectories)
+    components, outcomes = _logged_rewards(metrics, wide)
+    trained = _trained_trajectories(trajectories)
     scored = rewards.join(trained.select("trajectory_id", "step"), on="trajectory_id", how="inner")
     for name, series in _means(scored).items():
         components.setdefault(name, series)
@@ -71,27 +68,29 @@ def gather_rewards(
     return Rewards(components=components, outcomes=outcomes, samples=samples)
 
 
-def _of_metrics(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str, Series], dict[str, Series]]:
-    raws = spellings_of_training(metrics, wide)
-    spelt = {raw: name for raw in raws if (name := component_of(raw))}
-    others = {raw: raw.removeprefix(REPORTER) for raw in raws if raw not in spelt}
-    done = {raw: name for raw, name in others.items() if is_outcome(name) and not words_of(name) & PREFERENCE}
+def _logged_rewards(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[dict[str, Series], dict[str, Series]]:
+    raws = training_metric_names(metrics, wide)
+    spelt = {raw: name for raw in raws if (name := reward_component(raw))}
+    others = {raw: raw.removeprefix(REPORTER_PREFIX) for raw in raws if raw not in spelt}
+    done = {raw: name for raw, name in others.items() if is_outcome(name) and not words_of(name) & PREFERENCE_WORDS}
     judged = {raw: name for raw, name in others.items() if is_judge(name) and is_reward(name)}
-    return training_by_name(metrics, wide, spelt | judged), training_by_name(metrics, wide, done)
+    return training_series(metrics, wide, spelt | judged), training_series(metrics, wide, done)
 
 
-def component_of(raw: str) -> str | None:
-    """Give the name of the reward component that a metric is the mean of, or None if it is none."""
-    for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER))):
+def reward_component(raw: str) -> str | None:
+    """Return the name of the reward component that a metric is the mean of, or None if it is none."""
+    for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER_PREFIX))):
         for pattern in COMPONENTS:
             found = pattern.match(spelling)
-            if found and not words_of(found["name"]) & (WHOLE | PREFERENCE | {"std", "min", "max", "frac", "var"}):
+            if found and not words_of(found["name"]) & (
+                WHOLE_WORDS | PREFERENCE_WORDS | {"std", "min", "max", "frac", "var"}
+            ):
                 return found["name"]
     return None
 
 
-def _trained(trajectories: pl.DataFrame) -> pl.DataFrame:
-    """Give the trajectories that were trained on; those of unknown split where no other is known to be."""
+def _trained_trajectories(trajectories: pl.DataFrame) -> pl.DataFrame:
+    """Return the trajectories that were trained on; those of unknown split where no other is known to be."""
     numbered = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
     sure = numbered.filter(pl.col("split") == "train")
     return sure if sure.height else numbered
@@ -113,7 +112,7 @@ def _means(scored: pl.DataFrame) -> dict[str, Series]:
 
 
 def _samples(trained: pl.DataFrame, scored: pl.DataFrame) -> Samples | None:
-    """Give single rewards with, beside each, whether the task was done: by its flag, else by the one outcome part."""
+    """Return single rewards with, beside each, whether the task was done: by its flag, else by the one outcome part."""
     usable = trained.filter(pl.col("reward").is_finite()).unique("trajectory_id", keep="first", maintain_order=True)
     if usable.is_empty():
         return None

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.validity import Extent, Overlap, Segments, extent_of, file_names, with_ranks
+from ptt.diagnostics.evidence.validity import Extent, Overlap, Segments, file_names, measure_extent, with_ranks
 
-LEAST_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
-DOUBLE: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
+MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
+DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
 
 
 def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | None:
@@ -20,18 +20,18 @@ def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | 
     rows = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null())
     if rows.is_empty() and tokens is None:
         return None
-    overlap, extent = _sequences(tokens) if tokens is not None else (None, None)
-    logged = () if rows.is_empty() else (*_going_back(rows), *_between(rows))
+    overlap, extent = _doubled_sequences(tokens) if tokens is not None else (None, None)
+    logged = () if rows.is_empty() else (*_repeated_within_source(rows), *_overlapping_sources(rows))
     return Segments(metrics=logged, sequences=overlap, extent=extent)
 
 
-def _going_back(rows: pl.DataFrame) -> tuple[Overlap, ...]:
-    """Give the sources in which a metric is logged again at steps it had passed."""
+def _repeated_within_source(rows: pl.DataFrame) -> tuple[Overlap, ...]:
+    """Return the sources in which a metric is logged again at steps it had passed."""
     key = ["source", "name_raw", "rank"]
     ordered = rows.sort("source", "seq")
     returns = ordered.group_by(key).agg((pl.col("step").diff() < 0).sum().alias("returns"))
     again = (
-        ordered.filter(_again(key))
+        ordered.filter(_is_repeated(key))
         .join(
             rows.group_by(*key, "step").len().filter(pl.col("len") > 1), on=[*key, "step"], how="semi", nulls_equal=True
         )
@@ -43,19 +43,19 @@ def _going_back(rows: pl.DataFrame) -> tuple[Overlap, ...]:
     return tuple(
         _overlap(steps, (source,))
         for source, steps, times in again.iter_rows()
-        if len(steps) >= LEAST_STEPS * times  # writers that run side by side go back at every step
+        if len(steps) >= MIN_STEPS * times  # writers that run side by side go back at every step
     )
 
 
-def _again(key: list[str]) -> pl.Expr:
+def _is_repeated(key: list[str]) -> pl.Expr:
     """Tell of each row whether it lies at steps that rows of its key had passed before their step last went back."""
     step = pl.col("step")
     passed = pl.when(step.diff() < 0).then(step.cum_max().shift(1)).forward_fill()
     return (step <= passed).fill_null(value=False).over(key)
 
 
-def _between(rows: pl.DataFrame) -> tuple[Overlap, ...]:
-    """Give the pairs of like sources of which the later one begins again within the earlier one's steps.
+def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
+    """Return the pairs of like sources of which the later one begins again within the earlier one's steps.
 
     Later: all its times lie after the other's; without times, it begins and ends at higher steps. Ranks that log side
     by side, and checkpoints that hold the same history, are neither.
@@ -80,14 +80,14 @@ def _between(rows: pl.DataFrame) -> tuple[Overlap, ...]:
                 else one["first"] < other["first"] <= one["last"] < other["last"]
             )
             if later and other["first"] <= one["last"]:
-                steps = _shared(rows, one["source"], other["source"])
-                if len(steps) >= LEAST_STEPS:
+                steps = _shared_steps(rows, one["source"], other["source"])
+                if len(steps) >= MIN_STEPS:
                     found.append(_overlap(steps, (one["source"], other["source"])))
     return tuple(found)
 
 
-def _shared(rows: pl.DataFrame, one: str, other: str) -> list[int]:
-    """Give the steps at which both log a metric of one name."""
+def _shared_steps(rows: pl.DataFrame, one: str, other: str) -> list[int]:
+    """Return the steps at which both log a metric of one name."""
     left, right = (rows.filter(pl.col("source") == name).select("step", "name_raw") for name in (one, other))
     return left.join(right, on=["step", "name_raw"], how="semi")["step"].unique().sort().to_list()
 
@@ -96,11 +96,11 @@ def _overlap(steps: list[int], sources: tuple[str, ...]) -> Overlap:
     return Overlap(first_step=steps[0], last_step=steps[-1], steps=len(steps), sources=sources)
 
 
-def _sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
+def _doubled_sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
     """Find steps with about twice the usual sequences, from twice the usual files or from a file that goes back."""
     table = with_ranks(tokens, tokens.tables.rows.filter("ok"))
     table = table.with_columns(file_names(tokens, table["seq"]))
-    table = table.with_columns(back=_again(["file", "rank"]))
+    table = table.with_columns(back=_is_repeated(["file", "rank"]))
     by_step = table.group_by("step", "rank").agg(
         pl.len().alias("n"), pl.col("file").n_unique().alias("files"), pl.col("back").any()
     )
@@ -109,10 +109,10 @@ def _sequences(tokens: Tokens) -> tuple[Overlap | None, Extent | None]:
         return None, None
     usual = float(np.median(single["n"].to_numpy()))
     files = int(single["files"].to_numpy().min())
-    double = by_step.filter((pl.col("n") >= DOUBLE * usual) & (pl.col("back") | (pl.col("files") >= 2 * files)))
+    double = by_step.filter((pl.col("n") >= DOUBLE_FACTOR * usual) & (pl.col("back") | (pl.col("files") >= 2 * files)))
     steps = double["step"].unique().sort().to_list()
-    if len(steps) < LEAST_STEPS:
+    if len(steps) < MIN_STEPS:
         return None, None
     twice = table.filter(pl.col("step").is_in(steps))
     names = twice["file"].unique().sort().to_list()
-    return _overlap(steps, (names[0], names[-1]) if len(names) > 1 else (names[0],)), extent_of(tokens, twice)
+    return _overlap(steps, (names[0], names[-1]) if len(names) > 1 else (names[0],)), measure_extent(tokens, twice)

@@ -12,23 +12,21 @@ import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, flags_of
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 ROLLING_STEPS: Final = 20
 """Metrics are judged by the mean over this many logged steps: no verdict hangs on a single one."""
 MIN_LOGGED: Final = 10
 """Fewer logged values than this are not judged: half of them would be the run's warm-up."""
 ALARM_DRAWS: Final = 200
-ALARM_REACH: Final = 1000  # logged values on either side of an alarm that are redrawn
+ALARM_WINDOW: Final = 1000  # logged values on either side of an alarm that are redrawn
 ALARM_SEED: Final = 20_260_128
-NOT_A_NUMBER: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
-DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
+NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weaker evidence (schema.Flag)
+MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
 LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection
-WARM: Final = 5
+MIN_WARMUP_VALUES: Final = 5
 """At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
 
 
@@ -51,13 +49,16 @@ class Series:
     @property
     def not_numbers(self) -> int:
         """How many values were logged as NaN or an infinity; a null may be a row that does not log the metric."""
-        return int(np.isin(self.flags, NOT_A_NUMBER).sum())
+        return int(np.isin(self.flags, NAN_FLAGS).sum())
 
     @property
     def lost(self) -> bool:
         """Whether the values are no numbers from some step up to the end, or in a fifth of the run."""
-        bad = np.isin(self.flags, NOT_A_NUMBER)
-        return bool(bad[-DEAD_VALUES:].all() and len(bad) >= DEAD_VALUES) or self.not_numbers > LOST_SHARE * self.count
+        bad = np.isin(self.flags, NAN_FLAGS)
+        return (
+            bool(bad[-MIN_DEAD_VALUES:].all() and len(bad) >= MIN_DEAD_VALUES)
+            or self.not_numbers > LOST_SHARE * self.count
+        )
 
     @property
     def width(self) -> int:
@@ -67,22 +68,22 @@ class Series:
     def rolling(self) -> tuple[IntArray, FloatArray]:
         """Steps with a value, and the mean over the last `width` of them; NaN before five were seen."""
         steps, values = self.finite()
-        return steps, rolling_mean(values, self.width, minimum=WARM)
+        return steps, rolling_mean(values, self.width, minimum=MIN_WARMUP_VALUES)
 
     def rolling_median(self) -> FloatArray:
         """The median over each full window of `width` finite values."""
         return np.median(sliding_window_view(self.finite()[1], self.width), axis=1)
 
     def excess(self, limit: float) -> int | None:
-        """Give the first step at which the rolling mean lies above `limit` and half of its values do, lastingly.
+        """Return the first step at which the rolling mean lies above `limit` and half of its values do, lastingly.
 
         The second condition keeps one wild step from lifting the mean; "lastingly" means that half of the values of
         the half window to come do so as well.
         """
         steps, values = self.finite()
         above = (values > limit).astype(np.float64)
-        mean = rolling_mean(values, self.width, minimum=WARM)
-        share = rolling_mean(above, self.width, minimum=WARM)
+        mean = rolling_mean(values, self.width, minimum=MIN_WARMUP_VALUES)
+        share = rolling_mean(above, self.width, minimum=MIN_WARMUP_VALUES)
         ahead = rolling_mean(above[::-1], max(2, self.width // 2), minimum=1)[::-1]
         to_come = np.append(ahead[1:], 1.0)
         with np.errstate(invalid="ignore"):
@@ -90,7 +91,7 @@ class Series:
         return int(steps[places[0]]) if len(places) else None
 
     def first_above(self, limit: float, alarm: int) -> int:
-        """Give the first step above `limit` among the values whose mean raised the alarm at step `alarm`."""
+        """Return the first step above `limit` among the values whose mean raised the alarm at step `alarm`."""
         steps, values = self.finite()
         place = int(np.searchsorted(steps, alarm))
         window = np.arange(max(0, place - self.width + 1), place + 1)
@@ -102,8 +103,8 @@ class Series:
         return self.steps[usable], self.values[usable]
 
 
-def condensed(series: Series, most: int) -> Series:
-    """Give the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
+def condense(series: Series, most: int) -> Series:
+    """Return the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
 
     What is not finite stands between them as it was.
     """
@@ -128,14 +129,14 @@ def condensed(series: Series, most: int) -> Series:
 
 
 def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]:
-    """Give the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
+    """Return the 95 % interval of the step at which a series' mean passes `limit`, around the step `alarm` it did.
 
     Moving-block bootstrap (Kunsch 1989): what the values lie off their running median is redrawn in blocks as long as
     the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.
     """
     steps, values = series.finite()
     place = int(np.searchsorted(steps, alarm))
-    near = slice(max(0, place - ALARM_REACH), place + ALARM_REACH)
+    near = slice(max(0, place - ALARM_WINDOW), place + ALARM_WINDOW)
     steps, values = steps[near], values[near]
     logs = bool((values > 0).all())
     levels = np.log(values) if logs else values
@@ -154,13 +155,13 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     return min(int(low), alarm), max(int(high), alarm)
 
 
-SHOWN: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
-MOST: Final = 20_000  # points of a series: a longer one is kept as means of blocks
-MAX_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
+DASHBOARD_METRICS: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
+MAX_SERIES_POINTS: Final = 20_000  # points of a series: a longer one is kept as means of blocks
+MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 
 
 def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
-    """Give the series of each canonical metric of one split; `wide` holds metrics of training alone.
+    """Return the series of each canonical metric of one split; `wide` holds metrics of training alone.
 
     Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
     step the best source's last one: a resumed run logs its steps again.
@@ -185,7 +186,7 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
 
 
 def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
-    """Give the training series without a canonical name under the names their writer gave them.
+    """Return the training series without a canonical name under the names their writer gave them.
 
     Rows of several ranks are left out: they are no series.
     """
@@ -196,19 +197,19 @@ def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
 
 
 def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str]) -> dict[str, Series]:
-    """Give the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
+    """Return the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
     held = set(wide.spellings()["name_raw"])
     found = _series(rows.filter(~pl.col("name_raw").is_in(held))) if rows.height else {}
     for name, raw in spelling.items():
         if raw in held:
-            found[name] = condensed(
-                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MOST
+            found[name] = condense(
+                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MAX_SERIES_POINTS
             )
     return dict(sorted(found.items()))
 
 
 def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Series:
-    """Give the series of one metric from its rows and its column; most often a single writer never went back."""
+    """Return the series of one metric from its rows and its column; most often a single writer never went back."""
     key = ["step", "value", "flag", "priority", "source", "seq"]
     if len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
         beside = rows["value"].fill_null(np.nan).to_numpy()
@@ -227,7 +228,7 @@ def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Ser
 
 
 def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Series]:
-    """Give one series for each of the names that spellings stand for; spellings that are not named are left out."""
+    """Return one series for each of the names that spellings stand for; spellings that are not named are left out."""
     wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
     if wanted.is_empty():
         return {}
@@ -235,33 +236,33 @@ def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Se
     return _series(found)
 
 
-def spellings_of_training(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bool = False) -> list[str]:
-    """Give the names that metrics of training were logged under; those of single ranks only with `ranks`."""
+def training_metric_names(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bool = False) -> list[str]:
+    """Return the names that metrics of training were logged under; those of single ranks only with `ranks`."""
     mine = (pl.col("split") == "train") & (pl.col("rank").is_null() | ranks)
     held = metrics.filter(mine)["name_raw"].drop_nulls().unique()
     return sorted({*held, *wide.spellings()["name_raw"]})
 
 
-def training_by_name(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
-    """Give one series of training for each of the names that spellings stand for, wherever they are kept."""
+def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
+    """Return one series of training for each of the names that spellings stand for, wherever they are kept."""
     train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
     rows = metrics.filter(train & pl.col("name_raw").is_in(sorted(names)))
     columns = set(wide.spellings()["name_raw"]) & set(names)
     found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
     for raw in sorted(columns):
         beside = rows.filter(pl.col("name_raw") == raw)
-        found[names[raw]] = condensed(_wide_series(beside, wide.column(raw), names[raw], raw), MOST)
+        found[names[raw]] = condense(_wide_series(beside, wide.column(raw), names[raw], raw), MAX_SERIES_POINTS)
     return found
 
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
-    """Give the series of every evaluation under the name its writer gave it; those of several ranks are none."""
+    """Return the series of every evaluation under the name its writer gave it; those of several ranks are none."""
     rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
     return _series(rows.with_columns(pl.col("name_raw").alias("name"))) if rows.height else {}
 
 
 def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
-    """Give the series of an evaluation that a writer gave this name, or else the one of this canonical name.
+    """Return the series of an evaluation that a writer gave this name, or else the one of this canonical name.
 
     Of several spellings of a canonical name the one with most rows counts.
     """
@@ -275,7 +276,7 @@ def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
 
 
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
-    """Give one series a name; of several rows of one step the best source's last one."""
+    """Return one series a name; of several rows of one step the best source's last one."""
     best = rows.with_columns(
         (pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent")
     ).sort(  # beside a value: not logged
@@ -283,7 +284,7 @@ def _series(rows: pl.DataFrame) -> dict[str, Series]:
     )
     best = best.unique(["name", "step"], keep="first", maintain_order=True)
     return {
-        str(group["name"][0]): condensed(
+        str(group["name"][0]): condense(
             Series(
                 name=str(group["name"][0]),
                 raw_name=str(group["name_raw"][0]),
@@ -291,14 +292,14 @@ def _series(rows: pl.DataFrame) -> dict[str, Series]:
                 values=group["value"].fill_null(np.nan).to_numpy(),
                 flags=group["flag"].to_numpy(),
             ),
-            MOST,
+            MAX_SERIES_POINTS,
         )
         for group in best.partition_by("name", maintain_order=True)
     }
 
 
 def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -> pl.DataFrame:
-    """Give what a dashboard shows: value and rolling mean of the aggregates, with the limit each is judged by."""
+    """Return what a dashboard shows: value and rolling mean of the aggregates, with the limit each is judged by."""
     schema = {
         "name": pl.String,
         "step": pl.Int64,
@@ -307,7 +308,7 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
         "limit": pl.Float64,
     }
     frames = [pl.DataFrame(schema=schema)]
-    for name in SHOWN:
+    for name in DASHBOARD_METRICS:
         if name in series:
             steps, values = series[name].finite()
             frame = pl.DataFrame({"step": steps, "value": values, "mean": series[name].rolling()[1]})
@@ -316,12 +317,12 @@ def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -
                 name=pl.lit(name),
                 limit=pl.lit(limits.get(name), pl.Float64),
             )
-            frames.append(frame.gather_every(1 + frame.height // MAX_POINTS).select(list(schema)))
+            frames.append(frame.gather_every(1 + frame.height // MAX_DRAWN_POINTS).select(list(schema)))
     return pl.concat(frames)
 
 
 def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
-    """Give every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
+    """Return every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
     schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
     frames = [pl.DataFrame(schema=schema)]
     for name, one in series.items():

@@ -18,8 +18,8 @@ from ptt.diagnostics.store.ingest import RUN_DIR, UNREADABLE, UNRECOGNISED
 MAX_UNRECOGNISED: Final = 20
 
 
-def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
-    """Give one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
+def list_sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) -> tuple[Source, ...]:
+    """Return one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
     for path, reason in (tokens.damaged if tokens else {}).items():
         if path in every:
@@ -31,7 +31,7 @@ def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) ->
                 bytes_lost=old.bytes,
                 note=f"Damaged inside, left out: {reason}",
             )
-    for path, count in (_unsound(tokens) if tokens else {}).items():
+    for path, count in (_count_unsound(tokens) if tokens else {}).items():
         if path in every:
             note = f"{count} rows left out: no step, no mask, or lists of different length."
             old = every[path]
@@ -41,18 +41,20 @@ def sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str]) ->
     listed = [*read, *foreign[:MAX_UNRECOGNISED]]
     if len(foreign) > MAX_UNRECOGNISED:
         rest = foreign[MAX_UNRECOGNISED:]
-        listed.append(_remark(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest))
-    listed += [_remark(RUN_DIR, note, []) for note in notes]
+        listed.append(
+            _note_source(f"{len(rest)} more files", f"In no format read here; the first is {rest[0].path}.", rest)
+        )
+    listed += [_note_source(RUN_DIR, note, []) for note in notes]
     return tuple(listed)
 
 
-def _remark(path: str, note: str, files: Sequence[Source]) -> Source:
+def _note_source(path: str, note: str, files: Sequence[Source]) -> Source:
     size = sum(file.bytes for file in files)
     kind = UNREADABLE if note.startswith(CLOSED) else UNRECOGNISED
     return Source(path=path, kind=kind, bytes=size, rows_ok=0, rows_bad=0, bytes_lost=0, note=note)
 
 
-def _unsound(tokens: Tokens) -> dict[str, int]:
+def _count_unsound(tokens: Tokens) -> dict[str, int]:
     """Count, by file, the rows whose lists did not fit together."""
     seq = tokens.tables.rows.filter(~pl.col("ok"))["seq"].to_numpy()
     starts = [file.start for file in tokens.scan.files]
@@ -67,7 +69,7 @@ SCHEMA: Final = {"kind": pl.String, "step": pl.Int64, "path": pl.String}
 
 
 def files_by_step(tokens: Tokens | None, trajectories: pl.DataFrame) -> pl.DataFrame:
-    """Give kind (tokens or samples), step and path: one row a step and kind, its first file."""
+    """Return kind (tokens or samples), step and path: one row a step and kind, its first file."""
     samples = trajectories.select(pl.lit("samples").alias("kind"), "step", pl.col("source").alias("path"))
     frames = [samples]
     if tokens is not None:

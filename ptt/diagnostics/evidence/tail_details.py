@@ -13,21 +13,28 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions, recorded_observations
-from ptt.diagnostics.statistics.attribution import Split, attribution, limit_of, tail_limit, top_sequences, with_tail
-from ptt.diagnostics.statistics.clipping_replay import counterfactual, guarded_pair
-from ptt.diagnostics.statistics.exceedance import extremes
-from ptt.diagnostics.statistics.exposure_intensity import exposure
-from ptt.diagnostics.statistics.histograms import histograms
+from ptt.diagnostics.statistics.attribution import (
+    Split,
+    add_tail_counts,
+    attribution,
+    bin_limit,
+    tail_limit,
+    top_sequences,
+)
+from ptt.diagnostics.statistics.clipping_replay import guarded_pair, replay_guards
+from ptt.diagnostics.statistics.exceedance import exceedance_tables
+from ptt.diagnostics.statistics.exposure_intensity import exposure_intensity
+from ptt.diagnostics.statistics.histograms import count_histograms
 from ptt.diagnostics.statistics.observation_position import DISTANCES, FLOOR
-from ptt.diagnostics.statistics.pareto_k import heaviness
+from ptt.diagnostics.statistics.pareto_k import tail_heaviness
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
-from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, lags, staleness
-from ptt.diagnostics.statistics.windows import label, parts
+from ptt.diagnostics.statistics.staleness import BUCKETS, UNKNOWN, add_lags, staleness
+from ptt.diagnostics.statistics.windows import label_spans, split_steps
 
-LAST_TURN: Final = 8
+MAX_TURN: Final = 8
 BEFORE_ANY: Final = DISTANCES[0]
-ONE_OF_TWO: Final = ("failed", "not failed")
-TOO_SMALL: Final = f"late tails begin below {FLOOR:g} nats: where in a sequence so small a |r| sits is not counted"
+RESULT_NAMES: Final = ("failed", "not failed")
+TAIL_TOO_SMALL: Final = f"late tails begin below {FLOOR:g} nats: where in a sequence so small a |r| sits is not counted"
 NO_RESULTS: Final = "whether a tool failed is not recorded: write tool_failed beside tool_names"
 NOT_TIED: Final = (
     "whether a tool failed is known of the logged samples, but nothing ties them to sequences: write the sequences' "
@@ -37,7 +44,7 @@ LEFT_OUT: Final = "texts of these sequences are recorded; they are kept and show
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class TailPlaces:
     """Late stretches told apart, what could not be told, and which sample each late sequence is."""
 
     finer: Split | None
@@ -45,7 +52,9 @@ class Places:
     tied: pl.DataFrame  # seq, trajectory_id
 
 
-def places(tokens: Tokens, completions: Completions, late: pl.DataFrame, *, first_bin: int, limit: float) -> Places:
+def locate_tail(
+    tokens: Tokens, completions: Completions, late: pl.DataFrame, *, first_bin: int, limit: float
+) -> TailPlaces:
     """Tell late tokens apart by place; `late`: the late (seq, slice) rows."""
     rows = tokens.tables.rows.filter("ok").drop("ok")
     held = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
@@ -54,21 +63,21 @@ def places(tokens: Tokens, completions: Completions, late: pl.DataFrame, *, firs
         named = rows.join(tokens.scalars.select("seq", *held), on="seq", how="left")
         tied = completions.tied(named).join(late.select("seq").unique(), on="seq", how="semi")
     if limit < FLOOR:
-        return Places(finer=None, missing=TOO_SMALL, tied=tied)
+        return TailPlaces(finer=None, missing=TAIL_TOO_SMALL, tied=tied)
     stretches = tokens.tables.stretches
     mine = stretches.filter(np.isin(stretches["seq"].to_numpy(), late["seq"].to_numpy(), kind="table"))
     if not (mine["turn"] > 0).any():
-        return Places(finer=None, missing="", tied=tied)
+        return TailPlaces(finer=None, missing="", tied=tied)
     known = _observations(tokens, completions, rows.join(mine.select("seq").unique(), on="seq", how="semi"), tied)
-    cut = with_tail(mine, first_bin).join(known, on=["seq", "turn"], how="left", maintain_order="left")
+    cut = add_tail_counts(mine, first_bin).join(known, on=["seq", "turn"], how="left", maintain_order="left")
     missing = ""
     if not known["failed"].is_not_null().any():
         missing = NO_RESULTS if completions.calls["ok"].null_count() == completions.calls.height else NOT_TIED
-    return Places(finer=(cut, _asked_of_pair(known)), missing=missing, tied=tied)
+    return TailPlaces(finer=(cut, _position_keys(known)), missing=missing, tied=tied)
 
 
 def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
-    """Give what is known of each observation: as recorded with the tokens, else as the sample tells."""
+    """Return what is known of each observation: as recorded with the tokens, else as the sample tells."""
     lists = [name for name in ("tool_names", "tool_failed") if name in tokens.scan.columns]
     recorded = recorded_observations(rows.join(tokens.scalars.select("seq", *lists), on="seq", how="left"))
     if tied.is_empty():
@@ -79,9 +88,9 @@ def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, 
     return both.select("seq", "turn", *merged)
 
 
-def _asked_of_pair(known: pl.DataFrame) -> dict[str, pl.Expr]:
+def _position_keys(known: pl.DataFrame) -> dict[str, pl.Expr]:
     before = pl.when(pl.col("turn") == 0).then(pl.lit(BEFORE_ANY))
-    turn = pl.when(pl.col("turn") >= LAST_TURN).then(pl.lit(f"{LAST_TURN}+")).otherwise(pl.col("turn").cast(pl.String))
+    turn = pl.when(pl.col("turn") >= MAX_TURN).then(pl.lit(f"{MAX_TURN}+")).otherwise(pl.col("turn").cast(pl.String))
     asked = {
         "distance": pl.col("distance").replace_strict(dict(enumerate(DISTANCES)), return_dtype=pl.String),
         "turn": turn,
@@ -89,12 +98,12 @@ def _asked_of_pair(known: pl.DataFrame) -> dict[str, pl.Expr]:
     if known["tool"].is_not_null().any():
         asked["tool name"] = before.otherwise(pl.col("tool"))
     if known["failed"].is_not_null().any():
-        failed = pl.when("failed").then(pl.lit(ONE_OF_TWO[0])).when(~pl.col("failed")).then(pl.lit(ONE_OF_TWO[1]))
+        failed = pl.when("failed").then(pl.lit(RESULT_NAMES[0])).when(~pl.col("failed")).then(pl.lit(RESULT_NAMES[1]))
         asked["tool result"] = before.otherwise(failed)
     return asked
 
 
-def with_texts(top: pl.DataFrame, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
+def add_texts(top: pl.DataFrame, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
     """Fill `text` of the top sequences that are samples whose texts were kept."""
     wanted = top.select("seq", pl.col("max_turn").fill_null(0).alias("turn"))
     wanted = wanted.join(tied, on="seq").join(rows.select("seq", "n_obs"), on="seq")
@@ -110,7 +119,7 @@ NOTES: Final[dict[str, pl.DataType]] = {"table": pl.String(), "reason": pl.Strin
 
 
 def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) -> dict[str, pl.DataFrame]:
-    """Give exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
+    """Return exposure, heaviness, extremes, tail_ratios, counterfactual, attribution, top_sequences, staleness, notes.
 
     details_notes says why a table, or a part of it, is empty. Without a single usable token there are no tables.
     """
@@ -122,26 +131,26 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
         identity.select("seq", "unit"), on="seq", how="left", maintain_order="left"
     )
     steps = cells["step"].unique().sort().to_list()
-    windows = parts(steps, 3)
+    windows = split_steps(steps, 3)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     recorded = set(tokens.tables.cells["pair"].unique().to_list())
     guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
     of_guarded = cells if guarded == 0 else tokens.tables.cells_of(guarded)
-    replayed = counterfactual(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
-    late_cells = label(cells, windows[-1:], name="window")
+    replayed = replay_guards(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
+    late_cells = label_spans(cells, windows[-1:], name="window")
     first_bin = tail_limit(late_cells)
-    late = with_tail(label(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
+    late = add_tail_counts(label_spans(sequences.drop("unit"), windows[-1:], name="window"), first_bin)
     late = late.join(identity.drop("step"), on="seq", how="left", maintain_order="left")
-    stale, why = staleness(sequences, identity, parts(steps, STEP_BLOCKS))
-    split = exposure(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
-    limit = limit_of(first_bin)
-    told = places(tokens, completions, late, first_bin=first_bin, limit=limit)
-    counted, both = histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
-    heavy = heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
-    far, ratios = extremes(counted, names=both)
+    stale, why = staleness(sequences, identity, split_steps(steps, STEP_BLOCKS))
+    split = exposure_intensity(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
+    limit = bin_limit(first_bin)
+    told = locate_tail(tokens, completions, late, first_bin=first_bin, limit=limit)
+    counted, both = count_histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
+    heavy = tail_heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
+    far, ratios = exceedance_tables(counted, names=both)
     files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
-    top = with_texts(top, completions, tokens.tables.rows, told.tied)
+    top = add_texts(top, completions, tokens.tables.rows, told.tied)
     of_top = told.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
     reasons = [
         ("exposure", "fewer than two steps" if split.is_empty() else ""),
@@ -155,7 +164,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
         "extremes": far,
         "tail_ratios": ratios,
         "counterfactual": _named(replayed, names),
-        "attribution": attribution(late, _asked(late, names), limit=limit, finer=told.finer),
+        "attribution": attribution(late, _attribution_keys(late, names), limit=limit, finer=told.finer),
         "top_sequences": top.drop("seq"),
         "staleness": _named(stale, names),
         "details_notes": _notes(reasons),
@@ -163,7 +172,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
 
 
 def _identity(tokens: Tokens) -> pl.DataFrame:
-    """Give what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
+    """Return what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
     held = [name for name in SCALARS if name in tokens.scan.columns]
     columns: list[pl.Expr] = [pl.col("seq"), *(pl.col(name) for name in held)]
     if "tool_names" in tokens.scan.columns:
@@ -180,11 +189,11 @@ def _identity(tokens: Tokens) -> pl.DataFrame:
     if "tool_count" in found.columns:
         tools = tools | (pl.col("tool_count").fill_null(0) > 0)
     found = found.with_columns(unit.alias("unit"), tools.alias("has_tools"))
-    return lags(found)[0].drop("lag") if "policy_version" in held else found
+    return add_lags(found)[0].drop("lag") if "policy_version" in held else found
 
 
-def _asked(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
-    """Give what the tail is told apart by: what the run records of it, as text."""
+def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
+    """Return what the tail is told apart by: what the run records of it, as text."""
     turns = pl.when(pl.col("n_obs") >= 3).then(pl.lit("3+")).otherwise(pl.col("n_obs").cast(pl.String))
     asked = {
         "slice": pl.col("slice").replace_strict(names, return_dtype=pl.String),

@@ -14,14 +14,14 @@ from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, per
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, interval, slice_tails
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, label, parts, sliding
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans, sliding_windows, split_steps
 
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
 IDS = ("group_id", "trajectory_id", "sample_id")
 
 
-def tool_use(tokens: Tokens) -> ToolUse | None:
-    """Give the share of sequences with an observation, by step."""
+def tool_use_by_step(tokens: Tokens) -> ToolUse | None:
+    """Return the share of sequences with an observation, by step."""
     rows = tokens.tables.rows.filter("ok")
     if rows.is_empty():
         return None
@@ -34,16 +34,16 @@ def tool_use(tokens: Tokens) -> ToolUse | None:
 
 
 def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
-    """Give the tails of the main pair and the tables the figures are drawn from; None without a single token."""
+    """Return the tails of the main pair and the tables the figures are drawn from; None without a single token."""
     pair = tokens.pairs[0]
     cells = tokens.tables.cells_of(0)
     if cells.is_empty():
         return None
-    sequences, unit = _with_units(tokens)
+    sequences, unit = _join_units(tokens)
     steps = cells["step"].unique().sort().to_list()
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
     count = block_count(steps=len(steps), units=units, tokens=_fewest_tokens(cells))
-    blocks, windows, sixths = parts(steps, count), parts(steps, 3), parts(steps, 6)
+    blocks, windows, sixths = split_steps(steps, count), split_steps(steps, 3), split_steps(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
         number: slice_tails(
@@ -82,11 +82,11 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
 
 
 def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
-    """Give what sets the main pair of this run against another run's; None without a single token."""
+    """Return what sets the main pair of this run against another run's; None without a single token."""
     cells = tokens.tables.cells_of(0)
     if cells.is_empty():
         return None
-    sequences, unit = _with_units(tokens)
+    sequences, unit = _join_units(tokens)
     return Profile(
         pair=tokens.pairs[0].name,
         slices={TEXT_ONLY: "text_only", POST_TOOL: post_name},
@@ -97,12 +97,12 @@ def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
 
 
 def _fewest_tokens(cells: pl.DataFrame) -> int:
-    """Give the tokens of the slice that has fewer, of those that have any."""
+    """Return the tokens of the slice that has fewer, of those that have any."""
     counted = cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"]
     return int(counted.to_numpy().min())
 
 
-def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
+def _join_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
     """Join the sequences with what they are redrawn by: the prompt group where it is known, else the sequence."""
     held = [name for name in IDS if name in tokens.scan.columns]
     ids = tokens.scalars.select("seq", *held)
@@ -118,7 +118,7 @@ def _with_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
 
 
 def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame) -> pl.DataFrame:
-    counts = label(sequences, blocks, name="block").group_by("slice", "block").len()
+    counts = label_spans(sequences, blocks, name="block").group_by("slice", "block").len()
     held = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
     rows = []
     for number, tails in slices.items():
@@ -154,7 +154,7 @@ def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequence
     return pl.DataFrame(rows, schema=dict(zip(schema, types, strict=True)), orient="row")
 
 
-def _spans(frame: pl.DataFrame, spans: tuple[Span, ...], index: str) -> pl.DataFrame:
+def _join_spans(frame: pl.DataFrame, spans: tuple[Span, ...], index: str) -> pl.DataFrame:
     bounds = pl.DataFrame(
         {
             index: np.arange(len(spans), dtype=np.int32),
@@ -166,9 +166,9 @@ def _spans(frame: pl.DataFrame, spans: tuple[Span, ...], index: str) -> pl.DataF
 
 
 def _ecdf(cells: pl.DataFrame, windows: tuple[Span, ...]) -> pl.DataFrame:
-    found = ecdf(label(cells, windows, name="part"), by=["slice", "part"])
+    found = ecdf(label_spans(cells, windows, name="part"), by=["slice", "part"])
     names = dict(enumerate(WINDOWS))
-    return _spans(found, windows, "part").with_columns(
+    return _join_spans(found, windows, "part").with_columns(
         pl.col("part").replace_strict(names, return_dtype=pl.String).alias("window")
     )
 
@@ -178,16 +178,18 @@ def _growth(
 ) -> pl.DataFrame:
     frames = []
     for spans in (windows, sixths):
-        found = percentiles(label(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
-        counted = label(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
+        found = percentiles(label_spans(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
+        counted = (
+            label_spans(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
+        )
         found = found.join(counted, on=["slice", "part"], how="left", maintain_order="left")
-        frames.append(_spans(found, spans, "part").with_columns(parts=pl.lit(len(spans), pl.Int64)))
+        frames.append(_join_spans(found, spans, "part").with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)
 
 
 def _ess(sequences: pl.DataFrame, steps: list[int], names: dict[int, str], tokens: Tokens) -> pl.DataFrame:
     width = max(4, len(steps) // 6)
-    spans = sliding(steps, width=width, stride=max(1, (len(steps) - width) // ESS_WINDOWS))
+    spans = sliding_windows(steps, width=width, stride=max(1, (len(steps) - width) // ESS_WINDOWS))
     pair = tokens.pairs[0]
     frames = [
         sliding_ess(
@@ -199,7 +201,7 @@ def _ess(sequences: pl.DataFrame, steps: list[int], names: dict[int, str], token
 
 
 def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
-    """Give percentiles, ESS, second moment and KL estimates of every recorded step, slice and pair."""
+    """Return percentiles, ESS, second moment and KL estimates of every recorded step, slice and pair."""
     frames = []
     for number, pair in enumerate(tokens.pairs):
         cells = tokens.tables.cells_of(number)

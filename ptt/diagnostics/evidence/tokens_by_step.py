@@ -33,20 +33,20 @@ class Signal:
     empty: Series | None = None  # share of sequences with at most one token of the policy's
 
 
-FEW_SAMPLES: Final = 4  # of a step: a standard deviation of fewer is an anecdote
-EMPTY: Final = 1  # tokens: an end-of-sequence alone is no answer, where answers are usually
-USUAL: Final = 8  # tokens or more; where a task asks for a single token, only nothing at all is empty
+MIN_SAMPLES: Final = 4  # of a step: a standard deviation of fewer is an anecdote
+MAX_EMPTY_TOKENS: Final = 1  # tokens: an end-of-sequence alone is no answer, where answers are usually
+USUAL_TOKENS: Final = 8  # tokens or more; where a task asks for a single token, only nothing at all is empty
 
 
-def series_of(frame: pl.DataFrame, column: str, *, name: str, raw_name: str) -> Series:
-    """Give a column of a frame with `step` as a series."""
+def series_from_frame(frame: pl.DataFrame, column: str, *, name: str, raw_name: str) -> Series:
+    """Return a column of a frame with `step` as a series."""
     values = frame[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
     flags = np.where(np.isfinite(values), Flag.FINITE, Flag.NAN).astype(np.uint8)
     return Series(name=name, raw_name=raw_name, steps=frame["step"].to_numpy(), values=values, flags=flags)
 
 
 def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
-    """Give the spread of r by step of every pair that has tokens."""
+    """Return the spread of r by step of every pair that has tokens."""
     found = {}
     for number, pair in enumerate(tokens.pairs if tokens is not None else ()):
         cells = tokens.tables.cells_of(number) if tokens is not None else pl.DataFrame()
@@ -58,7 +58,9 @@ def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
         found[pair.name] = PairSteps(
             pair=pair.name,
             **{
-                field: series_of(by_step, column, name=f"{pair.name} {field}", raw_name=f"{told} of |{pair.name}|")
+                field: series_from_frame(
+                    by_step, column, name=f"{pair.name} {field}", raw_name=f"{told} of |{pair.name}|"
+                )
                 for field, column, told in (
                     ("p99", "p99", "p99"),
                     ("p999", "p999", "p99.9"),
@@ -70,7 +72,7 @@ def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
 
 
 def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:
-    """Give what the loss is made from, as far as samples and sequences record it."""
+    """Return what the loss is made from, as far as samples and sequences record it."""
     return Signal(
         advantage_std=_advantages(trajectories),
         masked=_masked(tokens) if tokens is not None else None,
@@ -83,10 +85,12 @@ def _advantages(trajectories: pl.DataFrame) -> Series | None:
     usable = (pl.col("split") == "train") & pl.col("advantage").is_finite() & pl.col("step").is_not_null()
     held = trajectories.filter(usable)
     by_step = held.group_by("step").agg(pl.col("advantage").std().alias("std"), pl.len()).sort("step")
-    by_step = by_step.filter((pl.col("len") >= FEW_SAMPLES) & pl.col("std").is_not_null())
+    by_step = by_step.filter((pl.col("len") >= MIN_SAMPLES) & pl.col("std").is_not_null())
     if by_step.is_empty():
         return None
-    return series_of(by_step, "std", name="advantage/std", raw_name="standard deviation of the samples' advantages")
+    return series_from_frame(
+        by_step, "std", name="advantage/std", raw_name="standard deviation of the samples' advantages"
+    )
 
 
 def _masked(tokens: Tokens) -> Series | None:
@@ -100,13 +104,13 @@ def _masked(tokens: Tokens) -> Series | None:
     if by_step.is_empty():
         return None
     by_step = by_step.with_columns((1 - pl.col("trained") / pl.col("own")).clip(lower_bound=0.0).alias("share"))
-    return series_of(by_step, "share", name="mask/share", raw_name="share of model tokens outside train_mask")
+    return series_from_frame(by_step, "share", name="mask/share", raw_name="share of model tokens outside train_mask")
 
 
 def _empty(tokens: Tokens) -> Series | None:
     rows = tokens.tables.rows.filter("ok")
     if rows.is_empty():
         return None
-    most = EMPTY if float(np.median(rows["n_model"].to_numpy())) >= USUAL else 0
+    most = MAX_EMPTY_TOKENS if float(np.median(rows["n_model"].to_numpy())) >= USUAL_TOKENS else 0
     by_step = rows.group_by("step").agg((pl.col("n_model") <= most).mean().alias("share")).sort("step")
-    return series_of(by_step, "share", name="len/empty_frac", raw_name="share of sequences without an answer")
+    return series_from_frame(by_step, "share", name="len/empty_frac", raw_name="share of sequences without an answer")

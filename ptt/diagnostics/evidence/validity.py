@@ -13,8 +13,14 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS
-from ptt.diagnostics.statistics.logprob_pairs import available
-from ptt.diagnostics.statistics.pair_sample import Mixture, PairSample, column_facts, mixture, pair_sample
+from ptt.diagnostics.statistics.logprob_pairs import available_pairs
+from ptt.diagnostics.statistics.pair_sample import (
+    PairSample,
+    TemperatureMixture,
+    column_facts,
+    pair_sample,
+    temperature_mixture,
+)
 from ptt.diagnostics.statistics.placeholder_values import Anomaly
 from ptt.diagnostics.store.manifest import Manifest
 
@@ -98,7 +104,7 @@ class MixedColumn:
 class MixedPair:
     """What the logprobs of one pair say: sequences of two kinds, in the sample."""
 
-    mixture: Mixture
+    mixture: TemperatureMixture
     sampled: int  # sequences
     extent: Extent  # of the scaled ones among the sampled
 
@@ -151,9 +157,9 @@ _RANK = re.compile(r"_rank(\d+)(?=[._])")
 
 
 def file_names(tokens: Tokens, seq: pl.Series) -> pl.Series:
-    """Give the file of each sequence, as `file`."""
+    """Return the file of each sequence, as `file`."""
     names = pl.Series("file", [file.name for file in tokens.scan.files], dtype=pl.String)
-    return names.gather(_places(tokens, seq))
+    return names.gather(_file_numbers(tokens, seq))
 
 
 def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
@@ -162,10 +168,10 @@ def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.join(tokens.scalars.select("seq", "rank"), on="seq", how="left", maintain_order="left")
     named = [_RANK.search(file.name) for file in tokens.scan.files]
     numbers = pl.Series("rank", [int(found[1]) if found else None for found in named], dtype=pl.Int32)
-    return rows.with_columns(numbers.gather(_places(tokens, rows["seq"])))
+    return rows.with_columns(numbers.gather(_file_numbers(tokens, rows["seq"])))
 
 
-def extent_of(tokens: Tokens, rows: pl.DataFrame) -> Extent:
+def measure_extent(tokens: Tokens, rows: pl.DataFrame) -> Extent:
     """Say how much the sequences of `rows` (seq, step, n_model) are."""
     names = file_names(tokens, rows["seq"])
     return Extent(
@@ -178,7 +184,7 @@ def extent_of(tokens: Tokens, rows: pl.DataFrame) -> Extent:
     )
 
 
-def _places(tokens: Tokens, seq: pl.Series) -> pl.Series:
+def _file_numbers(tokens: Tokens, seq: pl.Series) -> pl.Series:
     starts = np.array([file.start for file in tokens.scan.files])
     return pl.Series((np.searchsorted(starts, seq.to_numpy(), side="right") - 1).astype(np.uint32))
 
@@ -187,7 +193,7 @@ DECIMALS: Final = 6  # of a temperature: what differs less was written by differ
 
 
 def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
-    """Give the steps at which the recorded temperature differs between sequences; None where it never does."""
+    """Return the steps at which the recorded temperature differs between sequences; None where it never does."""
     if "temperature" not in tokens.scan.columns:
         return None
     known = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS)).filter(
@@ -205,7 +211,7 @@ def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
         temperatures=tuple(mixed["temperature"].unique().sort().to_list()),
         steps=mixed["step"].n_unique(),
         share=odd.height / mixed.height,
-        extent=extent_of(tokens, odd),
+        extent=measure_extent(tokens, odd),
     )
 
 
@@ -215,26 +221,26 @@ def mixed_pairs(tokens: Tokens, rows: pl.DataFrame) -> dict[str, MixedPair]:
     found = {}
     for pair in tokens.pairs:
         drift = pair.denominator == "ref_logp"
-        kinds = mixture(samples, numerator=pair.numerator, denominator=pair.denominator, drift=drift)
+        kinds = temperature_mixture(samples, numerator=pair.numerator, denominator=pair.denominator, drift=drift)
         if kinds is not None:
             scaled = rows.filter(pl.col("seq").is_in(kinds.scaled_seqs))
-            found[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=extent_of(tokens, scaled))
+            found[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=measure_extent(tokens, scaled))
     return found
 
 
-NONE_RECORDED = ("policy_logp", "ref_logp", "model_mask")
+REQUIRED_COLUMNS = ("policy_logp", "ref_logp", "model_mask")
 
 
-def unpaired(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
-    """Give the reason, and the logprobs each of which would do; no reason where no sequence is recorded at all."""
+def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
+    """Return the reason, and the logprobs each of which would do; no reason where no sequence is recorded at all."""
     columns = {name for file in manifest.in_place if file.rows for name in file.columns}
     columns |= {name for part in manifest.parts if part.rows for name in part.columns}
     held = columns & set(LOGPS)
     if not columns:
-        return "", NONE_RECORDED
+        return "", REQUIRED_COLUMNS
     if not held:
-        return "sequences are recorded without any logprobs", NONE_RECORDED
-    partners = tuple(name for name in LOGPS if name not in held and available(held | {name}))
+        return "sequences are recorded without any logprobs", REQUIRED_COLUMNS
+    partners = tuple(name for name in LOGPS if name not in held and available_pairs(held | {name}))
     alone = " and ".join(sorted(held))
     reason = (
         f"{alone} alone is recorded, and a log-ratio takes two: {' or '.join(partners)} of the same tokens is missing"
@@ -262,7 +268,7 @@ def gather_validity(tokens: Tokens) -> Validity:
             for pair in tokens.pairs
         },
         columns={name: ColumnFacts(*column_facts(samples, name)) for name in held},
-        extent=extent_of(tokens, rows),
+        extent=measure_extent(tokens, rows),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
         missing=_missing(tokens),
         coverage=_coverage(tokens, rows),
@@ -322,7 +328,7 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     alive = by_step.filter(pl.col("finite") > 0)["step"]
     dead = by_step.filter((pl.col("finite") == 0) & (pl.col("missing") > 0))["step"]
     after = dead.filter(dead > alive[-1]) if len(alive) else dead
-    where = extent_of(tokens, _losing(tokens, sides))
+    where = measure_extent(tokens, _sequences_losing_tokens(tokens, sides))
     return MissingLogprobs(
         pair=pair.name,
         tokens=int(by_step["missing"].sum()),
@@ -336,8 +342,8 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     )
 
 
-def _losing(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
-    """Give the sequences with tokens that have no finite log-ratio and no placeholder either."""
+def _sequences_losing_tokens(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
+    """Return the sequences with tokens that have no finite log-ratio and no placeholder either."""
     placeholders = tokens.tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("seq").agg(pl.col("n").sum())
     return (
         tokens.tables.sequences.group_by("seq")
@@ -357,11 +363,11 @@ def _coverage(tokens: Tokens, rows: pl.DataFrame) -> Coverage:
         again = table.join(ids, on="seq", how="inner", maintain_order="left").filter(
             ~pl.struct("step", "sample_id").is_first_distinct()
         )
-    ranks, lacking, without = _ranks(table.filter(pl.col("rank").is_not_null()))
+    ranks, lacking, without = _missing_ranks(table.filter(pl.col("rank").is_not_null()))
     usual = table.group_by("step", "rank").agg(pl.len(), pl.col("n_model").cast(pl.Int64).sum())
     return Coverage(
-        repeated=extent_of(tokens, again),
-        step_gaps=_gaps(table["step"].unique().sort().to_list()),
+        repeated=measure_extent(tokens, again),
+        step_gaps=_step_gaps(table["step"].unique().sort().to_list()),
         ranks=ranks,
         missing_ranks=lacking,
         steps_missing_ranks=len(without),
@@ -376,8 +382,8 @@ def _median(counts: pl.Series) -> float:
     return float(np.median(counts.to_numpy())) if len(counts) else 0.0
 
 
-def _ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:
-    """Give how many ranks there are, those that some steps lack, and these steps."""
+def _missing_ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:
+    """Return how many ranks there are, those that some steps lack, and these steps."""
     every = set(table["rank"].unique().to_list())
     by_step = table.group_by("step").agg(pl.col("rank").unique()).sort("step")
     lacking: set[int] = set()
@@ -389,8 +395,8 @@ def _ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]]:
     return len(every), tuple(sorted(lacking)), steps
 
 
-def _gaps(steps: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Give gaps far longer than the pattern in which steps are recorded."""
+def _step_gaps(steps: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return gaps far longer than the pattern in which steps are recorded."""
     if len(steps) < 10:
         return ()
     between = np.diff(np.asarray(steps))

@@ -22,13 +22,13 @@ from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outco
 from ptt.diagnostics.gate.token_bounds import distrusted
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
-from ptt.diagnostics.statistics.group_difference import holm
-from ptt.diagnostics.statistics.noninferiority import LIMIT
+from ptt.diagnostics.statistics.group_difference import holm_adjust
+from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
 from ptt.diagnostics.store.loaded_run import Opened
 
 
 def against(
-    candidate: Measured | Figures, baseline: Baseline, *, limit: float = LIMIT, metrics: Chosen | None = None
+    candidate: Measured | Figures, baseline: Baseline, *, limit: float = RATIO_LIMIT, metrics: Chosen | None = None
 ) -> tuple[Against, ...]:
     """Hold a run against a baseline; tails first, then metrics by name.
 
@@ -55,7 +55,7 @@ def against(
 
 
 def _settled(drafts: list[Draft]) -> tuple[Against, ...]:
-    adjusted = holm([draft.p_value for draft in drafts])
+    adjusted = holm_adjust([draft.p_value for draft in drafts])
     return tuple(settled(draft, p_value) for draft, p_value in zip(drafts, adjusted, strict=True))
 
 

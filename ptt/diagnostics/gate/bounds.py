@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ptt.diagnostics.custom.subjects import link_of
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.evidence.series import DEAD_VALUES, LOST_SHARE, Series
+from ptt.diagnostics.evidence.series import LOST_SHARE, MIN_DEAD_VALUES, Series
 from ptt.diagnostics.gate.lookup import Absent, Measured, Seen, Unmeasured, silent_at, window_of, window_words
 from ptt.diagnostics.gate.policy import Bound, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome
@@ -24,7 +24,7 @@ from ptt.diagnostics.gate.subjects import POOLED, Logged, Tail, name_of
 from ptt.diagnostics.gate.token_bounds import measured_tokens
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.schema import Flag
-from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, summary
+from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, summarize
 from ptt.diagnostics.store.loaded_run import Opened
 
 IntArray = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
     bad = np.isin(flags[cut], NO_NUMBER)
     finite = np.isfinite(values[cut])
     data += f", {int(finite.sum())} finite values of {len(finite)}"
-    if bad[-DEAD_VALUES:].all() or bad.sum() > LOST_SHARE * len(bad):
+    if bad[-MIN_DEAD_VALUES:].all() or bad.sum() > LOST_SHARE * len(bad):
         return Unmeasured(
             reason=f"{series.raw_name} is NaN or infinite at {int(bad.sum())} of {len(bad)} steps there",
             enable="find out why these are no numbers first: see metrics-lost and nan-precursors",
@@ -64,7 +64,7 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
         )
     _, every = series.finite()
     spread, likeness = step_noise(every) if len(every) > MIN_SUMMARY_VALUES else (float(np.std(every)), 0.0)
-    found = summary(
+    found = summarize(
         steps[cut][finite].astype(np.float64), values[cut][finite], bound.statistic, spread=spread, likeness=likeness
     )
     if isinstance(found, str):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series, read_evaluation, spellings_of_training, training_by_name
+from ptt.diagnostics.evidence.series import Series, read_evaluation, training_metric_names, training_series
 from ptt.diagnostics.gate.policy import Window
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.recording import how_to_record
@@ -68,7 +68,7 @@ class Seen:
         """Give the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
         held = self._by_spelling.get(name)
         if held is None and "name_raw" in self._metrics.columns:
-            held = training_by_name(self._metrics, NO_WIDE, {name: name}).get(name)
+            held = training_series(self._metrics, NO_WIDE, {name: name}).get(name)
             held = held or read_evaluation(self._metrics, name)
         return held
 
@@ -83,7 +83,7 @@ class Seen:
 
     @property
     def _names(self) -> set[str]:
-        rows = spellings_of_training(self._metrics, NO_WIDE) if "name_raw" in self._metrics.columns else ()
+        rows = training_metric_names(self._metrics, NO_WIDE) if "name_raw" in self._metrics.columns else ()
         return {*self._canonical, *self._by_spelling, *rows}
 
     @cached_property

@@ -40,7 +40,12 @@ from ptt.diagnostics.gate.subjects import (
 from ptt.diagnostics.gate.toml_table import NAME, Table, meant
 from ptt.diagnostics.metrics.aliases import canonical, canonical_names, spellings
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.statistics.autocorrelated_mean import LEAST_BEYOND, MIN_SUMMARY_VALUES, QUANTILE_OF, STATISTICS
+from ptt.diagnostics.statistics.autocorrelated_mean import (
+    MIN_SUMMARY_VALUES,
+    MIN_TAIL_VALUES,
+    QUANTILE_STATISTICS,
+    STATISTICS,
+)
 
 OF_TOKENS: Final = (POOLED, "ratio")
 SINGLE: Final = {
@@ -135,9 +140,9 @@ def _statistic(table: Table, subject: Subject, window: Window) -> str:
         table.wrong("statistic", f"is {text!r}; it can be {', '.join(known)}{told}")
     if text in ("change", "ratio", "slope") and window.name in ("early", "mid") and of_tokens:
         table.wrong("window", f"a {text} within the {window.name} third says little; use 'all'")
-    beyond = min(QUANTILE_OF.get(text, 0.5), 1 - QUANTILE_OF.get(text, 0.5))
-    if window.name == "last" and window.count * beyond < LEAST_BEYOND:
-        least = math.ceil(LEAST_BEYOND / beyond)
+    beyond = min(QUANTILE_STATISTICS.get(text, 0.5), 1 - QUANTILE_STATISTICS.get(text, 0.5))
+    if window.name == "last" and window.count * beyond < MIN_TAIL_VALUES:
+        least = math.ceil(MIN_TAIL_VALUES / beyond)
         table.wrong("statistic", f"{text!r} of {window.count} values hangs on one of them; take 'last {least}' or more")
     return text
 

@@ -27,8 +27,8 @@ from ptt.diagnostics.model import Broken, Diagnosis, Run, Severity
 from ptt.diagnostics.rules.data_validity import missing_logprobs
 from ptt.diagnostics.statistics.autocorrelated_mean import Z975
 from ptt.diagnostics.statistics.ess import pooled_ess
-from ptt.diagnostics.statistics.tail_curves import Profile, curve
-from ptt.diagnostics.statistics.windows import Span, parts
+from ptt.diagnostics.statistics.tail_curves import Profile, tail_curve
+from ptt.diagnostics.statistics.windows import Span, split_steps
 from ptt.diagnostics.verdict.headline import contaminated
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         return Unmeasured(
             reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
         )
-    thirds = parts(cut.tolist(), 3)
+    thirds = split_steps(cut.tolist(), 3)
     spans = (thirds[0], thirds[-1]) if bound.statistic == "ratio" else (Span(int(cut[0]), int(cut[-1])),)
     levels = _tails(profile, subject, spans) if isinstance(subject, Tail) else _ess(profile, subject, spans)
     data += f", {levels.tokens} tokens of {subject.slice}"
@@ -147,7 +147,7 @@ def _together(levels: _Levels, data: str) -> Measured:
 
 
 def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
-    found = curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
+    found = tail_curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
     return _Levels(
         values=tuple(float(value) for value in found.log_value),
         errors=tuple(math.sqrt(own) if own >= 0 else math.nan for own in found.own.tolist()),

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import fall, rise, step_noise
-from ptt.diagnostics.evidence.level_change import since
-from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise, step_noise
+from ptt.diagnostics.evidence.level_change import change_since
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Link, NotJudged, Severity, Steps
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 REWARD_KEPT = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
 SURE = 3.0  # standard deviations of a window: one in a thousand, where the step was found in something else
@@ -93,7 +94,7 @@ def reward_by_step(evidence: Evidence) -> Series | None:
 def reward_dropped(evidence: Evidence) -> bool:
     """Tell whether the reward fell for good by a tenth and beyond its noise; not where it is not recorded."""
     series = reward_by_step(evidence)
-    found = fall(series, ceiling=math.inf, factor=REWARD_KEPT) if series is not None else None
+    found = lasting_fall(series, ceiling=math.inf, factor=REWARD_KEPT) if series is not None else None
     return found is not None and not found.ended
 
 
@@ -103,7 +104,7 @@ def reward_dropped_since(evidence: Evidence, step: int) -> bool:
     A reward that rose first has lost something where it falls back to its early level.
     """
     series = reward_by_step(evidence)
-    turn = since(series, step) if series is not None else None
+    turn = change_since(series, step) if series is not None else None
     lost = turn is not None and turn.sds <= -SURE and turn.share <= REWARD_KEPT - 1
     return lost or reward_dropped(evidence)
 
@@ -219,10 +220,10 @@ def outcome(evidence: Evidence) -> Outcome:
     if found is None:
         return Outcome.UNKNOWN
     series = evidence.metrics["reward/mean"]
-    down = fall(series, ceiling=float("inf"))
+    down = lasting_fall(series, ceiling=float("inf"))
     if reward_fell(evidence) or (down is not None and not down.ended):
         return Outcome.FELL
-    up = rise(series, floor=float("-inf"))
+    up = lasting_rise(series, floor=float("-inf"))
     if up is not None and not up.ended:
         return Outcome.ROSE
     span = found.best - found.worst

@@ -46,12 +46,12 @@ from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
     MIN_BLOCK_TOKENS,
     Percentile,
-    Shift,
     SliceTails,
+    TailShift,
     interval,
-    shift,
+    tail_shift,
 )
-from ptt.diagnostics.statistics.trend import LEAST_BLOCKS
+from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS
 from ptt.diagnostics.statistics.windows import Span
 
 ID: Final = "tool-tail-growth"
@@ -267,7 +267,7 @@ MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 star
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
-MIN_BLOCKS: Final = LEAST_BLOCKS
+MIN_BLOCKS: Final = MIN_SHIFT_BLOCKS
 VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
 DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
 UNUSABLE_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
@@ -326,13 +326,13 @@ def _blocked(tails: Tails) -> str | None:
 
 def _judged(tails: Tails, limits: Limits) -> JudgedTail:
     steps = tails.steps / len(tails.blocks)
-    own = shift(tails.post, None, steps=steps)
+    own = tail_shift(tails.post, None, steps=steps)
     p_value = own.p_value
     localised: bool | None = None
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
-        apart = shift(tails.post, tails.text, steps=steps)
+        apart = tail_shift(tails.post, tails.text, steps=steps)
         if math.isfinite(apart.p_value):
-            alike = shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
+            alike = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
             likely = alike.p_value < ALIKE and alike.factor >= MIN_GROWTH
             localised = True if _moved(apart, limits) else False if likely else None
             p_value = max(p_value, apart.p_value)
@@ -356,7 +356,7 @@ def _steady(percentile: Percentile) -> bool:
     return percentile.trend_p < WILD_BLOCKS and percentile.growth_interval()[0] > 1.0
 
 
-def _grew(found: Shift, limits: Limits, *, steady: bool) -> bool | None:
+def _grew(found: TailShift, limits: Limits, *, steady: bool) -> bool | None:
     """Tell whether the tail grew; None where it could not be tested, or noise might rarely have done it."""
     if math.isnan(found.p_value):  # too few blocks with tokens: no test was made
         return None
@@ -365,7 +365,7 @@ def _grew(found: Shift, limits: Limits, *, steady: bool) -> bool | None:
     return True if _moved(found, limits) else None if found.factor >= MUCH and found.p_value < UNSURE else False
 
 
-def _moved(found: Shift, limits: Limits) -> bool:
+def _moved(found: TailShift, limits: Limits) -> bool:
     return found.p_value < limits["false_alarms"] and found.factor >= MIN_GROWTH
 
 

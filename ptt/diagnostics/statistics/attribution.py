@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL
 
@@ -50,7 +50,7 @@ TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
 
 
 def tail_limit(late_cells: pl.DataFrame) -> int:
-    """Give the coarse bin the tail begins at: its lower edge is the nearest to the late post-tool p99 of |r|.
+    """Return the coarse bin the tail begins at: its lower edge is the nearest to the late post-tool p99 of |r|.
 
     Where no post-tool token is left, p99 of all late tokens stands in.
     """
@@ -61,12 +61,12 @@ def tail_limit(late_cells: pl.DataFrame) -> int:
     return 1 + int(np.abs(np.log(edges) - math.log(p99)).argmin()) if p99 > 0 else 1
 
 
-def limit_of(first_bin: int) -> float:
-    """Give the |r| in nats that coarse bin `first_bin` begins at."""
+def bin_limit(first_bin: int) -> float:
+    """Return the |r| in nats that coarse bin `first_bin` begins at."""
     return float(bins.coarse_edges()[first_bin])
 
 
-def with_tail(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
+def add_tail_counts(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
     """Add `tail`: how many tokens of each row lie in coarse bin `first_bin` or above."""
     row = np.repeat(np.arange(sequences.height), sequences["coarse_bin"].list.len().to_numpy())
     flat_bin = sequences["coarse_bin"].explode(empty_as_null=False).to_numpy()
@@ -93,7 +93,7 @@ def attribution(
     if not total:
         return pl.DataFrame(schema=SCHEMA)
     frames = [
-        _counted(cut.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
+        _top_values(cut.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
         for cut, asked in ((rows, by), finer or (rows, {}))
         for name, value in asked.items()
     ]
@@ -107,7 +107,7 @@ def attribution(
     ).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
 
 
-def _counted(rows: pl.DataFrame) -> pl.DataFrame:
+def _top_values(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum by `value`, most tail first; those after the tenth become one row."""
     order = ["tail", "tokens", "value"]
     every = _sums(rows.group_by("value")).sort(order, descending=[True, True, False], nulls_last=True)
@@ -162,7 +162,7 @@ def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
 def top_sequences(
     rows: pl.DataFrame, identity: pl.DataFrame, stretches: pl.DataFrame, files: Sequence[tuple[str, int, int]]
 ) -> pl.DataFrame:
-    """Give the 20 sequences with most tail tokens, with their `seq`, where they lie and where their largest |r| is.
+    """Return the 20 sequences with most tail tokens, with their `seq`, where they lie and where their largest |r| is.
 
     `identity`: seq with sample_id, group_id and reward where they are recorded; `files`: name, first
     seq and the row it is in that file, in order.
@@ -178,7 +178,7 @@ def top_sequences(
     found = found.join(peaks, on="seq", how="left", maintain_order="left")
     seq = found["seq"].to_numpy().astype(np.int64)
     starts = np.array([start for _, start, _ in files], dtype=np.int64)
-    file: npt.NDArray[np.int64] = np.searchsorted(starts, seq, side="right") - 1
+    file: IntArray = np.searchsorted(starts, seq, side="right") - 1
     offsets = np.array([first_row - start for _, start, first_row in files], dtype=np.int64)
     inside = file >= 0
     found = found.with_columns(

@@ -8,27 +8,25 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ptt.diagnostics.statistics.detrended_noise import LIKENESSES, left_of, line_of
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.detrended_noise import AR1_GRID, fit_line, residual_moments
 from ptt.diagnostics.statistics.dot_product import dot
-from ptt.diagnostics.statistics.small_sample import MOST_LIKENESS, MOST_POINTS, T975, T999
+from ptt.diagnostics.statistics.small_sample import MAX_AR1, MAX_BLOCKS, T975, T999
 from ptt.diagnostics.statistics.windows import Span
 
-FloatArray = npt.NDArray[np.float64]
-
-MIN_LEVEL_VALUES: Final = 20
+MIN_MEAN_VALUES: Final = 20
 """In a stretch: with fewer, likeness to the neighbour cannot be told from a trend, and intervals come out short."""
-NO_NOISE: Final = 1e-9
+MIN_RELATIVE_NOISE: Final = 1e-9
 """Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
-ROUNDING: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
+FREEDOM_TOLERANCE: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
 T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
               1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
 """Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for tests of likeness."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class MeanEstimate:
     """A mean with its standard error; `error` is NaN where too few values tell it."""
 
     mean: float
@@ -38,20 +36,20 @@ class Level:
     values: int
 
     def bounds(self, table: Sequence[float] = T975) -> tuple[float, float]:
-        """Give the interval, 95 % by default; NaN where the error is not known."""
+        """Return the interval, 95 % by default; NaN where the error is not known."""
         if math.isnan(self.error):
             return math.nan, math.nan
         reach = table[min(self.freedom, len(table)) - 1] * self.error
         return self.mean - reach, self.mean + reach
 
     def exceeds_zero(self) -> int:
-        """Give 1 or -1 where the 99.8 % interval lies above or below zero, else 0."""
+        """Return 1 or -1 where the 99.8 % interval lies above or below zero, else 0."""
         low, high = self.bounds(T999)
         return 1 if low > 0 else -1 if high < 0 else 0
 
 
-def levels_of(pieces: Sequence[FloatArray]) -> list[Level]:
-    """Give the mean of each of several stretches of one series, with an error that knows that steps follow each other.
+def estimate_means(pieces: Sequence[FloatArray]) -> list[MeanEstimate]:
+    """Return the mean of each of several stretches of one series, with an error that allows for autocorrelation.
 
     A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), taken for an AR(1).
     Its likeness is told from all stretches together, since a single short one cannot tell its own, and held within 0
@@ -59,49 +57,49 @@ def levels_of(pieces: Sequence[FloatArray]) -> list[Level]:
     would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
     """
     usable = [piece[np.isfinite(piece)] for piece in pieces]
-    blocks = [_blocks(piece) for piece in usable if len(piece) >= MIN_LEVEL_VALUES]
+    blocks = [_blocks(piece) for piece in usable if len(piece) >= MIN_MEAN_VALUES]
     likeness = _likeness(blocks)
-    return [_level(piece, likeness) for piece in usable]
+    return [_estimate_mean(piece, likeness) for piece in usable]
 
 
-def _level(values: FloatArray, likeness: float) -> Level:
+def _estimate_mean(values: FloatArray, likeness: float) -> MeanEstimate:
     if not len(values):
-        return Level(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
+        return MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
     mean = float(values.mean()) if np.ptp(values) else float(values[0])
-    if len(values) < MIN_LEVEL_VALUES:
-        return Level(mean=mean, error=math.nan, freedom=0, noise=math.nan, values=len(values))
+    if len(values) < MIN_MEAN_VALUES:
+        return MeanEstimate(mean=mean, error=math.nan, freedom=0, noise=math.nan, values=len(values))
     noise = _about_line(values)[1]
-    if noise <= NO_NOISE * float(np.abs(values).max()):
-        return Level(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
+    if noise <= MIN_RELATIVE_NOISE * float(np.abs(values).max()):
+        return MeanEstimate(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
     blocks = _blocks(values)
-    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
+    squares, of_mean, freedom = residual_moments(len(blocks)).at(likeness)
     error = math.sqrt(dot(blocks, blocks) / squares * of_mean)
-    return Level(
-        mean=mean, error=error, freedom=max(1, math.floor(freedom + ROUNDING)), noise=noise, values=len(values)
+    return MeanEstimate(
+        mean=mean, error=error, freedom=max(1, math.floor(freedom + FREEDOM_TOLERANCE)), noise=noise, values=len(values)
     )
 
 
 def _blocks(values: FloatArray) -> FloatArray:
-    """Give what at most 24 blocks lie off the line through all values: blocks are not all of one length."""
+    """Return what at most 24 blocks lie off the line through all values: blocks are not all of one length."""
     residual = _about_line(values)[0]
-    if len(values) <= MOST_POINTS:
+    if len(values) <= MAX_BLOCKS:
         return residual
-    return np.array([part.mean() for part in np.array_split(residual, MOST_POINTS)])
+    return np.array([part.mean() for part in np.array_split(residual, MAX_BLOCKS)])
 
 
 def _likeness(pieces: Sequence[FloatArray]) -> float:
-    """Give the AR(1) whose residuals, about a line in each piece, are expected to follow each other as these do."""
+    """Return the AR(1) whose residuals, about a line in each piece, are expected to follow each other as these do."""
     squares = math.fsum(dot(piece, piece) for piece in pieces)
     if squares <= 0:
         return 0.0
     followed = math.fsum(dot(piece[1:], piece[:-1]) for piece in pieces) / squares
-    left = [left_of(len(piece)) for piece in pieces]
+    left = [residual_moments(len(piece)) for piece in pieces]
     expected = np.sum([one.neighbours for one in left], axis=0) / np.sum([one.squares for one in left], axis=0)
-    return min(float(np.interp(followed, expected, LIKENESSES)), MOST_LIKENESS)
+    return min(float(np.interp(followed, expected, AR1_GRID)), MAX_AR1)
 
 
-def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> Level:
-    """Give the mean over seeds; `between` is the variance of a seed's mean, by `freedom` differences of seeds.
+def pool_seeds(levels: Sequence[MeanEstimate], between: float = 0.0, freedom: int = 0) -> MeanEstimate:
+    """Return the mean over seeds; `between` is the variance of a seed's mean, by `freedom` differences of seeds.
 
     Never closer than the seeds' own noise: a few seeds may lie together by chance.
     """
@@ -110,7 +108,7 @@ def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> L
     own = math.fsum(level.error**2 for level in levels) / count
     least = min((level.freedom for level in levels), default=0)
     spread = freedom > 0 and between > own
-    return Level(
+    return MeanEstimate(
         mean=mean,
         error=math.sqrt(max(own, between if freedom else 0.0) / count),
         freedom=freedom if spread else least,
@@ -119,8 +117,8 @@ def pooled(levels: Sequence[Level], between: float = 0.0, freedom: int = 0) -> L
     )
 
 
-def between_seeds(sides: Sequence[Sequence[Level]]) -> tuple[float, int]:
-    """Give the variance of seeds' means about their side's, of all sides together, and its degrees of freedom."""
+def between_seed_variance(sides: Sequence[Sequence[MeanEstimate]]) -> tuple[float, int]:
+    """Return the variance of seeds' means about their side's, of all sides together, and its degrees of freedom."""
     squares, freedom = 0.0, 0
     for side in sides:
         means = np.array([level.mean for level in side])
@@ -129,12 +127,12 @@ def between_seeds(sides: Sequence[Sequence[Level]]) -> tuple[float, int]:
     return (squares / freedom if freedom else 0.0), freedom
 
 
-def minus(one: Level, other: Level) -> Level:
-    """Give the difference of two levels that were measured apart; freedom after Welch and Satterthwaite."""
+def subtract_means(one: MeanEstimate, other: MeanEstimate) -> MeanEstimate:
+    """Return the difference of two levels that were measured apart; freedom after Welch and Satterthwaite."""
     variance = one.error**2 + other.error**2
     if math.isnan(variance):  # too few values on one side: a difference, and no error of it
         freedom = max(one.freedom, other.freedom)
-        return Level(
+        return MeanEstimate(
             mean=one.mean - other.mean,
             error=math.nan,
             freedom=freedom,
@@ -144,7 +142,7 @@ def minus(one: Level, other: Level) -> Level:
     parts = [(level.error**4, level.freedom) for level in (one, other) if level.freedom > 0]
     weight = math.fsum(fourth / freedom for fourth, freedom in parts)
     freedom = max(1, int(variance**2 / weight)) if weight > 0 else max(one.freedom, other.freedom)
-    return Level(
+    return MeanEstimate(
         mean=one.mean - other.mean,
         error=math.sqrt(variance),
         freedom=freedom,
@@ -154,16 +152,14 @@ def minus(one: Level, other: Level) -> Level:
 
 
 def _about_line(values: FloatArray) -> tuple[FloatArray, float]:
-    """Give what values lie off their straight line, and the standard deviation of it."""
-    line = line_of(values)
+    """Return what values lie off their straight line, and the standard deviation of it."""
+    line = fit_line(values)
     return line.residual, math.sqrt(line.squares / (len(values) - 2))
 
 
-IntArray = npt.NDArray[np.int64]
-
 MIN_WINDOW_VALUES: Final = 6  # four degrees of freedom about a line
-MOST_VALUES: Final = 40  # of a window: more are taken as the means of so many blocks
-SURE: Final = 1.0
+MAX_WINDOW_BLOCKS: Final = 40  # of a window: more are taken as the means of so many blocks
+AR1_MARGIN: Final = 1.0
 """Standard errors that the estimated correlation is raised by: taken too low it makes any two seeds differ."""
 
 
@@ -179,7 +175,7 @@ class WindowMean:
 
 
 def window_means(steps: IntArray, values: FloatArray, windows: Sequence[Span]) -> tuple[WindowMean, ...]:
-    """Give the mean over each window, its error by how values lie about a straight line within the window.
+    """Return the mean over each window, its error by how values lie about a straight line within the window.
 
     A line of its own in each window takes out the run's shape; the rest is taken for AR(1) noise, whose correlation
     is told from all windows together and corrected for what the lines took out of it.
@@ -193,53 +189,53 @@ def window_means(steps: IntArray, values: FloatArray, windows: Sequence[Span]) -
 
 
 def _blocks_window_means(part: FloatArray) -> FloatArray:
-    if len(part) <= MOST_VALUES:
+    if len(part) <= MAX_WINDOW_BLOCKS:
         return part
-    return np.array([piece.mean() for piece in np.array_split(part, MOST_VALUES)])
+    return np.array([piece.mean() for piece in np.array_split(part, MAX_WINDOW_BLOCKS)])
 
 
 def _window(part: FloatArray, blocks: FloatArray, likeness: float) -> WindowMean:
     mean = float(part.mean()) if len(part) else math.nan
     if len(blocks) < MIN_WINDOW_VALUES:
         return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part), scatter=math.nan)
-    squares, of_mean, freedom = left_of(len(blocks)).at(likeness)
-    error = math.sqrt(line_of(blocks).squares / squares * of_mean)
-    scatter = math.sqrt(line_of(part).squares / (len(part) - 2))
+    squares, of_mean, freedom = residual_moments(len(blocks)).at(likeness)
+    error = math.sqrt(fit_line(blocks).squares / squares * of_mean)
+    scatter = math.sqrt(fit_line(part).squares / (len(part) - 2))
     return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=scatter)
 
 
 def _likeness_window_means(parts: Sequence[FloatArray]) -> float:
-    """Give the correlation of neighbours, raised by its own uncertainty."""
+    """Return the correlation of neighbours, raised by its own uncertainty."""
     seen = weight = slope = 0.0
     usable = 0
-    table = np.zeros(len(LIKENESSES))
+    table = np.zeros(len(AR1_GRID))
     for part in parts:
-        line = line_of(part)
+        line = fit_line(part)
         if line.squares <= 0:
             continue
         seen += len(part) * dot(line.residual[1:], line.residual[:-1]) / line.squares
-        left = left_of(len(part))
+        left = residual_moments(len(part))
         table += len(part) * left.neighbours / left.squares
         weight += len(part)
         usable += len(part)
     if not weight:
-        return float(LIKENESSES[-1])
+        return float(AR1_GRID[-1])
     seen, table = seen / weight, table / weight
-    found = float(np.interp(seen, table, LIKENESSES))
-    slope = float(np.interp(found, LIKENESSES, np.gradient(LIKENESSES, table)))
+    found = float(np.interp(seen, table, AR1_GRID))
+    slope = float(np.interp(found, AR1_GRID, np.gradient(AR1_GRID, table)))
     error = math.sqrt((1 - found**2) / usable) * max(1.0, slope)
-    return min(float(LIKENESSES[-1]), found + SURE * error)
+    return min(float(AR1_GRID[-1]), found + AR1_MARGIN * error)
 
 
-QUANTILE_OF: Final = {"median": 0.5, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95}
-STATISTICS: Final = ("mean", *QUANTILE_OF, "change", "ratio", "slope")
+QUANTILE_STATISTICS: Final = {"median": 0.5, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95}
+STATISTICS: Final = ("mean", *QUANTILE_STATISTICS, "change", "ratio", "slope")
 """change and ratio: the mean of the last third against that of the first; slope: of a straight line, a step."""
 MIN_SUMMARY_VALUES: Final = 10
 """Fewer are not summed up: half of them would be one spell of noise."""
-LEAST_BEYOND: Final = 2
+MIN_TAIL_VALUES: Final = 2
 """Values beyond a percentile: with fewer a single one would be the percentile."""
 Z975: Final = 1.96
-NARROW: Final = len(T975)  # degrees of freedom from which the normal distribution is close enough
+MAX_T_FREEDOM: Final = len(T975)  # degrees of freedom from which the normal distribution is close enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,55 +247,61 @@ class Summary:
     high: float
 
 
-def summary(steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, likeness: float) -> Summary | str:
+def summarize(
+    steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, likeness: float
+) -> Summary | str:
     """Sum up finite values in their order, or say why that cannot be.
 
     `spread` is the standard deviation of the noise of a value and `likeness` its AR(1): n values tell as much as
     n (1 - likeness) / (1 + likeness) that do not follow one another. Both are what evidence/departures.py measures.
     """
-    if len(values) < least_values(statistic):
-        return f"{len(values)} finite values are logged there; {least_values(statistic)} are needed for this"
+    if len(values) < min_values(statistic):
+        return f"{len(values)} finite values are logged there; {min_values(statistic)} are needed for this"
     alike = (1 + likeness) / (1 - likeness)
-    if statistic in QUANTILE_OF:
-        return _quantile(values, QUANTILE_OF[statistic], len(values) / alike)
+    if statistic in QUANTILE_STATISTICS:
+        return _summarize_quantile(values, QUANTILE_STATISTICS[statistic], len(values) / alike)
     noise = spread * math.sqrt(alike)
     freedom = len(values) - 2
-    t = T975[freedom - 1] if freedom <= NARROW else Z975
+    t = T975[freedom - 1] if freedom <= MAX_T_FREEDOM else Z975
     if statistic == "ratio":
-        return _ratio(values, noise, t)
+        return _summarize_ratio(values, noise, t)
     weights = _WEIGHTS[statistic](steps)
     value = float(weights @ values)
     reach = t * noise * math.sqrt(float(weights @ weights))
     return Summary(value=value, low=value - reach, high=value + reach)
 
 
-def least_values(statistic: str) -> int:
-    """Give how many values a statistic needs so that a single one does not decide it."""
-    q = QUANTILE_OF.get(statistic, 0.5)
-    return max(MIN_SUMMARY_VALUES, math.ceil(LEAST_BEYOND / min(q, 1 - q) - 1e-9))
+def min_values(statistic: str) -> int:
+    """Return how many values a statistic needs so that a single one does not decide it."""
+    q = QUANTILE_STATISTICS.get(statistic, 0.5)
+    return max(MIN_SUMMARY_VALUES, math.ceil(MIN_TAIL_VALUES / min(q, 1 - q) - 1e-9))
 
 
-def _mean(steps: FloatArray) -> FloatArray:
+def _mean_weights(steps: FloatArray) -> FloatArray:
     return np.full(len(steps), 1 / len(steps))
 
 
-def _change(steps: FloatArray) -> FloatArray:
+def _change_weights(steps: FloatArray) -> FloatArray:
     third = len(steps) // 3
     weights = np.zeros(len(steps))
     weights[:third], weights[-third:] = -1 / third, 1 / third
     return weights
 
 
-def _slope(steps: FloatArray) -> FloatArray:
+def _slope_weights(steps: FloatArray) -> FloatArray:
     centred = steps - steps.mean()
     weights: FloatArray = centred / float(centred @ centred)
     return weights
 
 
-_WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {"mean": _mean, "change": _change, "slope": _slope}
+_WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {
+    "mean": _mean_weights,
+    "change": _change_weights,
+    "slope": _slope_weights,
+}
 
 
-def _ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
+def _summarize_ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
     third = len(values) // 3
     early, late = float(values[:third].mean()), float(values[-third:].mean())
     if early <= 0 or late < 0:
@@ -312,8 +314,8 @@ def _ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
     return Summary(value=value, low=value * math.exp(-reach), high=value * math.exp(reach))
 
 
-def _quantile(values: FloatArray, q: float, telling: float) -> Summary:
-    """Give a percentile and the order statistics between which it lies (binomial, normal approximation).
+def _summarize_quantile(values: FloatArray, q: float, telling: float) -> Summary:
+    """Return a percentile and the order statistics between which it lies (binomial, normal approximation).
 
     An end that would lie beyond all values is open: so few tell nothing of it.
     """

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.statistics.cells import STEP_LIMIT
 from ptt.diagnostics.statistics.slices import ModelRuns, model_runs
 
-IntArray = npt.NDArray[np.int64]
 Flat = tuple[IntArray, npt.NDArray[Any]]
 
 CHUNK_TOKENS: Final = 1 << 19  # working arrays of some 4 MB each, whatever the size of a row group
@@ -28,7 +28,7 @@ class Batch:
     step: IntArray
     length: IntArray  # tokens of each row, observations included
     runs: ModelRuns
-    is_model: npt.NDArray[np.bool_]
+    is_model: BoolArray
     segment: IntArray  # per model token: 2 * row + post
     logps: dict[str, npt.NDArray[Any]]
 
@@ -49,7 +49,7 @@ def chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batch | None:
-    """Give the batch, or None where a row is null, a list is, or lists of one row differ in length."""
+    """Return the batch, or None where a row is null, a list is, or lists of one row differ in length."""
     steps = frame["step"]
     if steps.null_count() or not steps.is_between(0, STEP_LIMIT - 1).all():
         return None
@@ -62,7 +62,7 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
     if not all(np.array_equal(offsets, other) for other, _ in flat.values()):
         return None
     mask = mask.astype(np.bool_, copy=False)
-    runs = model_runs(mask, offsets, _shortest(frame, min_observation))
+    runs = model_runs(mask, offsets, _min_observation(frame, min_observation))
     return Batch(
         seq=frame["seq"].to_numpy().astype(np.int64),
         step=steps.to_numpy(),
@@ -74,7 +74,7 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
     )
 
 
-def sound(logps: list[str]) -> pl.Expr:
+def is_sound(logps: list[str]) -> pl.Expr:
     """Tell rows that can be used from those that cannot; a logprob that is null as a whole is no fault."""
     mask = pl.col("model_mask")
     return pl.all_horizontal(
@@ -86,14 +86,14 @@ def sound(logps: list[str]) -> pl.Expr:
 
 
 def _flat(column: pl.Series) -> Flat:
-    """Give the offsets (from 0) and the values of a list column without copying them."""
+    """Return the offsets (from 0) and the values of a list column without copying them."""
     array = column.rechunk().to_arrow()
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     return offsets - offsets[0], values.to_numpy(zero_copy_only=False)
 
 
-def _shortest(frame: pl.DataFrame, min_observation: int) -> IntArray:
+def _min_observation(frame: pl.DataFrame, min_observation: int) -> IntArray:
     shortest = np.full(frame.height, min_observation, np.int64)
     if "tool_count" in frame.columns:  # the row names its tools: any gap is one; or it has none: no gap is
         count = frame["tool_count"].fill_null(-1).to_numpy()

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MANTISSA_BITS: Final = 8
 PER_OCTAVE: Final = 1 << MANTISSA_BITS
@@ -33,26 +32,26 @@ _COARSE_SKIPPED = (COARSE_LOWEST_EXPONENT - LOWEST_EXPONENT) * COARSE_PER_OCTAVE
 
 
 def bin_of(magnitude: FloatArray, *, out: IntArray | None = None) -> IntArray:
-    """Give the bin of each |r| (finite, >= 0): 0 underflow, 1..BIN_COUNT, BIN_COUNT + 1 overflow."""
+    """Return the bin of each |r| (finite, >= 0): 0 underflow, 1..BIN_COUNT, BIN_COUNT + 1 overflow."""
     index: IntArray = np.right_shift(magnitude.view(np.int64), _SHIFT, out=out)
     index -= _FIRST - 1
     return np.clip(index, UNDERFLOW, OVERFLOW, out=index)
 
 
 def lower_edge(index: npt.ArrayLike) -> FloatArray:
-    """Give the lowest |r| that falls into each bin; 0 for the underflow bin."""
+    """Return the lowest |r| that falls into each bin; 0 for the underflow bin."""
     wanted = np.asarray(index, dtype=np.int64)
     edges = ((wanted + (_FIRST - 1)) << _SHIFT).view(np.float64)
     return np.where(wanted <= UNDERFLOW, 0.0, edges)
 
 
-def coarse_of(index: IntArray) -> IntArray:
-    """Give the coarse bin (4 an octave above 0.001, one below) that holds each fine bin."""
+def coarse_bin_of(index: IntArray) -> IntArray:
+    """Return the coarse bin (4 an octave above 0.001, one below) that holds each fine bin."""
     return np.clip((index - 1) // _FINE_PER_COARSE - _COARSE_SKIPPED + 1, 0, COARSE_COUNT - 1)
 
 
 def coarse_edges() -> FloatArray:
-    """Give the COARSE_COUNT + 1 edges of the coarse bins, the first being 0."""
+    """Return the COARSE_COUNT + 1 edges of the coarse bins, the first being 0."""
     exponents = COARSE_LOWEST_EXPONENT + np.arange(COARSE_COUNT) // COARSE_PER_OCTAVE
     quarter = np.arange(COARSE_COUNT) % COARSE_PER_OCTAVE
     return np.concatenate([[0.0], np.exp2(exponents) * (1 + quarter / COARSE_PER_OCTAVE)])

@@ -8,13 +8,11 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.dot_product import product
-
-FloatArray = npt.NDArray[np.float64]
 
 DRAWS: Final = 400
 SEED: Final = 20_260_128
@@ -30,7 +28,7 @@ class Resampled:
 
     recorded: FloatArray
     drawn: FloatArray
-    units: npt.NDArray[np.int64]
+    units: IntArray
 
 
 def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: int = DRAWS) -> Resampled:
@@ -51,7 +49,7 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
 
 
 def _times_drawn(units: int, draws: int, generator: np.random.Generator) -> FloatArray:
-    """Give (draws, units): how often each unit is drawn when as many are drawn as there are."""
+    """Return (draws, units): how often each unit is drawn when as many are drawn as there are."""
     chosen = generator.integers(0, units, size=(draws, units)) + units * np.arange(draws)[:, None]
     return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units).astype(np.float64)
 
@@ -73,7 +71,7 @@ def _histograms(sequences: pl.DataFrame) -> Iterator[tuple[int, FloatArray]]:
         yield int(block[start]), table.reshape(len(units), bins.COARSE_COUNT)
 
 
-def pool(resampled: Resampled, blocks: npt.NDArray[np.int64], *, seed: int) -> FloatArray:
+def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatArray:
     """Draw histograms of a window: its blocks with replacement, and within each the redrawn units.
 
     Two levels, because sequences share their step: with blocks held fixed an interval would deny step noise.
@@ -88,7 +86,7 @@ def pool(resampled: Resampled, blocks: npt.NDArray[np.int64], *, seed: int) -> F
 
 
 def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
-    """Give the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
+    """Return the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
     held = np.cumsum(histograms, axis=-1)
     total = held[..., -1:]
     wanted = total * q

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
-IntArray = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any] | pl.Series]
 """Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
 
@@ -108,7 +108,7 @@ def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def together(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+def concat_records(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.DataFrame:
     """Put the records of all batches together."""
     if not parts:
         return pl.DataFrame(schema=schema)
@@ -123,14 +123,12 @@ def together(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.Dat
     return pl.DataFrame(columns)
 
 
-FloatArray = npt.NDArray[np.float64]
-
 BINS: Final = bins.OVERFLOW + 1
-SPARSE: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
+SPARSE_FACTOR: Final = 8  # times as many places as cells: beyond it sorting is cheaper than adding into a table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merged:
+class MergedCells:
     """Cells with tokens, (cells,) each, in the order of group and bin; `groups`: the groups and their n, in order."""
 
     groups: pl.DataFrame
@@ -140,7 +138,7 @@ class Merged:
     bounds: tuple[IntArray, IntArray]  # (groups,) each: a group's first cell and the one after its last
 
 
-def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
+def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     """Add up n and s_abs of cells of the same bin in each group of the integer columns `by`."""
     columns = [cells[name].to_numpy().astype(np.int64) for name in by]
     lows = [int(column.min()) if len(column) else 0 for column in columns]
@@ -149,7 +147,7 @@ def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
     for column, low, size in zip(columns, lows, sizes, strict=True):
         key = key * size + (column - low)
     key = key * BINS + cells["bin"].to_numpy()
-    key, n, s_abs = _added(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=BINS * math.prod(sizes))
+    key, n, s_abs = _sum_keys(key, cells["n"].to_numpy(), cells["s_abs"].to_numpy(), places=BINS * math.prod(sizes))
     group = key // BINS
     first = np.flatnonzero(np.diff(group, prepend=-1))
     total = np.add.reduceat(n, first) if len(first) else n
@@ -159,7 +157,7 @@ def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
         found[name] = rest % size + low
         rest = rest // size
     groups = pl.DataFrame({**{name: found[name] for name in by}, "n": total})
-    return Merged(
+    return MergedCells(
         groups=groups.cast({name: cells.schema[name] for name in by}),
         bin=key % BINS,
         n=n,
@@ -169,16 +167,16 @@ def merge(cells: pl.DataFrame, *, by: Sequence[str]) -> Merged:
 
 
 def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -> pl.DataFrame:
-    """Give the sums of `names` for every group of the integer columns `by`, in their order.
+    """Return the sums of `names` for every group of the integer columns `by`, in their order.
 
     Added up in the order of the rows on one thread, unlike Polars' own, whose last digits depend on how many threads
     were free: the same input must give the same bytes.
     """
     columns = [frame[name].to_numpy().astype(np.int64) for name in by]
-    new, order = _starts(columns), None
+    new, order = _group_starts(columns), None
     if new is None:
         order = np.lexsort(columns[::-1])
-        new = _starts([column[order] for column in columns])
+        new = _group_starts([column[order] for column in columns])
         assert new is not None, "sorted columns are in order"
     group = np.cumsum(new) - 1
     if order is not None:
@@ -194,7 +192,7 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
     return pl.DataFrame(found)
 
 
-def _starts(columns: Sequence[IntArray]) -> npt.NDArray[np.bool_] | None:
+def _group_starts(columns: Sequence[IntArray]) -> BoolArray | None:
     """Tell the rows a new group begins at; None where groups do not come in order."""
     new = np.zeros(len(columns[0]), np.bool_)
     new[:1] = True
@@ -206,13 +204,13 @@ def _starts(columns: Sequence[IntArray]) -> npt.NDArray[np.bool_] | None:
     return new
 
 
-def _added(
+def _sum_keys(
     key: IntArray, n: npt.NDArray[np.uint32], s_abs: FloatArray, *, places: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Add up equal keys in the order they come; keys come out ascending."""
     if not len(key) or (np.diff(key) > 0).all():  # as the token pass leaves them
         return key, n.astype(np.int64), s_abs
-    if places <= SPARSE * len(key):
+    if places <= SPARSE_FACTOR * len(key):
         count = np.bincount(key, weights=n, minlength=places)
         used = np.flatnonzero(count)
         total = np.bincount(key, weights=s_abs, minlength=places)[used].astype(np.float64, copy=False)

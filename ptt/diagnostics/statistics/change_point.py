@@ -6,18 +6,17 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 DRAWS: Final = 999
 SEED: Final = 20_260_217
-ROUNDED: Final = 1e-12  # of a likelihood: sums in another order
-NEAR: Final = 3.0  # nats below the best: what a place of a change may lose and still be one; e^3 is 20 to 1
+TOLERANCE: Final = 1e-12  # of a likelihood: sums in another order
+SUPPORT_NATS: Final = 3.0  # nats below the best: what a place of a change may lose and still be one; e^3 is 20 to 1
 
 
 def rank_shift(early: FloatArray, late: FloatArray) -> float:
-    """Give the rank-sum statistic of `late` over `early` in standard deviations, ties counted half (Mann, Whitney).
+    """Return the rank-sum statistic of `late` over `early` in standard deviations, ties counted half (Mann, Whitney).
 
     It asks nothing of the noise but that values are exchangeable where nothing changed: no wild value decides it. 0
     where all values are equal or one side has none.
@@ -35,7 +34,7 @@ def rank_shift(early: FloatArray, late: FloatArray) -> float:
 
 
 def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | None:
-    """Give the place where the second of two rates likeliest begins, and between which two values it surely did.
+    """Return the place where the second of two rates likeliest begins, and between which two values it surely did.
 
     The first of these is the last value that is surely of the old rate. Counts over so many trials, trials above 0, as
     likely as Poisson ones that scatter as widely as these do (quasi-likelihood); None for fewer than two values or none
@@ -50,20 +49,20 @@ def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | 
         expected[part] = trials[part] * hits[part].sum() / trials[part].sum()
     held = expected > 0
     scatter = float(((hits - expected)[held] ** 2 / expected[held]).sum()) / max(1, int(held.sum()) - 2)
-    return _places(gain / scatter if scatter > 0 else gain)
+    return _support_interval(gain / scatter if scatter > 0 else gain)
 
 
-def chance_of_change(values: FloatArray, *, draws: int = DRAWS) -> float:
-    """Give how often values in another order change their rate as clearly as in this one (permutation test)."""
+def permutation_p_value(values: FloatArray, *, draws: int = DRAWS) -> float:
+    """Return how often values in another order change their rate as clearly as in this one (permutation test)."""
     generator = np.random.default_rng(SEED)
     seen = float(_rate_gains(values, np.ones(len(values))).max())
     mixed = generator.permuted(np.tile(values, (draws, 1)), axis=1)
-    as_clear = _rate_gains(mixed, np.ones_like(mixed)).max(axis=1) >= seen - ROUNDED * abs(seen)
+    as_clear = _rate_gains(mixed, np.ones_like(mixed)).max(axis=1) >= seen - TOLERANCE * abs(seen)
     return float(as_clear.sum() + 1) / (draws + 1)
 
 
 def spread_change(squares: FloatArray) -> tuple[int, int, int] | None:
-    """Give likewise where the second of two variances begins, from squared deviations; None where all are 0."""
+    """Return likewise where the second of two variances begins, from squared deviations; None where all are 0."""
     count = len(squares)
     left = np.arange(1, count)
     before = np.cumsum(squares)[:-1]
@@ -74,11 +73,11 @@ def spread_change(squares: FloatArray) -> tuple[int, int, int] | None:
         np.finfo(np.float64).tiny + 1e-9 * squares.sum() / count
     )  # a stretch without any scatter is not infinitely sure
     gain = -0.5 * (left * np.log(before / left + floor) + (count - left) * np.log(after / (count - left) + floor))
-    return _places(gain)
+    return _support_interval(gain)
 
 
 def _rate_gains(hits: FloatArray, trials: FloatArray) -> FloatArray:
-    """Give the log-likelihood of two rates with the second from each place but the first on, by the last axis."""
+    """Return the log-likelihood of two rates with the second from each place but the first on, by the last axis."""
     before, of = np.cumsum(hits, axis=-1)[..., :-1], np.cumsum(trials, axis=-1)[..., :-1]
     gains: FloatArray = _poisson(before, of) + _poisson(
         hits.sum(axis=-1, keepdims=True) - before, trials.sum(axis=-1, keepdims=True) - of
@@ -91,6 +90,6 @@ def _poisson(hits: FloatArray, trials: FloatArray) -> FloatArray:
     return hits * np.log(rate)
 
 
-def _places(gain: FloatArray) -> tuple[int, int, int]:
-    near = np.flatnonzero(gain >= gain.max() - NEAR)
+def _support_interval(gain: FloatArray) -> tuple[int, int, int]:
+    near = np.flatnonzero(gain >= gain.max() - SUPPORT_NATS)
     return int(np.argmax(gain)) + 1, int(near[0]), int(near[-1]) + 1

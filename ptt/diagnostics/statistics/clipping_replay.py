@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import grouped_sums
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, label
-
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans
 
 PREFERENCE: Final = ("policy/rollout", "old/rollout", "policy/old")
-CAP: Final = 10.0  # the bias is measured on weights cut here: no single token may rule it
-VETO: Final = 1e-4
+WEIGHT_CAP: Final = 10.0  # the bias is measured on weights cut here: no single token may rule it
+VETO_RATIO: Final = 1e-4
 BAND: Final = (0.5, 2.0)
 
 SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -63,7 +62,7 @@ TOKEN_GUARDS: Final = (
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedCells:
     """Cells split by the sign of r, (cells,) each: mean |r| in nats, counts, sums of rho and rho^2."""
 
     magnitude: FloatArray
@@ -75,7 +74,7 @@ class Signed:
     s2_down: FloatArray
 
 
-def signed(cells: pl.DataFrame) -> Signed:
+def split_by_sign(cells: pl.DataFrame) -> SignedCells:
     """Split each cell by the sign of r.
 
     A cell is a bin of |r|, so n_up = (n + sum r / mean |r|) / 2, to 0.2 % of n, and exactly after rounding in
@@ -85,11 +84,11 @@ def signed(cells: pl.DataFrame) -> Signed:
         cells[name].to_numpy().astype(np.float64) for name in ("n", "s_abs", "s_r", "s_rho", "s_rho2")
     )
     magnitude = s_abs / n
-    n_up = count_up(n, s_r, magnitude)
+    n_up = count_positive(n, s_r, magnitude)
     n_down = n - n_up
     s1_down = np.where(n_up == 0, s_rho, n_down * np.exp(-magnitude))
     s2_down = np.where(n_up == 0, s_rho2, n_down * np.exp(-2 * magnitude))
-    return Signed(
+    return SignedCells(
         magnitude=magnitude,
         n_up=n_up,
         n_down=n_down,
@@ -100,42 +99,42 @@ def signed(cells: pl.DataFrame) -> Signed:
     )
 
 
-def count_up(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> FloatArray:
-    """Give how many of each cell's `n` tokens have r > 0 (where r = 0, all), from sum r and mean |r|."""
+def count_positive(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> FloatArray:
+    """Return how many of each cell's `n` tokens have r > 0 (where r = 0, all), from sum r and mean |r|."""
     direction = np.divide(s_r, magnitude, out=n.copy(), where=magnitude > 0)
     rounded: FloatArray = np.clip(np.rint((n + direction) / 2), 0.0, n)
     return rounded
 
 
 def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:
-    """Give the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
+    """Return the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
     held = {name: number for number, name in enumerate(names) if number in recorded}
     return next((held[name] for name in PREFERENCE if name in held), 0)
 
 
-def counterfactual(
+def replay_guards(
     cells: pl.DataFrame, sequences: pl.DataFrame | None, windows: Sequence[Span], *, pair: str
 ) -> pl.DataFrame:
     """Replay every guard on the cells of `pair`, and sequence guards where `sequences` hold its sums."""
-    named = label(cells, windows, name="window")
+    named = label_spans(cells, windows, name="window")
     merged = grouped_sums(named, ("window", "slice", "bin"), ("n", "s_abs", "s_r", "s_rho", "s_rho2"))
     if merged.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     parts, group = (
-        signed(merged),
+        split_by_sign(merged),
         merged.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy(),
     )
-    n, total = _added(group, merged["n"].to_numpy()), _added(group, merged["s_rho"].to_numpy())
+    n, total = _sum_by_group(group, merged["n"].to_numpy()), _sum_by_group(group, merged["s_rho"].to_numpy())
     rows = []
     for guard in TOKEN_GUARDS:
-        hit, w1, w2, bias = (_added(group, values) for values in _guarded(parts, guard))
+        hit, w1, w2, bias = (_sum_by_group(group, values) for values in _apply_guard(parts, guard))
         rows += _rows(pair, guard.name, "token", n, total, hit, w1, w2, bias)
     if sequences is not None:
-        rows += _sequence_rows(label(sequences, windows, name="window"), pair)
+        rows += _sequence_rows(label_spans(sequences, windows, name="window"), pair)
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _guarded(cells: Signed, guard: Guard) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _apply_guard(cells: SignedCells, guard: Guard) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Give, cell by cell, tokens hit, sum w, sum w^2, and what the weights cut at 10 lose."""
     up, down = np.exp(np.minimum(cells.magnitude, 300.0)), np.exp(-cells.magnitude)
     above, below = (cells.n_up > 0) & (up > guard.high), (cells.n_down > 0) & (down < guard.low)
@@ -146,8 +145,8 @@ def _guarded(cells: Signed, guard: Guard) -> tuple[FloatArray, FloatArray, Float
         np.where(above, cut**2 * cells.n_up, cells.s2_up),
     )
     w1_down, w2_down = np.where(below, 0.0, cells.s1_down), np.where(below, 0.0, cells.s2_down)
-    was = np.where(up > CAP, CAP * cells.n_up, cells.s1_up)
-    lost = np.where(above, was - min(cut, CAP) * cells.n_up, 0.0)
+    was = np.where(up > WEIGHT_CAP, WEIGHT_CAP * cells.n_up, cells.s1_up)
+    lost = np.where(above, was - min(cut, WEIGHT_CAP) * cells.n_up, 0.0)
     return hit, w1_up + w1_down, w2_up + w2_down, lost + np.where(below, cells.s1_down, 0.0)
 
 
@@ -159,20 +158,20 @@ def _sequence_rows(sequences: pl.DataFrame, pair: str) -> list[tuple[object, ...
     )
     group = whole.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy()
     count, s1, s2 = (whole[name].to_numpy().astype(np.float64) for name in ("n", "s_rho", "s_rho2"))
-    n, total = _added(group, count), _added(group, s1)
+    n, total = _sum_by_group(group, count), _sum_by_group(group, s1)
     least, mean = whole["least"].to_numpy(), whole["mean"].to_numpy()
     low, high = np.log(BAND)
     rows = []
     for name, dropped in (
-        ("veto-1e-4", least < math.log(VETO)),
+        ("veto-1e-4", least < math.log(VETO_RATIO)),
         ("sequence-0.5-2", (mean < low) | (mean > high)),
     ):
-        hit, w1, w2 = (_added(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped))
+        hit, w1, w2 = (_sum_by_group(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped))
         rows += _rows(pair, name, "sequence", n, total, hit, w1, w2, None)
     return rows
 
 
-def _added(group: npt.NDArray[np.int64], values: npt.NDArray[np.generic]) -> FloatArray:
+def _sum_by_group(group: IntArray, values: npt.NDArray[np.generic]) -> FloatArray:
     added: FloatArray = np.bincount(group, values.astype(np.float64), 2 * len(WINDOWS)).astype(np.float64)
     return added
 

@@ -7,24 +7,22 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.dot_product import dot
 
-FloatArray = npt.NDArray[np.float64]
-
-LIKENESSES: Final = np.linspace(0.0, 0.95, 39)
+AR1_GRID: Final = np.linspace(0.0, 0.95, 39)
 """AR(1) correlations of neighbours that are considered; what is longer remembered cannot be told from a shape."""
-COUNTS: Final = 64  # tables that are held: each caller takes long series as the means of a few dozen blocks
+CACHED_TABLES: Final = 64  # tables that are held: each caller takes long series as the means of a few dozen blocks
 
 
-def places(count: int) -> FloatArray:
-    """Give `count` places one apart, their mean 0."""
+def centred_positions(count: int) -> FloatArray:
+    """Return `count` places one apart, their mean 0."""
     return np.arange(count, dtype=np.float64) - (count - 1) / 2
 
 
 @dataclass(frozen=True)
-class Line:
+class LineFit:
     """A straight line through equally spaced values, by least squares."""
 
     slope: float  # from one value to the next
@@ -36,15 +34,15 @@ class Line:
         return dot(self.residual, self.residual)
 
 
-def line_of(values: FloatArray) -> Line:
+def fit_line(values: FloatArray) -> LineFit:
     """Fit a straight line through two or more finite values, (n,)."""
-    position, centred = places(len(values)), values - values.mean()
+    position, centred = centred_positions(len(values)), values - values.mean()
     slope = dot(position, centred) / dot(position, position)
-    return Line(slope=slope, residual=centred - slope * position)
+    return LineFit(slope=slope, residual=centred - slope * position)
 
 
 @dataclass(frozen=True)
-class Left:
+class ResidualMoments:
     """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of LIKENESSES."""
 
     squares: FloatArray  # sum of squared residuals
@@ -53,28 +51,28 @@ class Left:
     freedom: FloatArray  # of the sum of squares (Satterthwaite)
 
     def at(self, likeness: float) -> tuple[float, float, float]:
-        """Give the squares, the variance of the mean, and the freedom at one correlation."""
+        """Return the squares, the variance of the mean, and the freedom at one correlation."""
         squares, of_mean, freedom = (
-            float(np.interp(likeness, LIKENESSES, column)) for column in (self.squares, self.of_mean, self.freedom)
+            float(np.interp(likeness, AR1_GRID, column)) for column in (self.squares, self.of_mean, self.freedom)
         )
         return squares, of_mean, freedom
 
 
-@lru_cache(maxsize=COUNTS)
-def left_of(count: int) -> Left:
-    """Give what a line leaves of `count` values.
+@lru_cache(maxsize=CACHED_TABLES)
+def residual_moments(count: int) -> ResidualMoments:
+    """Return what a line leaves of `count` values.
 
     With M = I - H taking the line off and R the noise's correlations, the residuals' covariance is S = M R M: tr S,
     the sum of its first off-diagonal, mean R, and (tr S)^2 / tr S^2.
     """
-    position = places(count)
+    position = centred_positions(count)
     off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
     apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
     rows = []
-    for likeness in LIKENESSES:
+    for likeness in AR1_GRID:
         noise = np.where(apart == 0, 1.0, likeness ** np.maximum(apart, 1))
         residual = np.einsum("ij,jk->ik", np.einsum("ij,jk->ik", off, noise), off)  # BLAS may add in another order
         squares = float(np.trace(residual))
         freedom = squares**2 / float(np.square(residual).sum())
         rows.append((squares, float(np.trace(residual, offset=1)), float(noise.mean()), freedom))
-    return Left(*np.array(rows).T)
+    return ResidualMoments(*np.array(rows).T)

@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.statistics.arrays import FloatArray
+
 AnyFloats = npt.NDArray[np.floating[Any]]
 
 ALONE: Final = 1 << 13
@@ -16,12 +17,12 @@ ALONE_MATRIX: Final = 1 << 17
 
 
 def dot(x: AnyFloats, y: AnyFloats) -> float:
-    """Give the sum of x * y, (n,) both."""
+    """Return the sum of x * y, (n,) both."""
     return float(np.sum(x * y))
 
 
 def product(left: AnyFloats, right: AnyFloats) -> FloatArray:
-    """Give left @ right, left (rows, k), right (k,) or (k, columns), some rows at a time."""
+    """Return left @ right, left (rows, k), right (k,) or (k, columns), some rows at a time."""
     each, alone = (right.shape[0], ALONE) if right.ndim == 1 else (right.size, ALONE_MATRIX)
     step = max(1, alone // max(1, each))
     pieces = [left[start : start + step] @ right for start in range(0, len(left), step)]

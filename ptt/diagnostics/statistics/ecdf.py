@@ -9,15 +9,15 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.cells import merge
+from ptt.diagnostics.statistics.cells import merge_cells
 
 POINTS_PER_OCTAVE: Final = 8
 _STRIDE = bins.PER_OCTAVE // POINTS_PER_OCTAVE
 
 
 def ecdf(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Give P(|r| < x) at 8 edges an octave, from the first edge with a token below it to the last with one above."""
-    merged = merge(cells, by=by)
+    """Return P(|r| < x) at 8 edges an octave, from the first edge with a token below it to the last with one above."""
+    merged = merge_cells(cells, by=by)
     frames = []
     for group, first_cell, last_cell in zip(merged.groups.iter_rows(named=True), *merged.bounds, strict=True):
         index = merged.bin[first_cell:last_cell]

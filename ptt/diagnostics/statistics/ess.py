@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.windows import Span
 
-FloatArray = npt.NDArray[np.float64]
-
-LEAST_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
+MIN_UNITS: Final = 10  # sequences or prompt groups: fewer, and single ones decide an effective sample size
 
 SCHEMA = {
     "level": pl.String,
@@ -34,7 +32,7 @@ SCHEMA = {
 
 
 def sliding_ess(sequences: pl.DataFrame, spans: Sequence[Span], *, pair: str, inverse: str) -> pl.DataFrame:
-    """Give ESS/n per window for tokens and sequences of one slice, both ways round.
+    """Return ESS/n per window for tokens and sequences of one slice, both ways round.
 
     `sequences`: rows of the token pass of one slice, sorted by step. `top_share` is the largest single weight's share
     of all weights: near 1, one token (or sequence) is the window.
@@ -53,20 +51,20 @@ def sliding_ess(sequences: pl.DataFrame, spans: Sequence[Span], *, pair: str, in
         ):
             tokens = int(window["n"].sum())
             largest = window["max_r"].max() if sign > 0 else -window["min_r"].min()  # type: ignore[operator]
-            rows.append(("token", weights, *place, *_tokens(window[total], window[square], tokens, largest)))
+            rows.append(("token", weights, *place, *_token_ess(window[total], window[square], tokens, largest)))
             logs = sign * window["s_r"].to_numpy()
-            rows.append(("sequence", weights, *place, *log_ess(logs)))
+            rows.append(("sequence", weights, *place, *ess_of_log_weights(logs)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _tokens(total: pl.Series, square: pl.Series, count: int, largest: object) -> tuple[float, int, float]:
+def _token_ess(total: pl.Series, square: pl.Series, count: int, largest: object) -> tuple[float, int, float]:
     weight = float(total.sum())
     top = float(np.exp(min(float(largest), 300.0)) / weight)  # type: ignore[arg-type]
     return weight**2 / (count * float(square.sum())), count, min(top, 1.0)
 
 
-def log_ess(logs: FloatArray) -> tuple[float, int, float]:
-    """Give ESS/n, n and the largest share for weights exp(logs), however large the logs are."""
+def ess_of_log_weights(logs: FloatArray) -> tuple[float, int, float]:
+    """Return ESS/n, n and the largest share for weights exp(logs), however large the logs are."""
     shifted = np.exp(logs - logs.max())
     total = float(shifted.sum())
     return total**2 / (len(logs) * float(np.square(shifted).sum())), len(logs), 1.0 / total
@@ -83,11 +81,11 @@ class PooledEss:
 
 
 def pooled_ess(profile: Profile, *, slice_name: str, span: Span) -> PooledEss:
-    """Give ESS/n of all tokens of a span, with the error that leaving out whole units one at a time gives."""
+    """Return ESS/n of all tokens of a span, with the error that leaving out whole units one at a time gives."""
     number = {name: key for key, name in profile.slices.items()}[slice_name]
     here = profile.sequences.filter((pl.col("slice") == number) & pl.col("step").is_between(span.first, span.last))
     sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
-    share, error = ess_share(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
+    share, error = jackknife_ess(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
     return PooledEss(
         share=share,
         error=error,
@@ -96,10 +94,10 @@ def pooled_ess(profile: Profile, *, slice_name: str, span: Span) -> PooledEss:
     )
 
 
-def ess_share(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:
-    """Give (sum w)^2 / (n sum w^2) over units, and the jackknife standard error of its logarithm."""
+def jackknife_ess(n: FloatArray, first: FloatArray, second: FloatArray) -> tuple[float, float]:
+    """Return (sum w)^2 / (n sum w^2) over units, and the jackknife standard error of its logarithm."""
     units = len(n)
-    if units < LEAST_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
+    if units < MIN_UNITS or not (np.isfinite(first).all() and np.isfinite(second).all()):
         return math.nan, math.nan
     with np.errstate(divide="ignore", invalid="ignore"):  # one unit may hold all weight there is
         value = first.sum() ** 2 / (n.sum() * second.sum())

@@ -10,10 +10,10 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile
 from ptt.diagnostics.statistics.cells import BINS
 from ptt.diagnostics.statistics.histograms import BLOCKS, Histograms
@@ -21,8 +21,6 @@ from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_growth import FLOOR, INTERVAL
 from ptt.diagnostics.statistics.windows import WINDOWS
-
-FloatArray = npt.NDArray[np.float64]
 
 LIMITS: Final = (2, 5, 10, 100)
 """Of max(rho, 1/rho)."""
@@ -42,26 +40,26 @@ RATIO_SCHEMA: Final[dict[str, pl.DataType]] = {
     "post": pl.Float64(),
     **{f"ratio{end}": pl.Float64() for end in ENDS},  # post over text, both at least 0.001
 }
-_COARSE: Final = np.flatnonzero(np.diff(bins.coarse_of(np.arange(BINS)), prepend=-1))
+_COARSE: Final = np.flatnonzero(np.diff(bins.coarse_bin_of(np.arange(BINS)), prepend=-1))
 _SEED: Final = SEED + 40
 
 
-def extremes(counted: Histograms, *, names: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the tables `extremes`, by window and slice, and `tail_ratios`, by window and percentile."""
+def exceedance_tables(counted: Histograms, *, names: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the tables `extremes`, by window and slice, and `tail_ratios`, by window and percentile."""
     exact = _percentiles(counted)
     rows, ratios = [], []
     for window in range(len(counted.n)):
         blocks = counted.blocks[counted.window == window]
-        above = _above(blocks, counted.s_abs[window] / np.maximum(counted.n[window], 1.0))
+        above = _count_above(blocks, counted.s_abs[window] / np.maximum(counted.n[window], 1.0))
         coarse = np.add.reduceat(blocks, _COARSE, axis=2)
-        recorded, times = coarse.sum(axis=0), _times(len(blocks), seed=_SEED + window)
+        recorded, times = coarse.sum(axis=0), _draw_blocks(len(blocks), seed=_SEED + window)
         drawn = None if times is None else np.tensordot(times, coarse, 1)
         shares = None if times is None else np.tensordot(times, above, 1)
         for number, name in enumerate(names):
             if (window, number) not in exact:
                 continue
             n = recorded[number].sum()
-            far = _ends(
+            far = _with_interval(
                 exact[window, number]["p999"],
                 coarse_percentile(recorded[number], 0.999),
                 None if drawn is None else coarse_percentile(drawn[:, number], 0.999),
@@ -91,21 +89,21 @@ def _percentiles(counted: Histograms) -> dict[tuple[int, int], dict[str, float]]
     return {(row["window"], row["slice"]): row for row in found.to_dicts()}
 
 
-def _above(blocks: FloatArray, magnitude: FloatArray) -> FloatArray:
-    """Give tokens beyond each limit, and all tokens, (blocks, slices, limits + 1); a bin lies where its mean does."""
+def _count_above(blocks: FloatArray, magnitude: FloatArray) -> FloatArray:
+    """Return tokens beyond each limit, and all tokens, (blocks, slices, limits + 1); a bin lies where its mean does."""
     beyond = [(blocks * (magnitude > math.log(limit))).sum(axis=2) for limit in LIMITS]
     return np.stack([*beyond, blocks.sum(axis=2)], axis=-1)
 
 
-def _times(blocks: int, *, seed: int) -> FloatArray | None:
-    """Give how often each block is drawn, (draws, blocks); None where they are too few."""
+def _draw_blocks(blocks: int, *, seed: int) -> FloatArray | None:
+    """Return how often each block is drawn, (draws, blocks); None where they are too few."""
     if blocks < BLOCKS:
         return None
     return np.random.default_rng(seed).multinomial(blocks, np.full(blocks, 1 / blocks), size=DRAWS).astype(np.float64)
 
 
-def _ends(value: float, centre: FloatArray, drawn: FloatArray | None) -> tuple[float | None, ...]:
-    """Give a value and its interval: the spread of the coarse draws, carried over to it."""
+def _with_interval(value: float, centre: FloatArray, drawn: FloatArray | None) -> tuple[float | None, ...]:
+    """Return a value and its interval: the spread of the coarse draws, carried over to it."""
     if drawn is None or not np.isfinite(centre) or centre <= 0:
         return value, None, None
     usable = drawn[np.isfinite(drawn)]
@@ -116,7 +114,7 @@ def _ends(value: float, centre: FloatArray, drawn: FloatArray | None) -> tuple[f
 
 
 def _shares(above: FloatArray, n: float, drawn: FloatArray | None) -> list[float | None]:
-    """Give the share beyond each limit with its interval; where no token is, its upper end is that of n tokens."""
+    """Return the share beyond each limit with its interval; where no token is, its upper end is that of n tokens."""
     found: list[float | None] = []
     for index in range(len(LIMITS)):
         share = float(above[index] / n)
@@ -136,14 +134,20 @@ def _ratios(
     rows: list[tuple[object, ...]] = []
     for name, q in RATIOS.items():
         ratio = max(post[name], FLOOR) / max(text[name], FLOOR)
-        spread = None if drawn is None else _over(coarse_percentile(drawn, q))
+        spread = None if drawn is None else _floored_ratio(coarse_percentile(drawn, q))
         rows.append(
-            (window, name, text[name], post[name], *_ends(ratio, _over(coarse_percentile(recorded, q)), spread))
+            (
+                window,
+                name,
+                text[name],
+                post[name],
+                *_with_interval(ratio, _floored_ratio(coarse_percentile(recorded, q)), spread),
+            )
         )
     return rows
 
 
-def _over(values: FloatArray) -> FloatArray:
+def _floored_ratio(values: FloatArray) -> FloatArray:
     floored = np.maximum(values, FLOOR)
     over: FloatArray = floored[..., POST_TOOL] / floored[..., TEXT_ONLY]
     return over

@@ -12,16 +12,14 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import grouped_sums
-from ptt.diagnostics.statistics.clipping_replay import CAP, signed
+from ptt.diagnostics.statistics.clipping_replay import WEIGHT_CAP, split_by_sign
 from ptt.diagnostics.statistics.dot_product import product
-from ptt.diagnostics.statistics.windows import Span, label, parts
+from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Top = tuple[float, float | None]
 """Share of the largest token, and of the largest sequence where sequences are known."""
 
@@ -29,7 +27,7 @@ DRAWS: Final = 400
 SEED: Final = 20_260_128
 BLOCKS: Final = 8  # of steps in a window: sequences share their step, so these are redrawn as well
 MIN_STEPS: Final = 8  # in a window: fewer, and redrawing whole steps tells nothing
-HALF: Final = 0.5
+DOMINANT_SHARE: Final = 0.5
 EXPONENT_CAP: Final = 300.0  # as in the token pass
 FACTORS: Final = ("alpha", "m_text", "m_tool", "total")
 PARTS: Final = ("change", "exposure", "text", "tool")
@@ -47,8 +45,8 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 
 
-def factors(sums: FloatArray) -> FloatArray:
-    """Give alpha, m_text, m_tool, E[w^2] of n_text, n_tool, q_text, q_tool, (..., 4) both; NaN where empty.
+def moment_factors(sums: FloatArray) -> FloatArray:
+    """Return alpha, m_text, m_tool, E[w^2] of n_text, n_tool, q_text, q_tool, (..., 4) both; NaN where empty.
 
     q is the sum of squared weights over the tokens of a slice.
     """
@@ -58,8 +56,8 @@ def factors(sums: FloatArray) -> FloatArray:
         return np.concatenate([n[..., 1:] / total, q / n, q.sum(axis=-1, keepdims=True) / total], axis=-1)
 
 
-def split(early: FloatArray, late: FloatArray) -> FloatArray:
-    """Give the change of E[w^2] and its parts exposure, text, tool (..., 4) between two arrays of factors.
+def shapley_split(early: FloatArray, late: FloatArray) -> FloatArray:
+    """Return the change of E[w^2] and its parts exposure, text, tool (..., 4) between two arrays of factors.
 
     A slice without tokens in one window has no intensity there; it is taken as unchanged, so that what comes
     or goes with the slice is exposure.
@@ -76,11 +74,11 @@ def split(early: FloatArray, late: FloatArray) -> FloatArray:
     return np.stack([late[..., 3] - early[..., 3], exposure, text, tool], axis=-1)
 
 
-def redrawn(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAWS) -> FloatArray:
+def resample_units(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAWS) -> FloatArray:
     """Redraw units within blocks, then blocks: (units, K) sums, ascending (units,) blocks to (draws, K)."""
     generator = np.random.default_rng(seed)
     bounds = np.flatnonzero(np.diff(block, prepend=-1, append=-1))
-    drawn = [_redrawn(values[a:b], draws, generator) for a, b in pairwise(bounds)]
+    drawn = [_resample(values[a:b], draws, generator) for a, b in pairwise(bounds)]
     if len(drawn) == 1:
         return drawn[0]
     held, each = np.stack(drawn), np.arange(draws)
@@ -91,7 +89,7 @@ def redrawn(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAW
     return total
 
 
-def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> FloatArray:
+def _resample(values: FloatArray, draws: int, generator: np.random.Generator) -> FloatArray:
     units = len(values)
     chosen = generator.integers(0, units, size=(draws, units), dtype=np.int32)
     chosen += (units * np.arange(draws, dtype=np.int32))[:, None]
@@ -99,7 +97,7 @@ def _redrawn(values: FloatArray, draws: int, generator: np.random.Generator) -> 
     return product(times.astype(np.float64), values)
 
 
-def exposure(
+def exposure_intensity(
     cells: pl.DataFrame, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str
 ) -> pl.DataFrame:
     """Split the growth from first to last window, for weights rho and 1/rho, as recorded and cut at 10.
@@ -110,8 +108,8 @@ def exposure(
     if len(windows) < 2:
         return pl.DataFrame(schema=SCHEMA)
     ends = (windows[0], windows[-1])
-    rows_of = [label(sequences, [span], name="window") for span in ends]
-    steps_of = [_by_step(label(cells, [span], name="window")) for span in ends]
+    rows_of = [label_spans(sequences, [span], name="window") for span in ends]
+    steps_of = [_by_step(label_spans(cells, [span], name="window")) for span in ends]
     rows: list[dict[str, object]] = []
     for weights, square, sign in ((pair, "s_rho2", 1.0), (inverse, "s_inv2", -1.0)):
         tops: list[Top] = [_largest(part, square, sign) for part in rows_of]
@@ -119,17 +117,17 @@ def exposure(
     for weights, sign, numbers in ((pair, 1.0, (0, 1)), (inverse, -1.0, (2, 3))):
         held = [part.select("block", "n_0", "n_1", *(f"q_{i}" for i in numbers)) for part in steps_of]
         tops = [
-            (min(_greatest(part, sign), CAP) ** 2 / float(table.to_numpy()[:, 3:].sum()), None)
+            (min(_largest_weight(part, sign), WEIGHT_CAP) ** 2 / float(table.to_numpy()[:, 3:].sum()), None)
             for part, table in zip(rows_of, held, strict=True)
         ]
-        rows.append(_row(weights, CAP, held, tops))
+        rows.append(_row(weights, WEIGHT_CAP, held, tops))
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
     """Sum n and squared weights by slice, for each (block of steps, unit)."""
-    blocks = parts(rows["step"].unique().sort().to_list(), BLOCKS)
-    found = grouped_sums(label(rows, blocks, name="block"), ("block", "unit", "slice"), ("n", square))
+    blocks = split_steps(rows["step"].unique().sort().to_list(), BLOCKS)
+    found = grouped_sums(label_spans(rows, blocks, name="block"), ("block", "unit", "slice"), ("n", square))
     found = found.rename({square: "q"}).cast({"n": pl.Float64})
     wide = found.group_by("block", "unit").agg(
         pl.col(name).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
@@ -144,10 +142,10 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 
     All steps are of block 0, or of block -1 if they are too few to be redrawn.
     """
-    held = signed(cells)
-    capped = np.exp(np.minimum(held.magnitude, EXPONENT_CAP)) > CAP
-    small, large = np.exp(-2 * held.magnitude), np.exp(2 * np.minimum(held.magnitude, np.log(CAP)))
-    squares = np.where(capped, CAP**2 * held.n_up, held.s2_up) + held.s2_down
+    held = split_by_sign(cells)
+    capped = np.exp(np.minimum(held.magnitude, EXPONENT_CAP)) > WEIGHT_CAP
+    small, large = np.exp(-2 * held.magnitude), np.exp(2 * np.minimum(held.magnitude, np.log(WEIGHT_CAP)))
+    squares = np.where(capped, WEIGHT_CAP**2 * held.n_up, held.s2_up) + held.s2_down
     inverse_squares = held.n_up * small + held.n_down * large
     steps, index = np.unique(cells["step"].to_numpy(), return_inverse=True)
     group = 2 * index + cells["slice"].to_numpy()
@@ -163,39 +161,39 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def _largest(rows: pl.DataFrame, square: str, sign: float) -> Top:
-    """Give the shares of the sum of squares that the largest token and the largest sequence hold."""
+    """Return the shares of the sum of squares that the largest token and the largest sequence hold."""
     total = float(rows[square].to_numpy().sum())
     by_sequence = grouped_sums(rows, ("seq",), (square,))
-    return _greatest(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
+    return _largest_weight(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
 
 
-def _greatest(rows: pl.DataFrame, sign: float) -> float:
+def _largest_weight(rows: pl.DataFrame, sign: float) -> float:
     most = rows["max_r"].max() if sign > 0 else -rows["min_r"].min()  # type: ignore[operator]
     return float(np.exp(min(float(most), EXPONENT_CAP)))  # type: ignore[arg-type]
 
 
 def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[Top]) -> dict[str, object]:
     held = [table.drop("block").to_numpy() for table in tables]
-    recorded = [factors(values.sum(axis=0)) for values in held]
+    recorded = [moment_factors(values.sum(axis=0)) for values in held]
     row: dict[str, object] = {"weights": weights, "cap": cap}
     for window, values in zip(("early", "late"), recorded, strict=True):
         row |= {f"{name}_{window}": value for name, value in zip(FACTORS, _finite(values), strict=True)}
-    parted = split(*recorded)
+    parted = shapley_split(*recorded)
     row |= dict(zip(PARTS, _finite(parted), strict=True))
     blocks = [table["block"].to_numpy() for table in tables]
     if all(block[0] >= 0 for block in blocks):
         drawn = [
-            factors(redrawn(values, block, seed=SEED + number))
+            moment_factors(resample_units(values, block, seed=SEED + number))
             for number, (values, block) in enumerate(zip(held, blocks, strict=True))
         ]
-        row |= _intervals(parted, split(*drawn))
+        row |= _intervals(parted, shapley_split(*drawn))
     for window, (token, sequence) in zip(("early", "late"), tops, strict=True):
         row |= {f"top_token_{window}": token, f"top_sequence_{window}": sequence}
-    return row | {"dominated": any(share is not None and share > HALF for top in tops for share in top)}
+    return row | {"dominated": any(share is not None and share > DOMINANT_SHARE for top in tops for share in top)}
 
 
 def _intervals(parted: FloatArray, drawn: FloatArray) -> dict[str, float | None]:
-    """Give the intervals of change and parts; if that of the change excludes 0, the parts' shares of it with theirs."""
+    """Return the intervals of change and parts; if the change's excludes 0, also the parts' shares with theirs."""
     found = dict(zip(PARTS, np.nanpercentile(drawn, INTERVAL, axis=0).T, strict=True))
     shares: dict[str, float | None] = {}
     if found["change"][0] > 0 or found["change"][1] < 0:

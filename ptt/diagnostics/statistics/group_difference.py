@@ -9,14 +9,14 @@ from typing import Final
 
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
 
-TERMS: Final = 400  # of the continued fraction: some 30 do wherever t is used here
-CLOSE: Final = 1e-14
-HALVINGS: Final = 200
-FAR: Final = 1e9  # beyond it a quantile means that nothing is known
+MAX_TERMS: Final = 400  # of the continued fraction: some 30 do wherever t is used here
+TOLERANCE: Final = 1e-14
+MAX_BISECTIONS: Final = 200
+MAX_QUANTILE: Final = 1e9  # beyond it a quantile means that nothing is known
 
 
-def beyond(t: float, freedom: float) -> float:
-    """Give the probability of a value above `t`; NaN where either is no number or there is no freedom."""
+def t_survival(t: float, freedom: float) -> float:
+    """Return the probability of a value above `t`; NaN where either is no number or there is no freedom."""
     if math.isnan(t) or not freedom > 0:
         return math.nan
     if math.isinf(t):
@@ -27,58 +27,58 @@ def beyond(t: float, freedom: float) -> float:
     return half if t > 0 else 1 - half
 
 
-def quantile(share: float, freedom: float) -> float:
-    """Give the value that is passed with probability `share` (0 < share <= 0.5); inf where it lies too far out."""
+def t_quantile(share: float, freedom: float) -> float:
+    """Return the value that is passed with probability `share` (0 < share <= 0.5); inf where it lies too far out."""
     if not freedom > 0 or not 0 < share <= 0.5:
         return math.nan
     low, high = 0.0, 1.0
-    while beyond(high, freedom) > share:
+    while t_survival(high, freedom) > share:
         low, high = high, 2 * high
-        if high > FAR:
+        if high > MAX_QUANTILE:
             return math.inf
-    for _ in range(HALVINGS):
+    for _ in range(MAX_BISECTIONS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if beyond(middle, freedom) > share else (low, middle)
+        low, high = (middle, high) if t_survival(middle, freedom) > share else (low, middle)
     return (low + high) / 2
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """Give the regularised incomplete beta function (Lentz's continued fraction; DLMF 8.17.22)."""
+    """Return the regularised incomplete beta function (Lentz's continued fraction; DLMF 8.17.22)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):  # the fraction is quick on one side of the middle only
         return 1 - _beta(1 - x, b, a)
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     tiny = 1e-300
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1), tiny)
+    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
     fraction = d
-    for m in range(1, TERMS):
+    for m in range(1, MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d, c = 1 / _away(1 + even * d, tiny), _away(1 + even / c, tiny)
+        d, c = 1 / _away_from_zero(1 + even * d, tiny), _away_from_zero(1 + even / c, tiny)
         fraction *= d * c
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d, c = 1 / _away(1 + odd * d, tiny), _away(1 + odd / c, tiny)
+        d, c = 1 / _away_from_zero(1 + odd * d, tiny), _away_from_zero(1 + odd / c, tiny)
         fraction *= d * c
-        if abs(d * c - 1) < CLOSE:
+        if abs(d * c - 1) < TOLERANCE:
             break
     return math.exp(log_front) * fraction / a
 
 
-def _away(value: float, least: float) -> float:
+def _away_from_zero(value: float, least: float) -> float:
     return value if abs(value) > least else least
 
 
-SURELY: Final = 0.025  # either side of a 95 % interval
-QUARTER: Final = -0.6745
+TAIL_PROBABILITY: Final = 0.025  # either side of a 95 % interval
+QUARTILE_Z: Final = -0.6745
 """Normal quantile of 25 %: the variance between runs is taken so large that as small a spread as was seen, or a
 smaller, had one chance in four. Two or three seeds lie close together by chance too often to take them at their word:
 with their plain variance two groups of one setting differ at one in a hundred in up to ten of a hundred."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Apart:
+class GroupDifference:
     """The first group's mean minus the second's."""
 
     difference: float
@@ -87,30 +87,30 @@ class Apart:
     between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: cannot be known
 
     def p_higher(self) -> float:
-        """Give the one-sided p-value of the first group being higher."""
+        """Return the one-sided p-value of the first group being higher."""
         if not self.error >= 0 or math.isnan(self.difference):
             return math.nan
         if self.error == 0:
             return 1.0 if self.difference <= 0 else 0.0
-        return beyond(self.difference / self.error, self.freedom)
+        return t_survival(self.difference / self.error, self.freedom)
 
     def p_lower(self) -> float:
-        """Give the one-sided p-value of the first group being lower."""
+        """Return the one-sided p-value of the first group being lower."""
         if not self.error >= 0 or math.isnan(self.difference):
             return math.nan
         if self.error == 0:
             return 1.0 if self.difference >= 0 else 0.0
-        return beyond(-self.difference / self.error, self.freedom)
+        return t_survival(-self.difference / self.error, self.freedom)
 
     def interval(self) -> tuple[float, float]:
-        """Give the 95 % interval of the difference; infinite where too little is known."""
+        """Return the 95 % interval of the difference; infinite where too little is known."""
         if self.error == 0:
             return self.difference, self.difference
-        half = quantile(SURELY, self.freedom) * self.error if self.error > 0 else math.inf
+        half = t_quantile(TAIL_PROBABILITY, self.freedom) * self.error if self.error > 0 else math.inf
         return self.difference - half, self.difference + half
 
 
-def apart(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> Apart:
+def group_difference(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> GroupDifference:
     """Set runs against runs; each group is of one setting.
 
     The variance between runs is pooled over both groups, raised for how few they are (QUARTER), and counted as far as
@@ -121,14 +121,14 @@ def apart(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> Apart:
     parts = [
         (run.error**2 / len(group) ** 2, run.freedom) for group in (first, second) for run in group
     ]  # of the variance, each with its freedom
-    between = _between(first, second)
+    between = _between_run_sd(first, second)
     if not math.isnan(between):
         parts.append((between**2 * (1 / len(first) + 1 / len(second)), math.inf))
     variance = math.fsum(part for part, _ in parts)
     if math.isnan(variance):
-        return Apart(difference=difference, error=math.nan, freedom=0.0, between=between)
+        return GroupDifference(difference=difference, error=math.nan, freedom=0.0, between=between)
     shares = math.fsum(part**2 / of for part, of in parts if part > 0)
-    return Apart(
+    return GroupDifference(
         difference=difference,
         error=math.sqrt(variance),
         freedom=variance**2 / shares if shares > 0 else math.inf,  # Welch and Satterthwaite
@@ -136,8 +136,8 @@ def apart(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> Apart:
     )
 
 
-def _between(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> float:
-    """Give the standard deviation between runs of one setting; NaN with a single run on either side."""
+def _between_run_sd(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> float:
+    """Return the standard deviation between runs of one setting; NaN with a single run on either side."""
     freedom = len(first) + len(second) - 2
     if not freedom:
         return math.nan
@@ -147,7 +147,7 @@ def _between(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> float
         squares += math.fsum((run.mean - middle) ** 2 for run in group)
     own = _mean([run.error**2 for run in (*first, *second)])
     small = 2 / (9 * freedom)
-    quarter = freedom * (1 - small + QUARTER * math.sqrt(small)) ** 3  # of chi squared (Wilson and Hilferty 1931)
+    quarter = freedom * (1 - small + QUARTILE_Z * math.sqrt(small)) ** 3  # of chi squared (Wilson and Hilferty 1931)
     excess = squares / quarter - own
     return math.sqrt(excess) if excess > 0 else math.nan if math.isnan(excess) else 0.0
 
@@ -156,8 +156,8 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Give p-values corrected for how many were asked (Holm 1979); NaN is not asked."""
+def holm_adjust(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for how many were asked (Holm 1979); NaN is not asked."""
     order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     found, worst = [math.nan] * len(p_values), 0.0
     for done, (p, place) in enumerate(order):

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import BINS
-from ptt.diagnostics.statistics.clipping_replay import count_up
+from ptt.diagnostics.statistics.clipping_replay import count_positive
 from ptt.diagnostics.statistics.slices import SLICES
-from ptt.diagnostics.statistics.windows import Span, parts
-
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.statistics.windows import Span, split_steps
 
 BLOCKS: Final = 8  # a window
 
@@ -30,13 +28,13 @@ class Histograms:
     """
 
     blocks: FloatArray
-    window: npt.NDArray[np.int64]
+    window: IntArray
     n: FloatArray
     s_r: FloatArray
     s_abs: FloatArray
 
 
-def histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms:
+def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms:
     """Count the cells of one pair, every window cut into BLOCKS blocks of as equal a number of steps as can be.
 
     `cells` are sorted by step, as the token pass gives them, and the windows hold all of their steps.
@@ -44,26 +42,26 @@ def histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms:
     step = cells["step"].to_numpy()
     first = np.flatnonzero(np.diff(step, prepend=-1))
     steps = step[first]
-    cut = [parts(steps[(steps >= span.first) & (steps <= span.last)].tolist(), BLOCKS) for span in windows]
+    cut = [split_steps(steps[(steps >= span.first) & (steps <= span.last)].tolist(), BLOCKS) for span in windows]
     window = np.repeat(np.arange(len(cut)), [len(spans) for spans in cut])
     starts = [block.first for spans in cut for block in spans]
     block = np.repeat(np.searchsorted(starts, steps, side="right") - 1, np.diff(first, append=len(step)))
     shape = len(SLICES), BINS
     place = cells["slice"].to_numpy().astype(np.int64) * BINS + cells["bin"].to_numpy()
-    blocks = _added(block, place, cells["n"], (len(starts), *shape))
+    blocks = _table(block, place, cells["n"], (len(starts), *shape))
     n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
-    s_abs, s_r = (_added(window[block], place, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
+    s_abs, s_r = (_table(window[block], place, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
     return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs)
 
 
-def largest(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int) -> FloatArray:
-    """Give at least the `wanted` largest of sign * r, from one histogram, (bins,) each.
+def largest_log_ratios(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, wanted: int) -> FloatArray:
+    """Return at least the `wanted` largest of sign * r, from one histogram, (bins,) each.
 
     A token alone in its bin has its own |r|; others are spread evenly over theirs (0.4 % wide).
     """
     held = np.flatnonzero(n)
     mean = s_abs[held] / n[held]
-    up = count_up(n[held], s_r[held], mean)
+    up = count_positive(n[held], s_r[held], mean)
     down = n[held] - up
     above, below = (up, down) if sign > 0 else (down, up)
     count = np.concatenate([above[::-1], below]).astype(np.int64)  # cells in descending order
@@ -81,9 +79,7 @@ def largest(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sign: float, w
     return magnitude
 
 
-def _added(
-    group: npt.NDArray[np.int64], place: npt.NDArray[np.int64], values: pl.Series, shape: tuple[int, int, int]
-) -> FloatArray:
+def _table(group: IntArray, place: IntArray, values: pl.Series, shape: tuple[int, int, int]) -> FloatArray:
     index = group * (shape[1] * shape[2]) + place
     added = np.bincount(index, weights=values.to_numpy(), minlength=shape[0] * shape[1] * shape[2])
     return added.astype(np.float64, copy=False).reshape(shape)

@@ -39,8 +39,8 @@ PAIRS: Final = (
 DEFAULT_ORDER: Final = tuple(pair.name for pair in PAIRS)
 
 
-def available(columns: set[str]) -> tuple[Pair, ...]:
-    """Give the pairs both of whose logprobs are recorded; `old/ref` only stands in where `policy/ref` is missing."""
+def available_pairs(columns: set[str]) -> tuple[Pair, ...]:
+    """Return the pairs both of whose logprobs are recorded; `old/ref` only stands in where `policy/ref` is missing."""
     pairs = [pair for pair in PAIRS if {pair.numerator, pair.denominator} <= columns]
     if any(pair.name == "policy/ref" for pair in pairs):
         pairs = [pair for pair in pairs if pair.name != "old/ref"]

@@ -1,4 +1,4 @@
-"""Tell whether one run's tails lie above another's beyond the noise of both, span by matched span."""
+"""Return whether one run's tails lie above another's beyond the noise of both, span by matched span."""
 
 from __future__ import annotations
 
@@ -8,36 +8,33 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from ptt.diagnostics.statistics.step_matching import LEAST_SPANS
-from ptt.diagnostics.statistics.tail_curves import Curve, raised, tail, window_of
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.step_matching import MIN_SPANS
+from ptt.diagnostics.statistics.tail_curves import Curve, floor_curve, join_tail, third_of
 from ptt.diagnostics.statistics.tail_growth import LEVEL_FLOOR
 from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import WINDOWS
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-LIKENESSES: Final = {0.0: 0.1, 0.2: 0.1, 0.4: 0.1, 0.6: 0.15, 0.8: 0.4, 0.9: 0.15}
+AR1_PRIOR: Final = {0.0: 0.1, 0.2: 0.1, 0.4: 0.1, 0.6: 0.15, 0.8: 0.4, 0.9: 0.15}
 """AR(1) between steps, and how likely each is held beforehand. A dozen spans of a few steps hardly tell it: weight lies
 where trust would do harm, so that intervals still hold their 95 % where steps follow each other at 0.8."""
-SIZES: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
-SEED_SIZES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
-USUAL_SEED_SIZE: Final = 0.15
+STEP_NOISE_SDS: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
+SEED_NOISE_SDS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
+MEAN_SEED_SD: Final = 0.15
 """Its mean beforehand (exponential). Two or three seeds alone tell it so badly that no factor of 1.6 would be told;
 where they lie further apart than this, they say so themselves."""
-LASTINGS: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
-MISSING: Final = 1e6  # variance of a value that is not there
-LEAST_OWN: Final = 1e-8
-NEGLIGIBLE: Final = 1e-6  # weight, against the likeliest noise's, of one that is left out
-REACH: Final = 12.0  # standard deviations that hold all but 1e-32 of a normal part
-HALVINGS: Final = 45
-LONG: Final = 1000  # steps in a span beyond which neighbours no longer tell it from a longer one
+PERSISTENT_SHARES: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
+MISSING_VARIANCE: Final = 1e6  # variance of a value that is not there
+MIN_VARIANCE: Final = 1e-8
+NEGLIGIBLE_WEIGHT: Final = 1e-6  # weight, against the likeliest noise's, of one that is left out
+SEARCH_SDS: Final = 12.0  # standard deviations that hold all but 1e-32 of a normal part
+BISECTIONS: Final = 45
+MAX_SPAN_STEPS: Final = 1000  # steps in a span beyond which neighbours no longer tell it from a longer one
 
 
 @dataclass(frozen=True)
-class Mixture:
+class NormalMixture:
     """What is known of one number: normal parts with weights that add up to 1."""
 
     weights: FloatArray
@@ -45,43 +42,43 @@ class Mixture:
     spreads: FloatArray
 
     def mean(self) -> float:
-        """Give the expectation."""
+        """Return the expectation."""
         return float((self.weights * self.means).sum())
 
     def above(self, value: float) -> float:
-        """Give the probability of a number above `value`."""
+        """Return the probability of a number above `value`."""
         scaled = (value - self.means) / (self.spreads * math.sqrt(2.0))
         return float((self.weights * np.array([0.5 * math.erfc(z) for z in scaled])).sum())
 
     def quantile(self, q: float) -> float:
-        """Give the number that lies above q of the probability."""
-        low = float((self.means - REACH * self.spreads).min())
-        high = float((self.means + REACH * self.spreads).max())
-        for _ in range(HALVINGS):
+        """Return the number that lies above q of the probability."""
+        low = float((self.means - SEARCH_SDS * self.spreads).min())
+        high = float((self.means + SEARCH_SDS * self.spreads).max())
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.above(middle) > 1 - q else (low, middle)
         return (low + high) / 2
 
 
 @dataclass(frozen=True)
-class Fit:
+class MixedModel:
     """The offset d of each window: a mixture over the grid of noises."""
 
     weights: FloatArray  # (grid,)
     means: FloatArray  # (grid, windows)
     covariances: FloatArray  # (grid, windows, windows)
 
-    def of(self, contrast: FloatArray) -> Mixture:
-        """Give what is known of a weighted mean of the offsets."""
+    def of(self, contrast: FloatArray) -> NormalMixture:
+        """Return what is known of a weighted mean of the offsets."""
         variances = np.einsum("w,gwv,v->g", contrast, self.covariances, contrast)
-        kept = self.weights > NEGLIGIBLE * self.weights.max()
+        kept = self.weights > NEGLIGIBLE_WEIGHT * self.weights.max()
         weights = self.weights[kept] / self.weights[kept].sum()
-        return Mixture(weights, (self.means * contrast).sum(axis=1)[kept], np.sqrt(variances[kept]))
+        return NormalMixture(weights, (self.means * contrast).sum(axis=1)[kept], np.sqrt(variances[kept]))
 
 
-def fit(
-    values: FloatArray, own: FloatArray, *, upper: npt.NDArray[np.bool_], windows: IntArray, steps: FloatArray
-) -> Fit:
+def fit_mixed_model(
+    values: FloatArray, own: FloatArray, *, upper: BoolArray, windows: IntArray, steps: FloatArray
+) -> MixedModel:
     """Fit the offsets of the runs that are `upper` over the others.
 
     values, own: (runs, spans) log levels and their own variance, NaN where missing; windows: (spans,) counted from 0;
@@ -89,7 +86,7 @@ def fit(
     """
     there = np.isfinite(values) & np.isfinite(own)
     y = np.where(there, values, 0.0)
-    noise = np.where(there, np.maximum(own, LEAST_OWN), MISSING)
+    noise = np.where(there, np.maximum(own, MIN_VARIANCE), MISSING_VARIANCE)
     variances, prior = _variances(noise, windows, steps, seeds=len(values) > 2)
     precision = np.linalg.inv(variances)  # (grid, runs, spans, spans)
     member = (windows[:, None] == np.arange(windows.max() + 1)).astype(np.float64)
@@ -111,45 +108,45 @@ def fit(
         + np.linalg.slogdet(left)[1]
     )
     weights = np.exp(likely - likely.max())
-    return Fit(weights / weights.sum(), means, covariances)
+    return MixedModel(weights / weights.sum(), means, covariances)
 
 
 def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: bool) -> tuple[FloatArray, FloatArray]:
-    """Give each run's covariance for each noise of the grid, (grid, runs, spans, spans), and that noise's weight."""
+    """Return each run's covariance for each noise of the grid, (grid, runs, spans, spans), and that noise's weight."""
     count = own.shape[1]
     followed = np.array(
         [
-            [block_correlation(count, int(np.clip(round(held), 1, LONG)), likeness) for held in steps]
-            for likeness in LIKENESSES
+            [block_correlation(count, int(np.clip(round(held), 1, MAX_SPAN_STEPS)), likeness) for held in steps]
+            for likeness in AR1_PRIOR
         ]
     )
-    stepped = np.square(SIZES)[None, :, None, None, None] * followed[:, None]
+    stepped = np.square(STEP_NOISE_SDS)[None, :, None, None, None] * followed[:, None]
     plain = stepped.reshape(-1, *followed.shape[1:]) + own[:, :, None] * np.eye(count)
-    prior = np.repeat(list(LIKENESSES.values()), len(SIZES))
+    prior = np.repeat(list(AR1_PRIOR.values()), len(STEP_NOISE_SDS))
     if not seeds:
         return plain, prior / prior.sum()
-    sizes = np.repeat(SEED_SIZES, len(LASTINGS))
-    lasting = np.tile(LASTINGS, len(SEED_SIZES))[:, None, None]
+    sizes = np.repeat(SEED_NOISE_SDS, len(PERSISTENT_SHARES))
+    lasting = np.tile(PERSISTENT_SHARES, len(SEED_NOISE_SDS))[:, None, None]
     offsets = np.square(sizes)[:, None, None] * (lasting + (1 - lasting) * (windows[:, None] == windows))
     every = plain[:, None] + offsets[None, :, None]
-    prior = (prior[:, None] * sizes * np.exp(-sizes / USUAL_SEED_SIZE)).reshape(-1)
+    prior = (prior[:, None] * sizes * np.exp(-sizes / MEAN_SEED_SD)).reshape(-1)
     return every.reshape(-1, *plain.shape[1:]), prior / prior.sum()
 
 
 Decision = Literal["worse", "not_worse", "cannot_say"]
 
-LEAST_WINDOW_SPANS: Final = 2
-MATERIAL: Final = {"p95": math.log(2.0) / 2, "p99": math.log(2.0)}
+MIN_WINDOW_SPANS: Final = 2
+MATERIAL_NATS: Final = {"p95": math.log(2.0) / 2, "p99": math.log(2.0)}
 """In nats. Tails below are taken for these: a tail that grows from 0.05 to 0.08 harms nobody. p99 as in the signature
 (the usual truncation at 2 begins to bite); p95 is half of p99 or so in tails like Student's t."""
-LIMIT: Final = 1.25  # a factor up to which a tail may lie above the baseline's
-SHOWN: Final = 1.6  # a factor that must be excluded before "not worse" is said
-FALSE_ALARMS: Final = 0.02  # of all tests of one pair together
-TESTED: Final = ("all", "late")
+RATIO_LIMIT: Final = 1.25  # a factor up to which a tail may lie above the baseline's
+EXCLUDED_RATIO: Final = 1.6  # a factor that must be excluded before "not worse" is said
+FALSE_ALARM_RATE: Final = 0.02  # of all tests of one pair together
+TESTED_WINDOWS: Final = ("all", "late")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Versus:
+class Noninferiority:
     """One side over the other: a factor with its 95 % interval, and the smallest factor such data could show."""
 
     ratio: float
@@ -160,27 +157,29 @@ class Versus:
     spans: int  # matched spans with enough tokens on both sides
 
 
-NOTHING: Final = Versus(ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=0)
+UNKNOWN: Final = Noninferiority(
+    ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=0
+)
 """Too few spans to say anything."""
 
 
-def versus(
+def noninferiority_test(
     variant: Sequence[Curve], baseline: Sequence[Curve], *, window: str = "all", floor: float | None = LEVEL_FLOOR
-) -> Versus:
+) -> Noninferiority:
     """Set the runs of one side (seeds of one setting) against those of the other, over the spans that all share.
 
     Levels are paired span by span: what both sides do alike, whatever its shape, cancels. `window` is early, mid or
     late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side only
     the noise within a run can be known: the interval then says how these two runs differ, not how their settings do.
     """
-    return by_window(variant, baseline, windows=(window,), floor=floor)[0]
+    return noninferiority_by_window(variant, baseline, windows=(window,), floor=floor)[0]
 
 
-def by_window(
+def noninferiority_by_window(
     variant: Sequence[Curve], baseline: Sequence[Curve], *, windows: Sequence[str], floor: float | None = LEVEL_FLOOR
-) -> list[Versus]:
-    """Give `versus` for several windows, of one fit."""
-    held = [one if floor is None else raised(one, floor) for one in (*variant, *baseline)]
+) -> list[Noninferiority]:
+    """Return `versus` for several windows, of one fit."""
+    held = [one if floor is None else floor_curve(one, floor) for one in (*variant, *baseline)]
     if not variant or not baseline:
         raise ValueError("either side needs a run")
     if len({len(one.spans) for one in held}) != 1:
@@ -190,28 +189,28 @@ def by_window(
     own = np.array([one.own for one in held])
     there = np.isfinite(values) & np.isfinite(own)
     paired = there[upper].any(axis=0) & there[~upper].any(axis=0)
-    member = window_of(len(paired))[paired]
-    if len(member) < LEAST_SPANS:
-        return [replace(NOTHING, spans=int(np.isin(member, _places(window)).sum())) for window in windows]
+    member = third_of(len(paired))[paired]
+    if len(member) < MIN_SPANS:
+        return [replace(UNKNOWN, spans=int(np.isin(member, _window_numbers(window)).sum())) for window in windows]
     present, place = np.unique(member, return_inverse=True)
     steps = np.array([(one.spans[-1].last - one.spans[0].first + 1) / len(one.spans) for one in held])
-    fitted = fit(values[:, paired], own[:, paired], upper=upper, windows=place, steps=steps)
+    fitted = fit_mixed_model(values[:, paired], own[:, paired], upper=upper, windows=place, steps=steps)
     counted = np.bincount(place)
-    return [_told(fitted, np.where(np.isin(present, _places(window)), counted, 0)) for window in windows]
+    return [_read_ratio(fitted, np.where(np.isin(present, _window_numbers(window)), counted, 0)) for window in windows]
 
 
-def _places(window: str) -> list[int]:
+def _window_numbers(window: str) -> list[int]:
     return list(range(len(WINDOWS))) if window == "all" else [WINDOWS.index(window)]
 
 
-def _told(fitted: Fit, counted: IntArray) -> Versus:
+def _read_ratio(fitted: MixedModel, counted: IntArray) -> Noninferiority:
     """Read the factor off a fit, each window counting by its spans."""
     spans = int(counted.sum())
-    if spans < LEAST_WINDOW_SPANS:
-        return replace(NOTHING, spans=spans)
+    if spans < MIN_WINDOW_SPANS:
+        return replace(UNKNOWN, spans=spans)
     known = fitted.of(counted / spans)
     middle, low, high = (known.quantile(q) for q in (0.5, 0.025, 0.975))
-    return Versus(
+    return Noninferiority(
         ratio=math.exp(middle),
         low=math.exp(low),
         high=math.exp(high),
@@ -227,7 +226,7 @@ class TailTest:
 
     slice: str
     window: str  # all or late
-    versus: Versus
+    versus: Noninferiority
     p_value: float
     decision: Decision
 
@@ -240,22 +239,22 @@ class TailsAgainst:
     tests: tuple[TailTest, ...]
 
 
-def decided(found: Versus, *, limit: float = LIMIT, p_value: float | None = None) -> Decision:
+def decide(found: Noninferiority, *, limit: float = RATIO_LIMIT, p_value: float | None = None) -> Decision:
     """Decide whether a tail is worse: beyond noise and beyond the limit; not worse only where SHOWN is excluded.
 
     `p_value`: adjusted for other tests made; the test's own without it.
     """
     adjusted = found.p_value if p_value is None else p_value
-    if adjusted < FALSE_ALARMS and found.ratio > limit:
+    if adjusted < FALSE_ALARM_RATE and found.ratio > limit:
         return "worse"
-    return "not_worse" if found.high < max(SHOWN, limit) else "cannot_say"  # NaN is below nothing
+    return "not_worse" if found.high < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing
 
 
 def tails_against(
     variant: Mapping[str, Sequence[Sequence[Curve]]],
     baseline: Mapping[str, Sequence[Sequence[Curve]]],
     *,
-    limit: float = LIMIT,
+    limit: float = RATIO_LIMIT,
 ) -> TailsAgainst:
     """Set every slice's tail, over the whole run and late in it, against the baseline's.
 
@@ -263,15 +262,19 @@ def tails_against(
     """
     found = []
     for name in sorted({*variant, *baseline}):
-        sides = [[tail(run, floors=MATERIAL) for run in side.get(name, ())] for side in (variant, baseline)]
+        sides = [[join_tail(run, floors=MATERIAL_NATS) for run in side.get(name, ())] for side in (variant, baseline)]
         if not any(one.tokens.any() for side in sides for one in side):
             continue  # nobody has such tokens: nothing to ask
-        pair = by_window(*sides, windows=TESTED, floor=None) if all(sides) else [NOTHING] * len(TESTED)
-        for window, seen in zip(TESTED, pair, strict=True):
+        pair = (
+            noninferiority_by_window(*sides, windows=TESTED_WINDOWS, floor=None)
+            if all(sides)
+            else [UNKNOWN] * len(TESTED_WINDOWS)
+        )
+        for window, seen in zip(TESTED_WINDOWS, pair, strict=True):
             found.append(TailTest(slice=name, window=window, versus=seen, p_value=math.nan, decision="cannot_say"))
     adjusted = holm([one.versus.p_value for one in found])
     tests = tuple(
-        replace(one, p_value=p_value, decision=decided(one.versus, limit=limit, p_value=p_value))
+        replace(one, p_value=p_value, decision=decide(one.versus, limit=limit, p_value=p_value))
         for one, p_value in zip(found, adjusted, strict=True)
     )
     decisions = {one.decision for one in tests}

@@ -15,26 +15,23 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch
 from ptt.diagnostics.statistics.cells import STRETCH
 from ptt.diagnostics.statistics.slices import ModelRuns
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 FLOOR: Final = 0.5
 """In nats, and the edge of a coarse bin. A late tail that begins below it matters for no pair."""
 DISTANCES: Final = ("none", "0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128+")
 """Tokens between the last observation and the token, by octaves; `none`: no observation came before it."""
 
-GATHERED_TOKENS: Final = 1 << 22
+MAX_GATHERED_TOKENS: Final = 1 << 22
 
 _OCTAVES: Final = len(DISTANCES) - 2  # above distance 0
 _NEAREST: Final = np.array([0, 0, *(1 << octave for octave in range(_OCTAVES))])  # of each of DISTANCES
 _FAR: Final = int(_NEAREST[-1])
 _DISTANCE_OF: Final = np.searchsorted(_NEAREST[1:], np.arange(_FAR + 1), side="right")
-_COARSE_OF: Final = bins.coarse_of(np.arange(bins.OVERFLOW + 1))
+_COARSE_OF: Final = bins.coarse_bin_of(np.arange(bins.OVERFLOW + 1))
 _FIRST: Final = int(_COARSE_OF[bins.bin_of(np.array([FLOOR]))[0]])
 _LARGE_OF: Final = (_COARSE_OF - _FIRST).astype(np.int32)
 _LARGE_BINS: Final = bins.COARSE_COUNT - _FIRST
@@ -43,7 +40,7 @@ _ROW_SHIFT: Final = 36
 
 
 @dataclass(frozen=True)
-class _Part:
+class _BatchPart:
     """What is kept of a batch until enough have come together."""
 
     seq: IntArray
@@ -54,11 +51,11 @@ class _Part:
     dropped: IntArray  # model tokens without a finite r
 
 
-class Stretches:
+class PositionCounter:
     """Gathers batches and folds many at a time: what is kept of one is so little that each call would be overhead."""
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_BatchPart] = []
         self._tokens = 0
         self._frames = [pl.DataFrame(schema=STRETCH)]
 
@@ -68,24 +65,24 @@ class Stretches:
         held, bins_held, dropped = magnitude[large], fine[large], large[:0]
         if finite is not None:
             large, dropped = np.flatnonzero(finite)[large], np.flatnonzero(~finite)
-        self._parts.append(_Part(batch.seq, batch.runs, large, held, bins_held, dropped))
+        self._parts.append(_BatchPart(batch.seq, batch.runs, large, held, bins_held, dropped))
         self._tokens += len(batch.segment)
-        if self._tokens > GATHERED_TOKENS:
+        if self._tokens > MAX_GATHERED_TOKENS:
             self._fold()
 
     def records(self) -> pl.DataFrame:
-        """Give all records (records.STRETCH)."""
+        """Return all records (records.STRETCH)."""
         if self._parts:
             self._fold()
         found = pl.concat(self._frames)
         return found if found["seq"].is_sorted() else found.sort("seq", "turn", "distance")  # sorting lists is slow
 
     def _fold(self) -> None:
-        self._frames.append(_records(_joined(self._parts)))
+        self._frames.append(_count_positions(_concatenate(self._parts)))
         self._parts, self._tokens = [], 0
 
 
-def _joined(parts: list[_Part]) -> _Part:
+def _concatenate(parts: list[_BatchPart]) -> _BatchPart:
     """Lay batches end to end."""
     rows = np.cumsum([0, *(len(part.seq) for part in parts)])
     tokens = np.cumsum([0, *(part.runs.length.sum() for part in parts)])
@@ -95,7 +92,7 @@ def _joined(parts: list[_Part]) -> _Part:
         return np.concatenate(values if shift is None else [a + by for a, by in zip(values, shift, strict=False)])
 
     plain = {name: end_to_end(f"runs.{name}") for name in ("turn", "length", "place", "since", "observations")}
-    return _Part(
+    return _BatchPart(
         seq=end_to_end("seq"),
         runs=ModelRuns(row=end_to_end("runs.row", rows), **plain),
         large=end_to_end("large", tokens),
@@ -105,8 +102,8 @@ def _joined(parts: list[_Part]) -> _Part:
     )
 
 
-def _records(part: _Part) -> pl.DataFrame:
-    row, turn, distance, start = _stretches(part.runs)
+def _count_positions(part: _BatchPart) -> pl.DataFrame:
+    row, turn, distance, start = _cut_runs(part.runs)
     bounds = np.append(start, part.runs.length.sum())
     count = np.diff(bounds - np.searchsorted(part.dropped, bounds))
     among = np.searchsorted(part.large, bounds)
@@ -115,7 +112,7 @@ def _records(part: _Part) -> pl.DataFrame:
     held = np.flatnonzero(np.diff(among))
     if len(held):
         peak[held], first = _peaks(part.magnitude, among, held)
-        peak_at[held] = _place(part.runs, part.large[first])
+        peak_at[held] = _position_in_row(part.runs, part.large[first])
     found = pl.DataFrame(
         {
             "seq": part.seq[row].astype(np.uint32),
@@ -124,14 +121,14 @@ def _records(part: _Part) -> pl.DataFrame:
             "n": count.astype(np.uint32),
             "peak": peak,
             "peak_at": peak_at.astype(np.uint32),
-            "coarse_bin": _listed(offsets, coarse.astype(np.uint8)),
-            "coarse_n": _listed(offsets, coarse_n.astype(np.uint32)),
+            "coarse_bin": _list_series(offsets, coarse.astype(np.uint8)),
+            "coarse_n": _list_series(offsets, coarse_n.astype(np.uint32)),
         }
     )
     return found.filter(pl.col("n") > 0) if len(part.dropped) else found
 
 
-def _stretches(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Cut runs where the distance changes its octave, and join what gaps that are no observations cut apart.
 
     Gives row, turn and distance of each stretch, and its first model token in the batch.
@@ -167,19 +164,19 @@ def _coarse(fine: IntArray, among: IntArray) -> tuple[IntArray, IntArray, IntArr
 
 
 def _peaks(magnitude: FloatArray, among: IntArray, held: IntArray) -> tuple[FloatArray, IntArray]:
-    """Give the greatest of each stretch in `held`, and the first large token that has it."""
+    """Return the greatest of each stretch in `held`, and the first large token that has it."""
     start = among[held]
     peak = np.maximum.reduceat(magnitude, start)
     equal = np.flatnonzero(magnitude == np.repeat(peak, np.diff(among)[held]))
     return peak, equal[np.searchsorted(equal, start)]
 
 
-def _place(runs: ModelRuns, token: IntArray) -> IntArray:
-    """Give where in their rows model tokens of the batch stand."""
+def _position_in_row(runs: ModelRuns, token: IntArray) -> IntArray:
+    """Return where in their rows model tokens of the batch stand."""
     first = np.cumsum(runs.length) - runs.length
     run = np.searchsorted(first, token, side="right") - 1
     return runs.place[run] + token - first[run]
 
 
-def _listed(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
+def _list_series(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
     return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))

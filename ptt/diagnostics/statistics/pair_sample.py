@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 from ptt.diagnostics.statistics.dot_product import dot
 from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISSING_BELOW, PAD
 
-FloatArray = npt.NDArray[np.float64]
-
 LAGS: Final = (-2, -1, 0, 1, 2)
 MIN_TOKENS: Final = 200
-CERTAIN: Final = -0.05  # nats: tokens surer than this are alike under every temperature and every shift
+CERTAIN_ABOVE: Final = -0.05  # nats: tokens surer than this are alike under every temperature and every shift
 DECIMALS: Final = 4
 
 
@@ -50,7 +49,7 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
     tops, bottoms, firsts = [], [], []
     for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = real(row[numerator]), real(row[denominator])
+        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
         if not (len(mask) == len(top) == len(bottom)) or not mask.any():
             continue
         after = np.zeros(len(mask), np.bool_)
@@ -60,28 +59,28 @@ def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> P
         firsts.append(after[mask])
     if not tops:
         return None
-    return _facts(tops, bottoms, firsts)
+    return _summarize_pair(tops, bottoms, firsts)
 
 
-def real(values: list[float | None]) -> FloatArray:
-    """Give the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
+def mask_placeholders(values: list[float | None]) -> FloatArray:
+    """Return the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
     found = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         found[(found <= MISSING_BELOW) | (found == PAD) | (found > IMPOSSIBLE_ABOVE)] = np.nan
     return found
 
 
-def _facts(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[npt.NDArray[np.bool_]]) -> PairSample:
+def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[BoolArray]) -> PairSample:
     top, bottom, first = np.concatenate(tops), np.concatenate(bottoms), np.concatenate(firsts)
     with np.errstate(invalid="ignore"):
         r = top - bottom
     finite = np.isfinite(r)
     large = np.abs(r) >= np.quantile(np.abs(r[finite]), 0.99) if finite.any() else finite
-    slope, fit = _line(bottom[finite], r[finite])
+    slope, fit = _fit_slope(bottom[finite], r[finite])
     moved = finite & (np.abs(r) > 1e-6)
     return PairSample(
         tokens=int(finite.sum()),
-        lag_correlation={lag: _lagged(tops, bottoms, lag) for lag in LAGS},
+        lag_correlation={lag: _lag_correlation(tops, bottoms, lag) for lag in LAGS},
         slope=slope,
         r_squared=fit,
         median_r=float(np.median(r[moved])) if moved.any() else 0.0,
@@ -92,16 +91,16 @@ def _facts(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[npt.N
     )
 
 
-def _lagged(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
+def _lag_correlation(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
     """Correlate numerator at t with denominator at t + lag, within sequences."""
     left = [top[max(0, -lag) : len(top) - max(0, lag)] for top in tops]
     right = [bottom[max(0, lag) : len(bottom) - max(0, -lag)] for bottom in bottoms]
     return _correlation(np.concatenate(left), np.concatenate(right))
 
 
-def _usable(x: FloatArray, y: FloatArray) -> npt.NDArray[np.bool_]:
+def _usable(x: FloatArray, y: FloatArray) -> BoolArray:
     with np.errstate(invalid="ignore"):
-        return np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN) | (y < CERTAIN))
+        return np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN_ABOVE) | (y < CERTAIN_ABOVE))
 
 
 def _correlation(x: FloatArray, y: FloatArray) -> float:
@@ -113,10 +112,10 @@ def _correlation(x: FloatArray, y: FloatArray) -> float:
     return dot(x, y) / scale if scale > 0 else np.nan
 
 
-def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+def _fit_slope(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     """Fit y = a + slope x by least squares; give slope and R^2."""
     with np.errstate(invalid="ignore"):
-        usable = np.isfinite(x) & (x < CERTAIN)
+        usable = np.isfinite(x) & (x < CERTAIN_ABOVE)
     if usable.sum() < MIN_TOKENS:
         return np.nan, np.nan
     x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
@@ -149,17 +148,17 @@ def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, floa
 
 
 FIT_BELOW: Final = -0.01  # nats: surer tokens move too little to be fitted
-LEAST_TOKENS: Final = 4  # below FIT_BELOW
-LEAST_REACH: Final = -0.7  # nats: one token at least is less likely than one half, or a slope is noise
-SLOPE: Final = 0.1  # T of 0.91 or 1.11
-FIT: Final = 0.8  # R^2 of a sequence's own line
-PLAIN: Final = 0.05  # root mean square of r over that of the logprob: the two columns agree
-FIRST_JUDGED: Final = 64
+MIN_FIT_TOKENS: Final = 4  # below FIT_BELOW
+MAX_LEAST_LOGP: Final = -0.7  # nats: one token at least is less likely than one half, or a slope is noise
+MIN_SLOPE: Final = 0.1  # T of 0.91 or 1.11
+MIN_R_SQUARED: Final = 0.8  # R^2 of a sequence's own line
+MAX_PLAIN_SIZE: Final = 0.05  # root mean square of r over that of the logprob: the two columns agree
+MAX_DRIFT_SEQUENCES: Final = 64
 """Against the reference, so many sequences from the start: later, drift itself has a slope."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixture:
+class TemperatureMixture:
     """Of the sampled sequences of a pair that can be fitted: how many are scaled, how many plain.
 
     slope: median slope of r on the denominator's logprob over the scaled ones, 1/T - 1; spread: their interquartile
@@ -183,7 +182,9 @@ class Mixture:
         return self.plain / max(1, self.judged)
 
 
-def mixture(samples: pl.DataFrame, *, numerator: str, denominator: str, drift: bool) -> Mixture | None:
+def temperature_mixture(
+    samples: pl.DataFrame, *, numerator: str, denominator: str, drift: bool
+) -> TemperatureMixture | None:
     """Sort sampled sequences into scaled and plain; None where none can be fitted.
 
     `drift`: the denominator is the reference; then only the first 64 count, and only positive slopes (T below 1),
@@ -192,21 +193,21 @@ def mixture(samples: pl.DataFrame, *, numerator: str, denominator: str, drift: b
     fits = []
     for row in samples.drop_nulls([numerator, denominator]).sort("step", "seq").iter_rows(named=True):
         mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = real(row[numerator]), real(row[denominator])
-        fit = _fit(top[mask], bottom[mask]) if len(mask) == len(top) == len(bottom) else None
+        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
+        fit = _fit_sequence(top[mask], bottom[mask]) if len(mask) == len(top) == len(bottom) else None
         if fit is not None:
             fits.append((row["seq"], *fit))
-        if drift and len(fits) == FIRST_JUDGED:
+        if drift and len(fits) == MAX_DRIFT_SEQUENCES:
             break
     if not fits:
         return None
     seqs, slopes, r_squared, size = (np.array(column) for column in zip(*fits, strict=True))
-    plain = size < PLAIN
-    scaled = ~plain & (r_squared > FIT) & (np.abs(slopes) > SLOPE)
+    plain = size < MAX_PLAIN_SIZE
+    scaled = ~plain & (r_squared > MIN_R_SQUARED) & (np.abs(slopes) > MIN_SLOPE)
     sign = 1.0 if drift else np.sign(np.median(slopes[scaled])) if scaled.any() else 1.0
     scaled &= np.sign(slopes) == sign
     low, slope, high = np.percentile(slopes[scaled], [25, 50, 75]) if scaled.any() else [np.nan] * 3
-    return Mixture(
+    return TemperatureMixture(
         judged=len(fits),
         plain=int(plain.sum()),
         slope=float(slope),
@@ -215,12 +216,12 @@ def mixture(samples: pl.DataFrame, *, numerator: str, denominator: str, drift: b
     )
 
 
-def _fit(top: FloatArray, bottom: FloatArray) -> tuple[float, float, float] | None:
-    """Give slope and R^2 of r on the denominator's logprob, and how large r is beside it."""
+def _fit_sequence(top: FloatArray, bottom: FloatArray) -> tuple[float, float, float] | None:
+    """Return slope and R^2 of r on the denominator's logprob, and how large r is beside it."""
     with np.errstate(invalid="ignore"):
         r = top - bottom
         usable = np.isfinite(r) & (bottom < FIT_BELOW)
-    if usable.sum() < LEAST_TOKENS or bottom[usable].min() > LEAST_REACH:
+    if usable.sum() < MIN_FIT_TOKENS or bottom[usable].min() > MAX_LEAST_LOGP:
         return None
     x, y = bottom[usable], r[usable]
     size = math.sqrt(dot(y, y) / dot(x, x))

@@ -12,61 +12,59 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.statistics.ess import log_ess
-from ptt.diagnostics.statistics.histograms import Histograms, largest
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.ess import ess_of_log_weights
+from ptt.diagnostics.statistics.histograms import Histograms, largest_log_ratios
 from ptt.diagnostics.statistics.slices import SLICES
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, label
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans
 
-FloatArray = npt.NDArray[np.float64]
-
-LEAST_TAIL: Final = 5  # weights above the cutoff: of fewer, the prior would be the answer
-HIGHEST: Final = 0.7
-RANGE: Final = 300.0  # nats below the largest weight: what lies lower is 0 beside it
+MIN_TAIL: Final = 5  # weights above the cutoff: of fewer, the prior would be the answer
+MAX_THRESHOLD: Final = 0.7
+RANGE_NATS: Final = 300.0  # nats below the largest weight: what lies lower is 0 beside it
 PRIOR_K: Final = 0.5  # with the weight of 10 observations
 PRIOR_N: Final = 10
 PRIOR_B: Final = 3  # of Zhang and Stephens
 CANDIDATES: Final = 30  # and one more for each square root of the tail's size
 
 
-def threshold(n: int) -> float:
-    """Give the k-hat above which a mean of `n` weights cannot be trusted; NaN for n <= 10, where no k-hat is low."""
-    return min(1 - 1 / math.log10(n), HIGHEST) if n > 10 else math.nan
+def k_threshold(n: int) -> float:
+    """Return the k-hat above which a mean of `n` weights cannot be trusted; NaN for n <= 10, where no k-hat is low."""
+    return min(1 - 1 / math.log10(n), MAX_THRESHOLD) if n > 10 else math.nan
 
 
 def tail_size(n: int) -> int:
-    """Give how many of `n` weights are taken as their tail: 3 sqrt(n), at most a fifth."""
+    """Return how many of `n` weights are taken as their tail: 3 sqrt(n), at most a fifth."""
     return int(min(n / 5, 3 * math.sqrt(n)))
 
 
 def k_hat(log_weights: FloatArray, *, n: int | None = None) -> float:
-    """Give the Pareto shape of the upper tail of exp(log_weights); of `n` weights the largest, n / 5 + 1, will do.
+    """Return the Pareto shape of the upper tail of exp(log_weights); of `n` weights the largest, n / 5 + 1, will do.
 
     The scale of the weights does not matter. Where a quarter of the tail equals the cutoff (the largest weight that is
     not of the tail), as where most tokens have r = 0, only what lies above it is fitted. NaN where fewer than
     LEAST_TAIL weights do; inf where so few hold everything that the others are 0 beside them.
     """
     wanted = tail_size(len(log_weights) if n is None else n)
-    if wanted < LEAST_TAIL:
+    if wanted < MIN_TAIL:
         return math.nan
     largest = np.sort(np.partition(log_weights, -wanted - 1)[-wanted - 1 :])
-    lowest = max(largest[0], largest[-1] - RANGE)
+    lowest = max(largest[0], largest[-1] - RANGE_NATS)
     tail = largest[1:] - lowest
     if tail[_quartile(wanted)] <= 0:
         tail = tail[tail > 0]
-    if np.count_nonzero(tail > 0) < LEAST_TAIL:
+    if np.count_nonzero(tail > 0) < MIN_TAIL:
         return math.inf if lowest > largest[0] else math.nan
-    return _shape(np.expm1(np.maximum(tail, 0.0)))
+    return _fit_shape(np.expm1(np.maximum(tail, 0.0)))
 
 
 def _quartile(n: int) -> int:
     return int(n / 4 + 0.5) - 1
 
 
-def _shape(excess: FloatArray) -> float:
-    """Give the posterior mean shape of an ascending generalized Pareto sample."""
+def _fit_shape(excess: FloatArray) -> float:
+    """Return the posterior mean shape of an ascending generalized Pareto sample."""
     n = len(excess)
     candidates = CANDIDATES + int(math.sqrt(n))
     b = 1 - np.sqrt(candidates / (np.arange(1, candidates + 1) - 0.5))
@@ -103,15 +101,15 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 
 
-def heaviness(
+def tail_heaviness(
     counted: Histograms, sequences: pl.DataFrame, windows: Sequence[Span], *, pair: str, inverse: str, names: list[str]
 ) -> pl.DataFrame:
-    """Give a row for each window, slice (`names`, and `all`), level and way round that holds a weight.
+    """Return a row for each window, slice (`names`, and `all`), level and way round that holds a weight.
 
     `sequences` are those of the token pass, sorted by seq. Token moments and all of the sequences' figures are exact;
     a token's k-hat knows each |r| to its bin (0.4 % wide).
     """
-    labelled = label(sequences, windows, name="window")
+    labelled = label_spans(sequences, windows, name="window")
     both = ((pair, 1.0), (inverse, -1.0))
     rows = []
     for window in range(len(windows)):
@@ -130,37 +128,37 @@ def _levels(
 ) -> Iterator[tuple[str, str, Numbers]]:
     chosen = slice(None) if number == ALL else slice(number, number + 1)
     for weights, sign in both:
-        yield "token", weights, _of_tokens(counted, window, chosen, part, sign)
-    total, length = _whole(part)
+        yield "token", weights, _token_figures(counted, window, chosen, part, sign)
+    total, length = _sum_sequences(part)
     for level, power in LEVELS.items():
         for weights, sign in both:
-            yield level, weights, _of_logs(sign * total / length**power)
+            yield level, weights, _log_figures(sign * total / length**power)
 
 
-def _of_tokens(counted: Histograms, window: int, chosen: slice, part: pl.DataFrame, sign: float) -> Numbers:
+def _token_figures(counted: Histograms, window: int, chosen: slice, part: pl.DataFrame, sign: float) -> Numbers:
     n, s_r, s_abs = (each[window, chosen].sum(axis=0) for each in (counted.n, counted.s_r, counted.s_abs))
     tokens = int(n.sum())
-    logs = largest(n, s_r, s_abs, sign=sign, wanted=tail_size(tokens) + 1)
+    logs = largest_log_ratios(n, s_r, s_abs, sign=sign, wanted=tail_size(tokens) + 1)
     first, second = ("s_rho", "s_rho2") if sign > 0 else ("s_inv", "s_inv2")
     mean, square = (float(part[name].sum()) / tokens for name in (first, second))
-    return _numbers(tokens, k_hat(logs, n=tokens), mean**2 / square, None if logs.max() > EXPONENT_CAP else square)
+    return _figures(tokens, k_hat(logs, n=tokens), mean**2 / square, None if logs.max() > EXPONENT_CAP else square)
 
 
-def _whole(part: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
-    """Give sum r and the number of tokens of each sequence, over the slices that `part` holds."""
+def _sum_sequences(part: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Return sum r and the number of tokens of each sequence, over the slices that `part` holds."""
     first = np.flatnonzero(np.diff(part["seq"].to_numpy().astype(np.int64), prepend=-1))
     total, length = (np.add.reduceat(part[name].to_numpy().astype(np.float64), first) for name in ("s_r", "n"))
     return total, length
 
 
-def _of_logs(logs: FloatArray) -> Numbers:
-    fraction, n, _ = log_ess(logs)
+def _log_figures(logs: FloatArray) -> Numbers:
+    fraction, n, _ = ess_of_log_weights(logs)
     square = None if logs.max() > EXPONENT_CAP else float(np.mean(np.exp(2 * logs)))
-    return _numbers(n, k_hat(logs), fraction, square)
+    return _figures(n, k_hat(logs), fraction, square)
 
 
-def _numbers(n: int, k: float, fraction: float, square: float | None) -> Numbers:
-    limit = threshold(n)
+def _figures(n: int, k: float, fraction: float, square: float | None) -> Numbers:
+    limit = k_threshold(n)
     return (
         n,
         None if math.isnan(k) else k,
@@ -174,6 +172,6 @@ def _numbers(n: int, k: float, fraction: float, square: float | None) -> Numbers
 
 
 def _reason(n: int) -> str:
-    if tail_size(n) < LEAST_TAIL:
+    if tail_size(n) < MIN_TAIL:
         return f"{n} weights are too few"
     return "too many weights are equal"

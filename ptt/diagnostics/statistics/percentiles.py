@@ -7,26 +7,23 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.cells import Merged, grouped_sums, merge
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.cells import MergedCells, grouped_sums, merge_cells
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LN2: Final = math.log(2.0)
 
 
 def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Give n and p50, p95, p99, p99.9 of |r| for every group of `by`.
+    """Return n and p50, p95, p99, p99.9 of |r| for every group of `by`.
 
     The definition is numpy's default (linear between order statistics); each order statistic is known to its bin,
     so a value is off by at most `bins.WIDTH` (0.39 %), and by nothing where its bin holds a single token.
     """
-    merged = merge(cells, by=by)
+    merged = merge_cells(cells, by=by)
     if not len(merged.n):
         return merged.groups.with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
     held = np.cumsum(merged.n)
@@ -42,8 +39,8 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     return merged.groups.with_columns(pl.Series(name, values) for name, values in columns.items())
 
 
-def _order_statistic(merged: Merged, held: IntArray, rank: IntArray) -> FloatArray:
-    """Give |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
+def _order_statistic(merged: MergedCells, held: IntArray, rank: IntArray) -> FloatArray:
+    """Return |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
     cell = np.searchsorted(held, rank, side="right")
     index = merged.bin[cell]
     n = merged.n[cell]
@@ -55,7 +52,7 @@ def _order_statistic(merged: Merged, held: IntArray, rank: IntArray) -> FloatArr
 
 
 def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.DataFrame:
-    """Give mean r, mean |r|, E[rho^2], chi^2, token ESS/n and k1, k2, k3 for every group of `by`.
+    """Return mean r, mean |r|, E[rho^2], chi^2, token ESS/n and k1, k2, k3 for every group of `by`.
 
     k1, k2, k3 are Schulman's estimators (http://joschu.net/blog/kl-approx.html) of KL(sampler || other), in nats.
     Where the tokens were sampled from the denominator k3 = rho - 1 - r; where from the numerator (drift pairs, as
@@ -80,7 +77,7 @@ def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.
 
 
 def inverse_moments(sequences: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Give token ESS/n with the weights turned round (1/rho), and k3 for tokens sampled from the numerator."""
+    """Return token ESS/n with the weights turned round (1/rho), and k3 for tokens sampled from the numerator."""
     n = pl.col("n")
     summed = grouped_sums(sequences, by, ("n", "s_r", "s_inv", "s_inv2"))
     return summed.select(
@@ -91,7 +88,7 @@ def inverse_moments(sequences: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
 
 
 def exceedance(cells: pl.DataFrame, *, by: Sequence[str], limit: float) -> pl.DataFrame:
-    """Give the share of tokens with |r| at or above the bin edge next to `limit`, and that edge."""
+    """Return the share of tokens with |r| at or above the bin edge next to `limit`, and that edge."""
     index = int(bins.bin_of(np.array([limit]))[0])
     edge = float(bins.lower_edge([index + 1])[0])
     above = pl.when(pl.col("bin") > index).then(pl.col("n")).otherwise(0)

@@ -13,18 +13,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.statistics.cells import Columns
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
 
 MISSING_BELOW: Final = -9000.0  # OpenAI-style servers write -9999.0 for a missing or -inf logprob
 PAD: Final = -1.0  # what older veRL pads logprobs with; exactly -1 is no value a softmax gives in practice
 IMPOSSIBLE_ABOVE: Final = 1e-3  # a logprob above 0 by more than rounding
-UNCERTAIN: Final = -5.0  # nats: the other side gives the token less than 1 %
-CONSTANT_TOKENS: Final = 8  # so many equal values in a row are no coincidence
-VARIES: Final = 0.5  # nats: what the other side's values span at least in such a row
+UNCERTAIN_BELOW: Final = -5.0  # nats: the other side gives the token less than 1 %
+MIN_CONSTANT_TOKENS: Final = 8  # so many equal values in a row are no coincidence
+MIN_SPREAD: Final = 0.5  # nats: what the other side's values span at least in such a row
 
 
 class Anomaly(IntEnum):
@@ -38,16 +37,16 @@ class Anomaly(IntEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class Placeholders:
     """Tokens that cannot be used, and the records that say why."""
 
     unusable: BoolArray
     records: list[tuple[str, Anomaly, IntArray, IntArray]]  # column, kind, rows, tokens in each
 
 
-def look(
+def find_placeholders(
     names: tuple[str, str], values: tuple[Values, Values], row_of: IntArray, starts: IntArray, rows: IntArray
-) -> Found | None:
+) -> Placeholders | None:
     """Look through both logprobs of a pair; None where nothing is amiss, which costs a few passes only.
 
     values: one entry per model token; row_of: its row; starts: first token of each row in `rows` (rows with tokens).
@@ -55,24 +54,24 @@ def look(
     low = [np.fmin.reduceat(side, starts) for side in values]  # fmin: a NaN must not hide its neighbours
     high = [np.fmax.reduceat(side, starts) for side in values]
     count = np.diff(np.append(starts, len(row_of)))
-    found = Found(np.zeros(len(row_of), np.bool_), [])
+    found = Placeholders(np.zeros(len(row_of), np.bool_), [])
     for mine, other in ((0, 1), (1, 0)):
         with np.errstate(invalid="ignore"):
-            still = (low[mine] == high[mine]) & (count >= CONSTANT_TOKENS) & (high[other] - low[other] > VARIES)
+            still = (low[mine] == high[mine]) & (count >= MIN_CONSTANT_TOKENS) & (high[other] - low[other] > MIN_SPREAD)
         if still.any():
             found.records.append((names[mine], Anomaly.FILLED_ROW, rows[still], count[still]))
             found.unusable[np.repeat(still, count)] = True
         side, against = values[mine], values[other]
-        _tokens(found, names[mine], Anomaly.ZERO, (side == 0) & (against < UNCERTAIN), row_of)
-        _tokens(found, names[mine], Anomaly.PAD, side == PAD, row_of)
+        _mark_tokens(found, names[mine], Anomaly.ZERO, (side == 0) & (against < UNCERTAIN_BELOW), row_of)
+        _mark_tokens(found, names[mine], Anomaly.PAD, side == PAD, row_of)
         if np.fmin.reduce(low[mine]) <= MISSING_BELOW:
-            _tokens(found, names[mine], Anomaly.MISSING, side <= MISSING_BELOW, row_of)
+            _mark_tokens(found, names[mine], Anomaly.MISSING, side <= MISSING_BELOW, row_of)
         if np.fmax.reduce(high[mine]) > IMPOSSIBLE_ABOVE:
-            _tokens(found, names[mine], Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
+            _mark_tokens(found, names[mine], Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
     return found if found.records else None
 
 
-def _tokens(found: Found, name: str, kind: Anomaly, where: BoolArray, row_of: IntArray) -> None:
+def _mark_tokens(found: Placeholders, name: str, kind: Anomaly, where: BoolArray, row_of: IntArray) -> None:
     where = where & ~found.unusable if found.records else where
     if where.any():
         rows, count = np.unique(row_of[where], return_counts=True)
@@ -80,8 +79,8 @@ def _tokens(found: Found, name: str, kind: Anomaly, where: BoolArray, row_of: In
         np.logical_or(found.unusable, where, out=found.unusable)
 
 
-def records(found: Found, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> Columns:
-    """Give the anomalies of a batch as records: seq, step, column (index into `columns`), kind, n."""
+def placeholder_records(found: Placeholders, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> Columns:
+    """Return the anomalies of a batch as records: seq, step, column (index into `columns`), kind, n."""
     rows = np.concatenate([rows for _, _, rows, _ in found.records])
     counts = [count for _, _, _, count in found.records]
     each = [len(count) for count in counts]

@@ -11,30 +11,28 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
-WINDOW: Final = 20  # steps a score is over
-LEAST_STEPS: Final = 10  # that all ranks recorded
+WINDOW_STEPS: Final = 20  # steps a score is over
+MIN_STEPS: Final = 10  # that all ranks recorded
 MAD_TO_SD: Final = 1.4826
-STEP_LIKENESS: Final = 0.8  # AR(1) of a rank's own noise that the scatter of a window allows for
+STEP_AR1: Final = 0.8  # AR(1) of a rank's own noise that the scatter of a window allows for
 
 
 @dataclass(frozen=True)
-class Scores:
+class RankScores:
     """Scores by window and rank."""
 
     places: tuple[str, ...]
     starts: IntArray  # first step of each window
     relative: FloatArray  # windows x ranks: time of the best rank over this rank's
     own: FloatArray  # windows x ranks: this rank's best time so far over its time now
-    beyond: npt.NDArray[np.bool_]  # windows x ranks: slower than the middle rank by more than noise
+    beyond: BoolArray  # windows x ranks: slower than the middle rank by more than noise
     overall: FloatArray  # ranks: over the whole run
 
 
-def against_others(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: float = 4.0) -> Scores | None:
+def score_ranks(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: float = 4.0) -> RankScores | None:
     """Score ranks over the steps at which all have a positive time; None where there are too few of either.
 
     Times are compared within a step, on the log scale, so that long steps weigh no more than short ones; the middle of
@@ -42,18 +40,18 @@ def against_others(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: flo
     """
     places = tuple(times)
     common = _common(times)
-    if len(places) < 2 or len(common) < LEAST_STEPS:
+    if len(places) < 2 or len(common) < MIN_STEPS:
         return None
     logs = np.log(np.stack([values[np.searchsorted(steps, common)] for steps, values in times.values()], axis=1))
     off = logs - np.median(logs, axis=1, keepdims=True)
-    size = min(WINDOW, len(common))
+    size = min(WINDOW_STEPS, len(common))
     bounds = np.arange(0, len(common) - size + 1, size)
     middle = np.stack([np.median(off[at : at + size], axis=0) for at in bounds])
     level = np.stack([np.median(logs[at : at + size], axis=0) for at in bounds])
     scatter = MAD_TO_SD * np.median(np.abs(off - np.median(off, axis=0)), axis=0)
-    noise = sds * scatter * math.sqrt((1 + STEP_LIKENESS) / (1 - STEP_LIKENESS) / size)
+    noise = sds * scatter * math.sqrt((1 + STEP_AR1) / (1 - STEP_AR1) / size)
     overall = np.median(off, axis=0)
-    return Scores(
+    return RankScores(
         places=places,
         starts=common[bounds],
         relative=np.exp(middle.min(axis=1, keepdims=True) - middle),
@@ -72,8 +70,8 @@ def _common(times: Mapping[str, tuple[IntArray, FloatArray]]) -> IntArray:
     return np.empty(0, np.int64) if shared is None else shared
 
 
-def weighted_share(flags: npt.NDArray[np.bool_], *, weight: float = 0.3) -> float:
-    """Give the exponentially weighted share of flagged windows at the end: high is chronic, low was one-off."""
+def weighted_share(flags: BoolArray, *, weight: float = 0.3) -> float:
+    """Return the exponentially weighted share of flagged windows at the end: high is chronic, low was one-off."""
     share = 0.0
     for flag in flags.tolist():
         share = (1 - weight) * share + weight * float(flag)

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
 TEXT_ONLY: Final = 0
 POST_TOOL: Final = 1

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ptt.diagnostics.statistics.detrended_noise import line_of, places
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.detrended_noise import centred_positions, fit_line
 from ptt.diagnostics.statistics.dot_product import dot
 
-FloatArray = npt.NDArray[np.float64]
-
-LEAST_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
-MOST_POINTS: Final = 24  # more points are judged by the means of so many blocks
-MOST_LIKENESS: Final = 0.8  # AR(1) that an interval is widened for at most
-THIRDS_POINTS: Final = 12  # so many are needed for the first third to be held against the last without a line
-APART: Final = 10.0
+MIN_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
+MAX_BLOCKS: Final = 24  # more points are judged by the means of so many blocks
+MAX_AR1: Final = 0.8  # AR(1) that an interval is widened for at most
+MIN_THIRDS_POINTS: Final = 12  # so many are needed for the first third to be held against the last without a line
+STEP_FACTOR: Final = 10.0
 """Times the noise from point to point. AR(1) noise of 0.8, whose neighbours are the most alike, puts its thirds so far
 apart in two or three of a thousand; a step, which no straight line fits, does so in plain sight."""
 T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.145, 2.13, 2.12, 2.11,
@@ -30,7 +28,7 @@ T999: Final = (318.3, 22.33, 10.21, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class LineChange:
     """The change over all points, by a straight line, with its standard error."""
 
     early: float  # mean of the first third
@@ -55,7 +53,7 @@ class Change:
         """1 or -1 where it rose or fell at one in a thousand, by the line or by a step, else 0."""
         beyond = abs(self.amount) - T999[self.freedom - 1] * self.error > 0
         stepped = self.late - self.early
-        apart = abs(stepped) > APART * self.noise and stepped * self.amount > 0
+        apart = abs(stepped) > STEP_FACTOR * self.noise and stepped * self.amount > 0
         return 0 if not (beyond or apart) else 1 if self.amount > 0 else -1
 
     @property
@@ -64,35 +62,35 @@ class Change:
         return self.amount + T999[self.freedom - 1] * self.error
 
 
-def change_of(values: FloatArray) -> Change | None:
-    """Give the change over points in their order; None for fewer than six finite ones.
+def estimate_change(values: FloatArray) -> LineChange | None:
+    """Return the change over points in their order; None for fewer than six finite ones.
 
     Points are equally spaced here: evaluations are. The error is widened for points that follow one another, by
     the residuals' lag-1 correlation, corrected for its bias in short series (Kendall 1954).
     """
     values = values[np.isfinite(values)]
-    if len(values) < LEAST_POINTS:
+    if len(values) < MIN_POINTS:
         return None
-    if len(values) > MOST_POINTS:
-        values = np.array([part.mean() for part in np.array_split(values, MOST_POINTS)])
+    if len(values) > MAX_BLOCKS:
+        values = np.array([part.mean() for part in np.array_split(values, MAX_BLOCKS)])
     count = len(values)
-    line, position = line_of(values), places(count)
+    line, position = fit_line(values), centred_positions(count)
     spread = math.sqrt(line.squares / (count - 2))
     raw = dot(line.residual[1:], line.residual[:-1]) / line.squares if line.squares > 0 else 0.0
-    likeness = min(max(0.0, raw + (1 + 3 * raw) / count), MOST_LIKENESS)
+    likeness = min(max(0.0, raw + (1 + 3 * raw) / count), MAX_AR1)
     error = spread * (count - 1) / math.sqrt(dot(position, position)) * math.sqrt((1 + likeness) / (1 - likeness))
     third = max(1, count // 3)
-    return Change(
+    return LineChange(
         early=float(values[:third].mean()),
         late=float(values[-third:].mean()),
         amount=line.slope * (count - 1),
         error=error,
         freedom=count - 2,
-        noise=_point_noise(values) if count >= THIRDS_POINTS else math.inf,
+        noise=_point_noise(values) if count >= MIN_THIRDS_POINTS else math.inf,
     )
 
 
 def _point_noise(values: FloatArray) -> float:
-    """Give the standard deviation of a point by how neighbours differ; the largest difference may be the step."""
+    """Return the standard deviation of a point by how neighbours differ; the largest difference may be the step."""
     squares = np.sort(np.square(np.diff(values)))[:-1]
     return math.sqrt(float(squares.mean()) / 2)

@@ -14,17 +14,14 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.statistics import bins
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bootstrap import coarse_percentile
 from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.slices import SLICES
-from ptt.diagnostics.statistics.windows import Span, label
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.windows import Span, label_spans
 
 BUCKETS: Final = ("0", "1", "2-3", "4-7", "8-15", "16+")
 UNKNOWN: Final = "unknown"
@@ -48,7 +45,7 @@ SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 
 
-def lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
+def add_lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
     """Add `lag` and its `bucket` to rows with step and policy_version; give the offset too."""
     raw = pl.col("step") - pl.col("policy_version")
     offset = identity.select(raw.min()).item()
@@ -61,7 +58,7 @@ def lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
 
 
 def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[Span]) -> tuple[pl.DataFrame, str]:
-    """Give tails by slice and lag bucket, or an empty table and the reason why.
+    """Return tails by slice and lag bucket, or an empty table and the reason why.
 
     `sequences`: rows of the token pass of the main pair; `identity`: seq and, where recorded, policy_version;
     `blocks` of steps, within which sequences are redrawn.
@@ -70,10 +67,10 @@ def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[
     if "policy_version" not in identity.columns:
         return empty, "no policy version is recorded"
     joined = sequences.join(identity.select("seq", "policy_version"), on="seq", how="left", maintain_order="left")
-    rows, offset = lags(joined)
+    rows, offset = add_lags(joined)
     if offset is None:
         return empty, "every recorded policy version is null"
-    rows = label(rows.sort("step", "seq", "slice"), blocks, name="block")
+    rows = label_spans(rows.sort("step", "seq", "slice"), blocks, name="block")
     found = []
     for number in range(len(SLICES)):
         part = rows.filter(pl.col("slice") == number)
@@ -99,7 +96,7 @@ def _slice_rows(rows: pl.DataFrame, number: int, offset: int) -> list[tuple[obje
 
 
 def _histograms(rows: pl.DataFrame) -> FloatArray:
-    """Give (rows, COARSE_COUNT) token counts."""
+    """Return (rows, COARSE_COUNT) token counts."""
     row = np.repeat(np.arange(rows.height), rows["coarse_bin"].list.len().to_numpy())
     cell = row * bins.COARSE_COUNT + rows["coarse_bin"].explode(empty_as_null=False).to_numpy()
     counts = rows["coarse_n"].explode(empty_as_null=False).to_numpy()
@@ -122,7 +119,7 @@ def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> tuple[float |
     if len(x) < 2:
         return None, None, None
     recorded = np.stack([table[number == place].sum(axis=0) for place in range(len(x))])
-    drawn = _redrawn(rows["block"].to_numpy(), number, table, len(x))
+    drawn = _resample_rows(rows["block"].to_numpy(), number, table, len(x))
     slopes = _slopes(drawn, np.array(x))
     usable = slopes[np.isfinite(slopes)]
     value = float(_slopes(recorded[None], np.array(x))[0])
@@ -135,7 +132,7 @@ def _finite(value: float) -> float | None:
 
 
 def _slopes(histograms: FloatArray, x: FloatArray) -> FloatArray:
-    """Give the weighted slope of log p99 on x for (draws, buckets, bins); NaN without two buckets."""
+    """Return the weighted slope of log p99 on x for (draws, buckets, bins); NaN without two buckets."""
     p99 = coarse_percentile(histograms, 0.99)
     held = np.isfinite(p99)
     y = np.log(np.maximum(np.where(held, p99, FLOOR), FLOOR))
@@ -149,7 +146,7 @@ def _slopes(histograms: FloatArray, x: FloatArray) -> FloatArray:
     return np.where((held.sum(axis=-1) >= 2) & (spread > 0), slope, np.nan)
 
 
-def _redrawn(block: IntArray, number: IntArray, table: FloatArray, buckets: int) -> FloatArray:
+def _resample_rows(block: IntArray, number: IntArray, table: FloatArray, buckets: int) -> FloatArray:
     """Redraw as many rows of each block as it holds: (draws, buckets, COARSE_COUNT) token counts.
 
     `number` is the bucket of each row; rows of none (-1) are drawn as well, but counted nowhere.

@@ -8,21 +8,18 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ptt.diagnostics.statistics.tail_curves import SPANS, Profile
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Profile
 from ptt.diagnostics.statistics.windows import Span
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
-NAMED: Final = 3  # runs in a reason
+MIN_SPANS: Final = 6  # fewer do not tell how noisy they are
+MAX_NAMED_RUNS: Final = 3  # runs in a reason
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matched:
+class MatchedSpans:
     """Spans of the same stretches of an axis: for each run, as many, in its own steps."""
 
     axis: str  # steps or tokens
@@ -40,53 +37,53 @@ class NotMatched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
+class LoggedTotal:
     """A running total of tokens trained on, as a trainer logs it."""
 
     steps: IntArray
     totals: FloatArray
 
 
-def matched_by_steps(
-    profiles: Sequence[Profile], count: int = SPANS, names: Sequence[str] = ()
-) -> Matched | NotMatched:
-    """Give spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest.
+def match_by_steps(
+    profiles: Sequence[Profile], count: int = SPAN_COUNT, names: Sequence[str] = ()
+) -> MatchedSpans | NotMatched:
+    """Return spans of trainer steps; each holds about as many recorded steps of the run that recorded fewest.
 
     names: of the runs, for the reason where they cannot be matched.
     """
-    steps = [recorded(profile) for profile in profiles]
-    return _matched("steps", steps, [held.astype(np.float64) for held in steps], count, _named(names, steps))
+    steps = [recorded_steps(profile) for profile in profiles]
+    return _match("steps", steps, [held.astype(np.float64) for held in steps], count, _named(names, steps))
 
 
-def matched_by_tokens(
+def match_by_tokens(
     profiles: Sequence[Profile],
-    count: int = SPANS,
-    totals: Sequence[Logged | None] | None = None,
+    count: int = SPAN_COUNT,
+    totals: Sequence[LoggedTotal | None] | None = None,
     names: Sequence[str] = (),
-) -> Matched | NotMatched:
-    """Give spans of as many model tokens trained on each.
+) -> MatchedSpans | NotMatched:
+    """Return spans of as many model tokens trained on each.
 
     A running total that was logged is taken where every run has one: units would differ else. Without it, tokens of
     steps that were not recorded are taken to lie on a line between the recorded ones.
     """
-    steps = [recorded(profile) for profile in profiles]
+    steps = [recorded_steps(profile) for profile in profiles]
     logged = [one for one in totals or () if one is not None]
     if len(logged) == len(profiles):
-        places = [_logged_at(held, one) for held, one in zip(steps, logged, strict=True)]
+        places = [_logged_tokens(held, one) for held, one in zip(steps, logged, strict=True)]
         if all(_rising(one) for one in places):
-            return _matched("tokens", steps, places, count, _named(names, steps))
-    places = [_trained_on(profile, held) for profile, held in zip(profiles, steps, strict=True)]
-    return _matched("tokens", steps, places, count, _named(names, steps))
+            return _match("tokens", steps, places, count, _named(names, steps))
+    places = [_tokens_trained(profile, held) for profile, held in zip(profiles, steps, strict=True)]
+    return _match("tokens", steps, places, count, _named(names, steps))
 
 
-def recorded(profile: Profile) -> IntArray:
-    """Give the steps of which tokens are recorded, ascending."""
+def recorded_steps(profile: Profile) -> IntArray:
+    """Return the steps of which tokens are recorded, ascending."""
     steps: IntArray = profile.cells["step"].unique().sort().to_numpy().astype(np.int64)
     return steps
 
 
-def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
-    """Give the tokens trained on up to the middle of each recorded step; of others, what lies on a line between."""
+def _tokens_trained(profile: Profile, steps: IntArray) -> FloatArray:
+    """Return the tokens trained on up to the middle of each recorded step; of others, what lies on a line between."""
     by_step = profile.cells.group_by("step").agg(pl.col("n").cast(pl.Int64).sum()).sort("step")
     tokens = by_step["n"].to_numpy().astype(np.float64)
     if not len(steps):
@@ -99,7 +96,7 @@ def _trained_on(profile: Profile, steps: IntArray) -> FloatArray:
     return at
 
 
-def _logged_at(steps: IntArray, logged: Logged) -> FloatArray:
+def _logged_tokens(steps: IntArray, logged: LoggedTotal) -> FloatArray:
     usable = np.isfinite(logged.totals)
     order = np.argsort(logged.steps[usable], kind="stable")
     if not usable.any():
@@ -109,16 +106,16 @@ def _logged_at(steps: IntArray, logged: Logged) -> FloatArray:
 
 def _rising(totals: FloatArray) -> bool:
     held = totals[np.isfinite(totals)]
-    return len(held) >= LEAST_SPANS and bool((np.diff(held) >= 0).all())
+    return len(held) >= MIN_SPANS and bool((np.diff(held) >= 0).all())
 
 
 def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
     return names or ["a run"] * len(steps)
 
 
-def _matched(
+def _match(
     axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, names: Sequence[str]
-) -> Matched | NotMatched:
+) -> MatchedSpans | NotMatched:
     """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
     usable = [held[np.isfinite(at)] for held, at in zip(steps, places, strict=True)]
     places = [at[np.isfinite(at)] for at in places]
@@ -133,16 +130,16 @@ def _matched(
     inside = [at[(at >= first) & (at <= last)] for at in places]
     fewest = min(inside, key=len)
     shared = f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f})"
-    if short := [(name, len(at)) for name, at in zip(names, inside, strict=True) if len(at) < LEAST_SPANS]:
-        told = ", ".join(f"{name} recorded only {counted(held)}" for name, held in short[:NAMED])
-        more = f" and {len(short) - NAMED} more runs too few" if len(short) > NAMED else ""
-        return NotMatched(reason=f"{shared} {told}{more}; at least {LEAST_SPANS} are needed")
+    if short := [(name, len(at)) for name, at in zip(names, inside, strict=True) if len(at) < MIN_SPANS]:
+        told = ", ".join(f"{name} recorded only {count_steps(held)}" for name, held in short[:MAX_NAMED_RUNS])
+        more = f" and {len(short) - MAX_NAMED_RUNS} more runs too few" if len(short) > MAX_NAMED_RUNS else ""
+        return NotMatched(reason=f"{shared} {told}{more}; at least {MIN_SPANS} are needed")
     spans: list[list[Span]] = []
-    for parts in range(max(LEAST_SPANS, min(count, len(fewest))), LEAST_SPANS - 1, -1):
+    for parts in range(max(MIN_SPANS, min(count, len(fewest))), MIN_SPANS - 1, -1):
         edges = np.linspace(first, last, parts + 1) if axis == "tokens" else _between(fewest, parts, first, last)
         spans = [_spans(held, at, edges) for held, at in zip(usable, places, strict=True)]
         if all(len(one) == parts for one in spans):
-            return Matched(
+            return MatchedSpans(
                 axis=axis,
                 spans=tuple(tuple(one) for one in spans),
                 first=first,
@@ -151,18 +148,18 @@ def _matched(
             )
     worst = min(range(len(spans)), key=lambda place: len(spans[place]))
     return NotMatched(
-        reason=f"{shared} {names[worst]} recorded {counted(len(inside[worst]))}, which leave gaps: cut into"
-        f" {LEAST_SPANS} parts, {LEAST_SPANS - len(spans[worst])} would hold none of them; each needs one"
+        reason=f"{shared} {names[worst]} recorded {count_steps(len(inside[worst]))}, which leave gaps: cut into"
+        f" {MIN_SPANS} parts, {MIN_SPANS - len(spans[worst])} would hold none of them; each needs one"
     )
 
 
-def counted(steps: int) -> str:
-    """Give a number of steps and its noun."""
+def count_steps(steps: int) -> str:
+    """Return a number of steps and its noun."""
     return f"{steps} step" + ("" if steps == 1 else "s")
 
 
 def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
-    """Give edges halfway between parts of as equal a number of places as can be."""
+    """Return edges halfway between parts of as equal a number of places as can be."""
     # not the first parts alone one longer: a third of the parts is then a third of the run
     pieces = np.split(places, np.arange(1, parts) * len(places) // parts)
     cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
@@ -170,7 +167,7 @@ def _between(places: FloatArray, parts: int, first: float, last: float) -> Float
 
 
 def _spans(steps: IntArray, places: FloatArray, edges: FloatArray) -> list[Span]:
-    """Give the recorded steps in each part, without its upper edge but for the last; parts without any are left out."""
+    """Return the recorded steps of each part, its upper edge excluded except the last; empty parts are left out."""
     part = np.searchsorted(edges, places, side="right") - 1
     part[places == edges[-1]] = len(edges) - 2
     found = []

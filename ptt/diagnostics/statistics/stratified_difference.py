@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-LEAST_SIDE: Final = 5.0  # trials on either side of a stratum
+MIN_TRIALS: Final = 5.0  # trials on either side of a stratum
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gap:
+class StratifiedDifference:
     """The share above and below each stratum's own median, over the strata that have both."""
 
     strata: int
@@ -26,7 +24,9 @@ class Gap:
     error: float  # standard error of high - low, from how the strata differ among themselves
 
 
-def stratified_gap(*, stratum: IntArray, by: FloatArray, hits: FloatArray, trials: FloatArray) -> Gap | None:
+def stratified_difference(
+    *, stratum: IntArray, by: FloatArray, hits: FloatArray, trials: FloatArray
+) -> StratifiedDifference | None:
     """Split each stratum at its median of `by` and compare the share of hits; None with fewer than two strata.
 
     Entries at the median belong to neither half. What changes from stratum to stratum (the run's trend) cancels; what
@@ -38,7 +38,7 @@ def stratified_gap(*, stratum: IntArray, by: FloatArray, hits: FloatArray, trial
         middle = float(np.median(by[mine]))
         halves = [mine & (by < middle), mine & (by > middle)]
         asked = [float(trials[half].sum()) for half in halves]
-        if min(asked) < LEAST_SIDE:
+        if min(asked) < MIN_TRIALS:
             continue
         shares = [float(hits[half].sum()) / count for half, count in zip(halves, asked, strict=True)]
         loads = [float(np.average(by[half], weights=trials[half])) for half in halves]
@@ -48,7 +48,7 @@ def stratified_gap(*, stratum: IntArray, by: FloatArray, hits: FloatArray, trial
     table = np.array(rows)
     gaps = table[:, 1] - table[:, 0]
     low, high, load_low, load_high = (float(mean) for mean in table.mean(axis=0))
-    return Gap(
+    return StratifiedDifference(
         strata=len(rows),
         low=low,
         high=high,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.tail_growth import FLOOR, TAIL_QUANTILES, SliceTails, slice_tails
 from ptt.diagnostics.statistics.windows import WINDOWS, Span
 
@@ -32,10 +32,7 @@ class Profile:
     unit: str  # "prompt group" or "sequence"
 
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-SPANS: Final = 12
+SPAN_COUNT: Final = 12
 """Spans a run is cut into to be set against another: four a third, enough to tell its noise, few enough to review."""
 TAIL: Final = "p95 and p99"  # the quantile of a Curve that is the geometric mean of both
 
@@ -57,14 +54,14 @@ class Curve:
     units: IntArray
 
 
-def curve(profile: Profile, *, slice_name: str, quantile: str, spans: Sequence[Span]) -> Curve:
+def tail_curve(profile: Profile, *, slice_name: str, quantile: str, spans: Sequence[Span]) -> Curve:
     """Measure one percentile of one slice over spans of steps."""
-    return curves(profile, slice_name=slice_name, spans=spans)[quantile]
+    return tail_curves(profile, slice_name=slice_name, spans=spans)[quantile]
 
 
-def curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> dict[str, Curve]:
+def tail_curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> dict[str, Curve]:
     """Measure p95 and p99 of one slice over disjoint, ascending spans of steps."""
-    tails = redrawn(profile, slice_name=slice_name, spans=spans, name="own noise")
+    tails = resample_tails(profile, slice_name=slice_name, spans=spans, name="own noise")
     found = {}
     for quantile, percentile in tails.percentiles.items():
         log_value = np.log(np.maximum(percentile.blocks, FLOOR))
@@ -84,8 +81,8 @@ def curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> dict[
     return found
 
 
-def redrawn(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: str) -> SliceTails:
-    """Give the tails of one slice over spans and over their thirds, with redrawings (blocks, then units in them).
+def resample_tails(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: str) -> SliceTails:
+    """Return the tails of one slice over spans and over their thirds, with redrawings (blocks, then units in them).
 
     `windows` and `windows_drawn` of its percentiles are of the early, mid and late third of the spans. `name` names the
     random numbers: give each run its own, so that two runs' redrawings do not move together.
@@ -97,31 +94,31 @@ def redrawn(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: s
         profile.sequences.filter(here),
         name=slice_name,
         blocks=tuple(spans),
-        windows=thirds(spans),
+        windows=split_thirds(spans),
         sixths=(),
-        seed=seed_of(name),
+        seed=name_seed(name),
     )
 
 
-def thirds(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Give early, mid and late: a third of the spans each."""
-    pieces = (np.flatnonzero(window_of(len(spans)) == window) for window in range(len(WINDOWS)))
+def split_thirds(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Return early, mid and late: a third of the spans each."""
+    pieces = (np.flatnonzero(third_of(len(spans)) == window) for window in range(len(WINDOWS)))
     return tuple(Span(spans[piece[0]].first, spans[piece[-1]].last) for piece in pieces if len(piece))
 
 
-def window_of(count: int) -> IntArray:
-    """Give for each of `count` spans whether it is early (0), mid (1) or late (2)."""
+def third_of(count: int) -> IntArray:
+    """Return for each of `count` spans whether it is early (0), mid (1) or late (2)."""
     pieces = np.array_split(np.arange(count), len(WINDOWS))
     return np.repeat(np.arange(len(WINDOWS)), [len(piece) for piece in pieces])
 
 
-def seed_of(name: str) -> int:
-    """Give the seed of a name, the same on every machine."""
+def name_seed(name: str) -> int:
+    """Return the seed of a name, the same on every machine."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
-def raised(one: Curve, floor: float) -> Curve:
-    """Give the curve with every value below `floor` nats taken for it, and what noise is then left.
+def floor_curve(one: Curve, floor: float) -> Curve:
+    """Return the curve with every value below `floor` nats taken for it, and what noise is then left.
 
     own becomes the variance of max(x, floor) for normal x: a value far below the floor has none.
     """
@@ -136,12 +133,12 @@ def raised(one: Curve, floor: float) -> Curve:
     return replace(one, log_value=np.maximum(one.log_value, at), own=np.where(apart > 30, 0.0, own))
 
 
-def tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | None = None) -> Curve:
+def join_tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | None = None) -> Curve:
     """Join p95 and p99 of one slice of one run: their geometric mean, one figure for one test.
 
     Their noise is taken as wholly shared, since they are of the same tokens: at most what it can be.
     """
-    held = [raised(one, floors[one.quantile]) if floors else one for one in percentiles]
+    held = [floor_curve(one, floors[one.quantile]) if floors else one for one in percentiles]
     if sorted(one.quantile for one in held) != sorted(TAIL_QUANTILES) or len({one.spans for one in held}) != 1:
         raise ValueError("a tail is p95 and p99 over the same spans")
     return replace(

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile, pool_blocks, resample_blocks
 from ptt.diagnostics.statistics.percentiles import percentiles
-from ptt.diagnostics.statistics.trend import first_lasting, shift_p_value, trend_p_value
-from ptt.diagnostics.statistics.windows import Span, label
-
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.statistics.trend import first_lasting_excess, shift_p_value, trend_p_value
+from ptt.diagnostics.statistics.windows import Span, label_spans
 
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
-FEW_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
-BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
-BLOCK_TOKENS: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
+MIN_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
+MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
+MIN_BLOCK_TOKENS_BOTH: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
 TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
-MOST_OWN: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
-MOST_OWN_APART: Final = 0.5  # the same for two slices' difference: sequences share their own level between slices
+MAX_OWN_SHARE: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
+MAX_OWN_SHARE_DIFFERENCE: Final = (
+    0.5  # the same for two slices' difference: sequences share their own level between slices
+)
 MIN_BLOCK_TOKENS: Final = 50  # below it a block's p99 is its largest token or two
 FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
@@ -66,19 +66,19 @@ class Percentile:
         return interval(self.growth_drawn())
 
     def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
-        """Give the first step of the block from which on the value lies above `limit`, with its 95 % interval.
+        """Return the first step of the block from which on the value lies above `limit`, with its 95 % interval.
 
         Drawn are the blocks' running median and noise as large as neighbouring blocks differ; the interval begins
         with the block before and ends with the last step of its last block: the limit may be passed within one.
         """
         usable = np.flatnonzero(np.isfinite(self.blocks))
-        place = first_lasting(self.blocks[usable] > limit)
+        place = first_lasting_excess(self.blocks[usable] > limit)
         if place is None:
             return None
         levels = np.log(_floored(self.blocks[usable]))
         among = sliding_window_view(np.pad(levels, 1, mode="edge"), 3)
-        noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _roughness(levels)
-        drawn = [first_lasting(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
+        noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _neighbour_sd(levels)
+        drawn = [first_lasting_excess(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
         seen = [place, *(draw for draw in drawn if draw is not None)]
         low, high = (int(bound) for bound in np.percentile(seen, INTERVAL, method="nearest"))
         before = max(0, min(low, place) - 1)
@@ -90,39 +90,39 @@ class SliceTails:
     """All that is known of one slice's tails."""
 
     name: str
-    tokens: npt.NDArray[np.int64]  # (blocks,)
-    units: npt.NDArray[np.int64]  # (blocks,) sequences or prompt groups
-    window_tokens: npt.NDArray[np.int64]  # (3,)
+    tokens: IntArray  # (blocks,)
+    units: IntArray  # (blocks,) sequences or prompt groups
+    window_tokens: IntArray  # (3,)
     percentiles: Mapping[str, Percentile]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift:
+class TailShift:
     """How far a tail moved from the early third of the blocks to the late one: factor and p-value."""
 
     factor: float
     p_value: float
 
 
-def shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Shift:
-    """Give the shift of one slice's tail, or of its ratio to another's, `steps` steps a block.
+def tail_shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> TailShift:
+    """Return the shift of one slice's tail, or of its ratio to another's, `steps` steps a block.
 
     The tail is the geometric mean of its percentiles: one figure, one test.
     """
     level, own = _level(post)
-    most = MOST_OWN
+    most = MAX_OWN_SHARE
     if text is not None:
         other, its_own = _level(text)
-        level, own, most = level - other, own + its_own, MOST_OWN_APART
+        level, own, most = level - other, own + its_own, MAX_OWN_SHARE_DIFFERENCE
     usable = level[np.isfinite(level)]
     third = len(usable) // 3
     factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
     p_value = shift_p_value(level, own=own, steps=steps, most_own=most, seed=SEED + 20)
-    return Shift(factor=factor, p_value=p_value)
+    return TailShift(factor=factor, p_value=p_value)
 
 
 def _level(part: SliceTails) -> tuple[FloatArray, float]:
-    """Give the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
+    """Return the blocks' mean log percentile, and the mean variance that redrawing a block's units gives it."""
     levels, variances = [], []
     for percentile in part.percentiles.values():
         levels.append(np.log(np.maximum(percentile.blocks, LEVEL_FLOOR)))
@@ -134,13 +134,13 @@ def _level(part: SliceTails) -> tuple[FloatArray, float]:
 
 
 def block_count(*, steps: int, units: int, tokens: int) -> int:
-    """Give how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
-    held = min(units // BLOCK_UNITS, tokens // BLOCK_TOKENS)
-    return max(1, min(MAX_BLOCKS, steps, max(FEW_BLOCKS, held)))
+    """Return how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
+    held = min(units // MIN_BLOCK_UNITS, tokens // MIN_BLOCK_TOKENS_BOTH)
+    return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, held)))
 
 
 def interval(draws: FloatArray) -> tuple[float, float]:
-    """Give the 95 % interval of resampled values; NaN where none is finite."""
+    """Return the 95 % interval of resampled values; NaN where none is finite."""
     usable = draws[np.isfinite(draws)]
     if not len(usable):
         return math.nan, math.nan
@@ -148,8 +148,8 @@ def interval(draws: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _roughness(levels: FloatArray) -> float:
-    """Give the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
+def _neighbour_sd(levels: FloatArray) -> float:
+    """Return the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
     return float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0)) if len(levels) > 1 else 0.0
 
 
@@ -173,33 +173,33 @@ def slice_tails(
     `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
     Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
     """
-    redrawn = resample_blocks(label(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
-    by_block = by_span(cells, blocks)
-    by_window = by_span(cells, windows)
-    by_sixth = by_span(cells, sixths)
+    redrawn = resample_blocks(label_spans(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
+    by_block = percentiles_by_span(cells, blocks)
+    by_window = percentiles_by_span(cells, windows)
+    by_sixth = percentiles_by_span(cells, sixths)
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
     found = {}
     for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
-        drawn = rescaled(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
+        drawn = rescale(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
         pooled = []
         for window, value in enumerate(by_window[column].to_numpy()):
             mine = np.flatnonzero((member == window) & (redrawn.units > 0))
             if not len(mine):
                 pooled.append(np.full(drawn.shape[1], np.nan))
                 continue
-            histograms = pool(redrawn, mine, seed=seed + 1 + window)
+            histograms = pool_blocks(redrawn, mine, seed=seed + 1 + window)
             centre = coarse_percentile(redrawn.recorded[mine].sum(axis=0), q)
-            pooled.append(rescaled(coarse_percentile(histograms, q), centre, np.asarray(value)))
+            pooled.append(rescale(coarse_percentile(histograms, q), centre, np.asarray(value)))
         found[column] = Percentile(
             blocks=fine,
             drawn=drawn,
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array(pooled),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
-            trend_p=trend_p_value(_merged(fine, TREND_BLOCKS), seed=SEED + 10 + number),
+            trend_p=trend_p_value(_average_blocks(fine, TREND_BLOCKS), seed=SEED + 10 + number),
         )
     return SliceTails(
         name=name,
@@ -210,16 +210,16 @@ def slice_tails(
     )
 
 
-def by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
-    """Give n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
-    found = percentiles(label(cells, spans, name="span"), by=["span"])
+def percentiles_by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
+    """Return n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
+    found = percentiles(label_spans(cells, spans, name="span"), by=["span"])
     every = pl.DataFrame({"span": np.arange(len(spans), dtype=np.int32)})
     return every.join(found, on="span", how="left", maintain_order="left").with_columns(
         pl.col("n").fill_null(0), pl.col("p50", "p95", "p99", "p999").fill_null(math.nan)
     )
 
 
-def rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
+def rescale(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatArray:
     """Carry the spread of coarse percentiles over to the exact value they stand for."""
     usable = (centre > 0) & np.isfinite(centre)
     factor = np.divide(exact, centre, out=np.ones_like(np.asarray(centre, dtype=float)), where=usable)
@@ -229,7 +229,7 @@ def rescaled(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatA
     return scaled
 
 
-def _merged(values: FloatArray, count: int) -> FloatArray:
+def _average_blocks(values: FloatArray, count: int) -> FloatArray:
     """Average neighbouring blocks on the log scale until at most `count` remain."""
     usable = np.log(_floored(values[np.isfinite(values)]))
     if len(usable) <= count:

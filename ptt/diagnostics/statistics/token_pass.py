@@ -17,7 +17,8 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.statistics import bins, placeholder_values
-from ptt.diagnostics.statistics.batch_layout import Batch, chunks, lay_out, sound
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
 from ptt.diagnostics.statistics.cells import (
     ANOMALY,
     BAD,
@@ -31,45 +32,43 @@ from ptt.diagnostics.statistics.cells import (
     SUMS,
     Columns,
     cell_key,
-    together,
+    concat_records,
     unpack_cells,
 )
 from ptt.diagnostics.statistics.logprob_pairs import Pair
-from ptt.diagnostics.statistics.observation_position import Stretches
+from ptt.diagnostics.statistics.observation_position import PositionCounter
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Records = tuple[str, Columns]
 
 EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
 BINS_PER_GROUP: Final = bins.OVERFLOW + 1
-COARSE_OF: Final = bins.coarse_of(np.arange(BINS_PER_GROUP))
+COARSE_OF: Final = bins.coarse_bin_of(np.arange(BINS_PER_GROUP))
 
 
-def fold(
-    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+def aggregate_batch(
+    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, stretches: PositionCounter
 ) -> Iterator[Records]:
-    """Give the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
+    """Return the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
 
     Stretches of the first pair go to `stretches`, which folds them later.
     """
     for chunk in chunks(frame):
-        yield from _fold_chunk(chunk, pairs, min_observation, pool, stretches)
+        yield from _aggregate_chunk(chunk, pairs, min_observation, pool, stretches)
 
 
-def _fold_chunk(
-    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: Pool, stretches: Stretches
+def _aggregate_chunk(
+    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, stretches: PositionCounter
 ) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _fold_pair(batch, pair, number, pool, stretches)
+            yield from _aggregate_pair(batch, pair, number, pool, stretches)
         return
-    is_sound = frame.select(sound(logps)).to_series()
-    yield "rows", _unsound_records(frame.filter(~is_sound))
-    frame = frame.filter(is_sound)
+    usable = frame.select(is_sound(logps)).to_series()
+    yield "rows", _unsound_records(frame.filter(~usable))
+    frame = frame.filter(usable)
     masks = lay_out(frame, [], min_observation)
     assert masks is not None, "rows found sound must lay out"
     yield "rows", _row_records(masks)
@@ -77,7 +76,7 @@ def _fold_chunk(
         both = [pair.numerator, pair.denominator]
         part = lay_out(frame.drop_nulls(both), both, min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _fold_pair(part, pair, number, pool, stretches)
+        yield from _aggregate_pair(part, pair, number, pool, stretches)
 
 
 def _row_records(batch: Batch) -> Columns:
@@ -98,7 +97,9 @@ def _unsound_records(rows: pl.DataFrame) -> Columns:
     return {name: known.get(name, pl.Series(nothing)).cast(kind) for name, kind in ROW.items()}
 
 
-def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool, stretches: Stretches) -> Iterator[Records]:
+def _aggregate_pair(
+    batch: Batch, pair: Pair, number: int, pool: ArrayPool, stretches: PositionCounter
+) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
     sides = top[batch.is_model], bottom[batch.is_model]
@@ -108,9 +109,9 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool, stretches: Str
         return
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
         np.subtract(*sides, out=r, dtype=np.float64)
-    amiss = _look(batch, pair, sides)
+    amiss = _find_placeholders(batch, pair, sides)
     if amiss is not None:
-        yield "anomalies", placeholder_values.records(amiss, batch.seq, batch.step, LOGP_COLUMNS)
+        yield "anomalies", placeholder_values.placeholder_records(amiss, batch.seq, batch.step, LOGP_COLUMNS)
         r[amiss.unusable] = np.nan
     finite = np.isfinite(r)
     bad = np.zeros(segments, np.int64)
@@ -130,15 +131,17 @@ def _fold_pair(batch: Batch, pair: Pair, number: int, pool: Pool, stretches: Str
             stretches.add(batch, weights["s_abs"], fine, None if whole else finite)
 
 
-def _look(
+def _find_placeholders(
     batch: Batch, pair: Pair, sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-) -> placeholder_values.Found | None:
+) -> placeholder_values.Placeholders | None:
     bounds = np.searchsorted(batch.segment, np.arange(0, 2 * len(batch.seq) + 1, 2))
     rows = np.flatnonzero(np.diff(bounds))
-    return placeholder_values.look((pair.numerator, pair.denominator), sides, batch.segment >> 1, bounds[rows], rows)
+    return placeholder_values.find_placeholders(
+        (pair.numerator, pair.denominator), sides, batch.segment >> 1, bounds[rows], rows
+    )
 
 
-def _weights(r: FloatArray, pool: Pool) -> tuple[dict[str, FloatArray], IntArray]:
+def _weights(r: FloatArray, pool: ArrayPool) -> tuple[dict[str, FloatArray], IntArray]:
     magnitude = np.abs(r, out=pool.floats("s_abs"))
     fine = bins.bin_of(magnitude, out=pool.integers("fine"))
     rho = pool.floats("s_rho")
@@ -151,24 +154,24 @@ def _weights(r: FloatArray, pool: Pool) -> tuple[dict[str, FloatArray], IntArray
     return {"s_rho": rho, "s_rho2": rho2, "s_r": r, "s_r2": r2, "s_abs": magnitude}, fine
 
 
-class Pool:
+class ArrayPool:
     """Working arrays kept from batch to batch: fresh ones cost a page fault every 4 KB, a fifth of the pass."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._length = 0
 
-    def of_length(self, length: int) -> Pool:
+    def of_length(self, length: int) -> ArrayPool:
         """Set the length of the arrays handed out from now on."""
         self._length = length
         return self
 
     def floats(self, name: str) -> FloatArray:
-        """Give the float array `name`; what it held before is gone."""
+        """Return the float array `name`; what it held before is gone."""
         return self._array(name, np.float64)
 
     def integers(self, name: str) -> IntArray:
-        """Give the integer array `name`; what it held before is gone."""
+        """Return the integer array `name`; what it held before is gone."""
         return self._array(name, np.int64)
 
     def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -189,7 +192,7 @@ def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
 
 
 def _cell_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: Pool
+    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, number: int, pool: ArrayPool
 ) -> Columns:
     steps, step_index = np.unique(batch.step, return_inverse=True)
     group = np.repeat(step_index.astype(np.int64), 2) * 2 + np.tile([0, 1], len(step_index))
@@ -213,7 +216,7 @@ def _cell_records(
 
 
 def _sequence_records(
-    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: Pool
+    batch: Batch, weights: dict[str, FloatArray], fine: IntArray, segment: IntArray, bad: IntArray, pool: ArrayPool
 ) -> Columns:
     """Tokens of a (row, slice) stand side by side, so its sums are sums over stretches."""
     segments = 2 * len(batch.seq)
@@ -271,7 +274,7 @@ class TokenTables:
     samples: pl.DataFrame
 
     def cells_of(self, pair: int) -> pl.DataFrame:
-        """Give the cells of one pair."""
+        """Return the cells of one pair."""
         every = self.cells["pair"].to_numpy()
         return self.cells if (every == pair).all() else self.cells.filter(pl.col("pair") == pair)
 
@@ -292,43 +295,47 @@ def token_pass(
     """
     found: dict[str, list[Columns]] = {name: [] for name in KINDS}
     samples: list[pa.Table] = []
-    pool, stretches = Pool(), Stretches()
+    pool, stretches = ArrayPool(), PositionCounter()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
-        for kind, records in fold(batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches):
+        for kind, records in aggregate_batch(
+            batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches
+        ):
             found[kind].append(records)
         if sample_every:
-            samples.append(_kept(batch, sample_every))
+            samples.append(_sample_rows(batch, sample_every))
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
-        cells=unpack_cells(_merge(together(found["cells"], CELL))),
-        sequences=_in_order(together(found["sequences"], SEQUENCE)),
+        cells=unpack_cells(_merge_cells(concat_records(found["cells"], CELL))),
+        sequences=_sort_sequences(concat_records(found["sequences"], SEQUENCE)),
         stretches=stretches.records(),
-        rows=together(found["rows"], ROW).sort("seq"),
-        anomalies=together(found["anomalies"], ANOMALY).unique(["seq", "column", "kind"]).sort("seq", "column", "kind"),
-        samples=_samples(samples),
-        bad=together(found["bad"], BAD)
+        rows=concat_records(found["rows"], ROW).sort("seq"),
+        anomalies=concat_records(found["anomalies"], ANOMALY)
+        .unique(["seq", "column", "kind"])
+        .sort("seq", "column", "kind"),
+        samples=_concat_samples(samples),
+        bad=concat_records(found["bad"], BAD)
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
     )
 
 
-def _in_order(sequences: pl.DataFrame) -> pl.DataFrame:
+def _sort_sequences(sequences: pl.DataFrame) -> pl.DataFrame:
     """Sort by seq and slice; as they come they are in order, and sorting lists is slow."""
     order = 2 * sequences["seq"].to_numpy().astype(np.int64) + sequences["slice"].to_numpy()
     return sequences if (np.diff(order) > 0).all() else sequences.sort("seq", "slice")
 
 
-def _kept(batch: pl.DataFrame, every: int) -> pa.Table:
+def _sample_rows(batch: pl.DataFrame, every: int) -> pa.Table:
     """Copy some rows, with Arrow: Polars' own threads are busy decoding, and would have to be waited for."""
     chosen = pa.array(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
     held = [name for name in SAMPLE if name in batch.columns]
     return pa.table([batch[name].to_arrow().take(chosen) for name in held], names=held)
 
 
-def _samples(parts: list[pa.Table]) -> pl.DataFrame:
+def _concat_samples(parts: list[pa.Table]) -> pl.DataFrame:
     """Put kept sequences together; logprobs that a batch lacks are null."""
     found = [part for part in parts if part.num_rows]
     if not found:
@@ -338,7 +345,7 @@ def _samples(parts: list[pa.Table]) -> pl.DataFrame:
     return whole.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).sort("seq")
 
 
-def _merge(cells: pl.DataFrame) -> pl.DataFrame:
+def _merge_cells(cells: pl.DataFrame) -> pl.DataFrame:
     """Add up records of the same cell, always in the order they came."""
     key = cells["key"].to_numpy()
     order = np.argsort(key, kind="stable")

@@ -6,18 +6,16 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.detrended_noise import line_of, places
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
+from ptt.diagnostics.statistics.detrended_noise import centred_positions, fit_line
 from ptt.diagnostics.statistics.dot_product import dot, product
 
-FloatArray = npt.NDArray[np.float64]
-
-STEP_LIKENESS: Final = 0.4
+STEP_AR1: Final = 0.4
 """AR(1) of step noise that a shift is tested against; docs/statistics.md has what noise of 0, 0.5, 0.8 does."""
-LEAST_BLOCKS: Final = 9  # three in a third: two differences to tell its scatter from
-NO_SCATTER: Final = 1e-18
+MIN_SHIFT_BLOCKS: Final = 9  # three in a third: two differences to tell its scatter from
+MIN_VARIANCE: Final = 1e-18
 FLATNESS_BLOCKS: Final = 12
 FLAT_WITHIN_SD: Final = 2.0  # a total change within two robust standard deviations of a block mean is no change
 T90_DF10: Final = 1.812  # Student t, 95th percentile at 10 degrees of freedom (12 blocks, 2 parameters)
@@ -25,7 +23,7 @@ T95_DF10: Final = 2.228
 
 
 def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) -> float:
-    """Give the one-sided p-value of an upward trend: block order permuted, statistic sum of rank x position.
+    """Return the one-sided p-value of an upward trend: block order permuted, statistic sum of rank x position.
 
     Ranks, so that one wild block decides nothing. Exact in its null for exchangeable blocks; the caller makes blocks
     long enough for neighbours to be nearly so.
@@ -36,7 +34,7 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
         return math.nan
     _, place, ties = np.unique(usable, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties + 1) / 2)[place]  # equal values share a rank: a flat stretch is no trend
-    position = places(count)
+    position = centred_positions(count)
     seen = dot(ranks, position)
     generator = np.random.default_rng(seed)
     shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
@@ -46,7 +44,7 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
 def shift_p_value(
     values: FloatArray, *, own: float, steps: float, most_own: float, seed: int, draws: int = 4999
 ) -> float:
-    """Give the one-sided p-value of a late third above the early third, against steps that follow each other.
+    """Return the one-sided p-value of a late third above the early third, against steps that follow each other.
 
     values: block values on the log scale; own: the variance a block has by itself, from redrawing its
     sequences; steps: in a block. The statistic is Student's, its scatter from how neighbouring blocks differ
@@ -56,30 +54,30 @@ def shift_p_value(
     """
     usable = values[np.isfinite(values)]
     count = len(usable)
-    if count < LEAST_BLOCKS:
+    if count < MIN_SHIFT_BLOCKS:
         return math.nan
-    seen, scatter = (float(value) for value in _shifted(usable))
-    if scatter <= NO_SCATTER:  # no noise at all: any shift is one
+    seen, scatter = (float(value) for value in _thirds_statistic(usable))
+    if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
         return 1.0 if seen <= 0 else 1 / (1 + draws)
     alone = min(most_own, own / scatter) if math.isfinite(own) else 0.0
     likeness = (1 - alone) * block_correlation(count, max(1, round(steps))) + alone * np.eye(count)
     noise = product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(likeness).T)
-    drawn, _ = _shifted(noise)
+    drawn, _ = _thirds_statistic(noise)
     return float((1 + np.count_nonzero(drawn >= seen - 1e-9)) / (1 + draws))
 
 
-def _shifted(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give late minus early mean in standard errors, and the variance within thirds; last axis: blocks."""
+def _thirds_statistic(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return late minus early mean in standard errors, and the variance within thirds; last axis: blocks."""
     third = values.shape[-1] // 3
     early, late = values[..., :third], values[..., -third:]
     squares = [np.square(np.diff(part, axis=-1)).sum(axis=-1) for part in (early, late)]
     variance = (squares[0] + squares[1]) / (4 * (third - 1))
-    error = np.sqrt(np.maximum(variance, NO_SCATTER) * 2 / third)
+    error = np.sqrt(np.maximum(variance, MIN_VARIANCE) * 2 / third)
     return (late.mean(axis=-1) - early.mean(axis=-1)) / error, variance
 
 
-def block_correlation(count: int, steps: int, likeness: float = STEP_LIKENESS) -> FloatArray:
-    """Give the correlations of `count` means of `steps` steps each, where single steps follow an AR(1)."""
+def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> FloatArray:
+    """Return the correlations of `count` means of `steps` steps each, where single steps follow an AR(1)."""
     apart = np.arange(1, steps)
     own = (steps + 2 * float(((steps - apart) * likeness**apart).sum())) / steps**2
     shared = ((1 - likeness**steps) / (1 - likeness) / steps) ** 2
@@ -89,7 +87,7 @@ def block_correlation(count: int, steps: int, likeness: float = STEP_LIKENESS) -
     return correlation
 
 
-def movement(steps: FloatArray, values: FloatArray) -> str:
+def classify_trend(steps: FloatArray, values: FloatArray) -> str:
     """Tell `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
 
     flat: the 90 % interval of the total change lies within +-2 robust SD of the values about their line (absence of
@@ -103,7 +101,7 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
     means = np.array([values[block].mean() for block in blocks])
     if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
         return "flat"
-    line, position = line_of(means), places(FLATNESS_BLOCKS)
+    line, position = fit_line(means), centred_positions(FLATNESS_BLOCKS)
     spread = math.sqrt(line.squares / (FLATNESS_BLOCKS - 2))
     error = spread / math.sqrt(dot(position, position)) * (FLATNESS_BLOCKS - 1)
     change = line.slope * (FLATNESS_BLOCKS - 1)
@@ -118,7 +116,7 @@ def movement(steps: FloatArray, values: FloatArray) -> str:
 
 
 def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) -> FloatArray:
-    """Give the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) places passed."""
+    """Return the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) entries."""
     finite = np.isfinite(values)
     pad = np.zeros(width)
     held = sliding_window_view(np.concatenate([pad, np.where(finite, values, 0.0)]), width)[1:]
@@ -129,10 +127,10 @@ def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) 
     return mean
 
 
-def first_lasting(exceeds: npt.NDArray[np.bool_], *, share: float = 0.8) -> int | None:
-    """Give the first place that exceeds and from which on at least `share` of the places do, or None."""
+def first_lasting_excess(exceeds: BoolArray, *, share: float = 0.8) -> int | None:
+    """Return the first index that exceeds and from which on at least `share` of the entries do, or None."""
     if not exceeds.any():
         return None
     ahead = np.cumsum(exceeds[::-1])[::-1] / np.arange(len(exceeds), 0, -1)
-    places = np.flatnonzero(exceeds & (ahead >= share))
-    return int(places[0]) if len(places) else None
+    positions = np.flatnonzero(exceeds & (ahead >= share))
+    return int(positions[0]) if len(positions) else None

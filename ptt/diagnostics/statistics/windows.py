@@ -25,23 +25,23 @@ class Span:
         return (self.first + self.last) / 2
 
 
-def parts(steps: Sequence[int], count: int) -> tuple[Span, ...]:
+def split_steps(steps: Sequence[int], count: int) -> tuple[Span, ...]:
     """Cut distinct, ascending steps into `count` parts of as equal a number of steps as can be (fewer if too few)."""
     pieces = np.array_split(np.asarray(steps, dtype=np.int64), max(1, min(count, len(steps))))
     return tuple(Span(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece))
 
 
-def sliding(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:
-    """Give windows of `width` recorded steps, `stride` apart; the last one ends at the last step."""
+def sliding_windows(steps: Sequence[int], *, width: int, stride: int) -> tuple[Span, ...]:
+    """Return windows of `width` recorded steps, `stride` apart; the last one ends at the last step."""
     if len(steps) <= width:
-        return parts(steps, 1) if len(steps) else ()
+        return split_steps(steps, 1) if len(steps) else ()
     starts = list(range(0, len(steps) - width + 1, stride))
     if starts[-1] != len(steps) - width:
         starts.append(len(steps) - width)
     return tuple(Span(int(steps[start]), int(steps[start + width - 1])) for start in starts)
 
 
-def label(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.DataFrame:
+def label_spans(frame: pl.DataFrame, spans: Sequence[Span], *, name: str) -> pl.DataFrame:
     """Add column `name`: the index of the (disjoint, ascending) span each row's step lies in; others are dropped."""
     firsts = np.array([span.first for span in spans])
     lasts = np.array([span.last for span in spans])

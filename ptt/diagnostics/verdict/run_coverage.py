@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.evidence.algorithm import Algorithm, Family, algorithm_of
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.schema import LOGPS
@@ -116,7 +116,7 @@ def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics) -> Algorithm
     rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
     spelt = wide.spellings()
     names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
-    return algorithm_of(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
+    return detect_algorithm(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
 
 
 def _has(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.gather import Gathered
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
-from ptt.diagnostics.evidence.sources import sources
+from ptt.diagnostics.evidence.sources import list_sources
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import (
     Aggregates,
@@ -34,7 +34,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.rules import RULES, tool_tail_growth
 from ptt.diagnostics.rules.tool_tail_growth import Judgement
-from ptt.diagnostics.statistics.trend import movement
+from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
@@ -54,7 +54,7 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
             continue
         judged += 1
         steps, values = series.finite()
-        moved[name] = movement(steps.astype(float), values)
+        moved[name] = classify_trend(steps.astype(float), values)
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
     for verdict in verdicts:
@@ -100,7 +100,7 @@ def diagnosis_of(
         signature=judgement.signature,
         verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
         crashes=[*crashes, *faults],
-        sources=sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
+        sources=list_sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
         explains=explains(),
     )

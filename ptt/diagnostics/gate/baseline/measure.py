@@ -16,8 +16,8 @@ from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, Met
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean, window_means
 from ptt.diagnostics.statistics.ess import pooled_ess
-from ptt.diagnostics.statistics.step_matching import Matched, NotMatched, matched_by_steps, recorded
-from ptt.diagnostics.statistics.tail_curves import Curve, Profile, curves
+from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, match_by_steps, recorded_steps
+from ptt.diagnostics.statistics.tail_curves import Curve, Profile, tail_curves
 from ptt.diagnostics.statistics.windows import Span
 from ptt.diagnostics.store.damage import MOST_LOST, damage_of
 from ptt.diagnostics.store.loaded_run import Opened
@@ -64,7 +64,7 @@ def measure(opened: Opened) -> Measured:
     if profile is not None and diagnosis.signature.reason.startswith(DISTRUSTED):
         profile, why = None, diagnosis.signature.reason
     ends = [one.steps[[0, -1]] for one in series.values()]
-    if profile is not None and len(steps := recorded(profile)):
+    if profile is not None and len(steps := recorded_steps(profile)):
         ends.append(steps[[0, -1]])
     first, last = (min(int(end[0]) for end in ends), max(int(end[1]) for end in ends)) if ends else (0, -1)
     facts = Figures(
@@ -125,7 +125,7 @@ def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
     tails: list[Curve] = []
     if run.profile is not None and spans:
         for name in run.facts.slices:
-            found = curves(run.profile, slice_name=name, spans=spans)
+            found = tail_curves(run.profile, slice_name=name, spans=spans)
             tails += [_rounded(found[quantile]) for quantile in ("p95", "p99")]
     metrics = [_metric(name, logged, windows) for name, logged in sorted(run.series.items())]
     return replace(
@@ -261,8 +261,8 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
             " give each pair a baseline of its own."
         )
     names = [run.facts.name for run in runs if run.profile is not None]
-    matched = matched_by_steps(held, names=names) if held else None
-    spans = iter(matched.spans if isinstance(matched, Matched) else ())
+    matched = match_by_steps(held, names=names) if held else None
+    spans = iter(matched.spans if isinstance(matched, MatchedSpans) else ())
     why = matched.reason if isinstance(matched, NotMatched) else ""
     figures = []
     for run in runs:

@@ -21,7 +21,7 @@ from ptt.diagnostics.gate.baseline.values import (
     unasked,
 )
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
-from ptt.diagnostics.statistics.group_difference import Apart, apart
+from ptt.diagnostics.statistics.group_difference import GroupDifference, group_difference
 from ptt.diagnostics.statistics.windows import Span
 
 
@@ -234,7 +234,7 @@ def _compared(
     found: Against, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
 ) -> Draft:
     """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
-    known = apart([own.late], [one.late for one in theirs])
+    known = group_difference([own.late], [one.late for one in theirs])
     scale = _scale(found, theirs, direction)
     bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
     higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
@@ -280,7 +280,7 @@ def _allowed(worse: Worse, scale: float, factor: float) -> Bounds:
     return lower, higher
 
 
-def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Judgement:
+def _outcome(known: GroupDifference, bounds: tuple[Bounds, Bounds], adjusted: float) -> Judgement:
     limit, shown = bounds
     if adjusted < FALSE_ALARMS and not limit[0] <= known.difference <= limit[1]:
         return "failed"
@@ -288,7 +288,9 @@ def _outcome(known: Apart, bounds: tuple[Bounds, Bounds], adjusted: float) -> Ju
     return "passed" if shown[0] <= low and high <= shown[1] else "blind"
 
 
-def _words(found: Against, outcome: Judgement, direction: Direction, known: Apart, limit: float, scale: float) -> str:
+def _words(
+    found: Against, outcome: Judgement, direction: Direction, known: GroupDifference, limit: float, scale: float
+) -> str:
     level = _level_words(found)
     # where a level counts for more than it is, a reader who divides both means must be told
     raised = f" (so low a level counts as {scale:.3g})" if scale > abs(found.expected or 0.0) else ""

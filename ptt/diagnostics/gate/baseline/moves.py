@@ -14,9 +14,9 @@ from ptt.diagnostics.gate.baseline.measure import Measured, placed
 from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
 from ptt.diagnostics.gate.baseline.tails import curves_of, floored
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, MetricFigures, Moved
-from ptt.diagnostics.statistics.group_difference import apart, holm
-from ptt.diagnostics.statistics.noninferiority import MATERIAL, versus
-from ptt.diagnostics.statistics.tail_curves import Curve, tail, window_of
+from ptt.diagnostics.statistics.group_difference import group_difference, holm_adjust
+from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS, noninferiority_test
+from ptt.diagnostics.statistics.tail_curves import Curve, join_tail, third_of
 
 ESS: Final = "ess"  # of all late tokens at once
 ESS_OF_WINDOWS: Final = "ess of windows"  # mean over sliding windows of each window's own
@@ -96,7 +96,7 @@ def _late(curve: Curve) -> float:
 
 def _held(curve: Curve) -> npt.NDArray[np.bool_]:
     """Tell which spans are late and hold enough tokens for a value."""
-    held: npt.NDArray[np.bool_] = (window_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
+    held: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
     return held
 
 
@@ -140,7 +140,7 @@ def moves(
 ) -> tuple[Moved, ...]:
     """Give each figure that both groups hold: tails by slice, then late means by name."""
     drafts = [*_tail_moves(before, after, alike), *_metric_moves(before, after, alike, judged_only)]
-    adjusted = holm([p_value for _, p_value in drafts])
+    adjusted = holm_adjust([p_value for _, p_value in drafts])
     return tuple(_told(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
 
 
@@ -176,7 +176,7 @@ def _framework(run: Figures) -> str:
 
 
 def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], alike: bool) -> Draft:
-    known = apart([one.late for one in after], [one.late for one in before])
+    known = group_difference([one.late for one in after], [one.late for one in before])
     low, high = known.interval()
     old = _mean([one.late.mean for one in before])
     p_value = _two_sided(known.p_higher(), known.p_lower()) if alike else math.nan
@@ -220,8 +220,8 @@ def _tail_moves(before: Sequence[Figures], after: Sequence[Figures], alike: bool
             words = _why_not(sides, pairs, alike)
             found.append((_tail_moved(name, math.nan, math.nan, math.nan, words=words), math.nan))
             continue
-        tails = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
-        seen = versus(tails[1], tails[0], floor=None)
+        tails = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
+        seen = noninferiority_test(tails[1], tails[0], floor=None)
         p_value = _two_sided(seen.p_value, 1 - seen.p_value)
         note = floored(sides[1], sides[0], window="all")
         found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, note=note), p_value))

@@ -12,16 +12,16 @@ import numpy.typing as npt
 
 from ptt.diagnostics.gate.baseline.values import Against, Baseline, Draft, Figures, unasked
 from ptt.diagnostics.statistics.noninferiority import (
-    LEAST_WINDOW_SPANS,
-    MATERIAL,
-    SHOWN,
-    TESTED,
-    Versus,
-    decided,
-    versus,
+    EXCLUDED_RATIO,
+    MATERIAL_NATS,
+    MIN_WINDOW_SPANS,
+    TESTED_WINDOWS,
+    Noninferiority,
+    decide,
+    noninferiority_test,
 )
-from ptt.diagnostics.statistics.step_matching import LEAST_SPANS
-from ptt.diagnostics.statistics.tail_curves import Curve, tail, window_of
+from ptt.diagnostics.statistics.step_matching import MIN_SPANS
+from ptt.diagnostics.statistics.tail_curves import Curve, join_tail, third_of
 from ptt.diagnostics.statistics.tail_growth import FLOOR
 
 QUANTILES: Final = ("p95", "p99")
@@ -73,8 +73,8 @@ def _slice(name: str, mine: Figures, having: Sequence[Figures], limit: float) ->
     if not tokens[0]:
         what = f"the run has no {name} tokens on the baseline's steps: nothing to judge, and no improvement"
         return [_blind(f"tails.{name}", name, what, "see whether the run still calls tools, and how far it came")]
-    held = [[tail(run, floors=MATERIAL) for run in side] for side in sides]
-    return [_test(name, window, held[0], held[1], limit, floored(*sides, window=window)) for window in TESTED]
+    held = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
+    return [_test(name, window, held[0], held[1], limit, floored(*sides, window=window)) for window in TESTED_WINDOWS]
 
 
 def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], *, window: str) -> str:
@@ -93,8 +93,8 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
         shared = places[known[0] & known[1]]
         if not len(shared):
             return ""
-        if any((side[:, shared] < math.log(MATERIAL[quantile])).any() for side in sides):
-            raised.append(f"{quantile} below {MATERIAL[quantile]:.2f}")
+        if any((side[:, shared] < math.log(MATERIAL_NATS[quantile])).any() for side in sides):
+            raised.append(f"{quantile} below {MATERIAL_NATS[quantile]:.2f}")
         least |= any((side[:, shared] <= AT_FLOOR).any() for side in sides)
         own, other = (math.exp(float(np.nanmean(side[:, shared], axis=0).mean())) for side in sides)
         levels.append(f"{quantile} {own:.3g} against {other:.3g} nats, {own / other:.3g} times")
@@ -106,7 +106,7 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
 
 
 def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve], limit: float, raised: str) -> Draft:
-    seen = versus(mine, theirs, window=window, floor=None)
+    seen = noninferiority_test(mine, theirs, window=window, floor=None)
     places = np.arange(len(mine[0].spans)) if window == "all" else _late(len(mine[0].spans))
     observed, expected = _level(mine, places), _level(theirs, places)
     steps = f"steps {mine[0].spans[places[0]].first} to {mine[0].spans[places[-1]].last}"
@@ -130,7 +130,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         extra={"window": window, "detectable": seen.detectable if math.isfinite(seen.detectable) else None},
     )
     if not known:
-        needed = f"{LEAST_SPANS} over the run" + (f" and {LEAST_WINDOW_SPANS} late" if window == "late" else "")
+        needed = f"{MIN_SPANS} over the run" + (f" and {MIN_WINDOW_SPANS} late" if window == "late" else "")
         few = (
             "only 1 span holds"
             if seen.spans == 1
@@ -158,12 +158,12 @@ class _More:
 
 
 def _more(
-    mine: Sequence[Curve], theirs: Sequence[Curve], window: str, seen: Versus, limit: float, tokens: int
+    mine: Sequence[Curve], theirs: Sequence[Curve], window: str, seen: Noninferiority, limit: float, tokens: int
 ) -> _More:
     """Say how many tokens would do, or that one more seed would; either is an estimate from what is there."""
     if len(theirs) == FEW_SEEDS:
-        third = versus(mine, [*theirs, _between(theirs)], window=window, floor=None)
-        if decided(third, limit=limit, p_value=min(1.0, third.p_value * len(TESTED))) != "cannot_say":
+        third = noninferiority_test(mine, [*theirs, _between(theirs)], window=window, floor=None)
+        if decide(third, limit=limit, p_value=min(1.0, third.p_value * len(TESTED_WINDOWS))) != "cannot_say":
             return _More(words="", next="add a third seed to the baseline: two tell little of how far seeds lie apart")
     factor = _times_as_many(seen, limit) if len(theirs) == 1 else math.inf
     words = ""
@@ -182,20 +182,20 @@ def _between(theirs: Sequence[Curve]) -> Curve:
     )
 
 
-def _times_as_many(seen: Versus, limit: float) -> float:
+def _times_as_many(seen: Noninferiority, limit: float) -> float:
     """Give how many times as much data would tell, were the noise to fall with its root; infinite where none would."""
     middle, half = math.log(seen.ratio), (math.log(seen.high) - math.log(seen.low)) / 2
-    rooms = [math.log(max(SHOWN, limit)) - middle]  # to show that it is not worse
+    rooms = [math.log(max(EXCLUDED_RATIO, limit)) - middle]  # to show that it is not worse
     if seen.ratio > limit:
         rooms.append(middle * FAILING)
     return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
 
 
-def _settle(found: Against, adjusted: float, seen: Versus, limit: float, more: _More, raised: str) -> Against:
+def _settle(found: Against, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str) -> Against:
     told = f" ({raised})" if raised else ""
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
-    decision = decided(seen, limit=limit, p_value=adjusted)
+    decision = decide(seen, limit=limit, p_value=adjusted)
     if decision == "worse":
         words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times{told}"
         return replace(found, outcome="failed", words=words)
@@ -213,7 +213,7 @@ def curves_of(run: Figures, name: str) -> list[Curve] | None:
 
 
 def _late(count: int) -> npt.NDArray[np.int64]:
-    return np.flatnonzero(window_of(count) == 2)
+    return np.flatnonzero(third_of(count) == 2)
 
 
 def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None:

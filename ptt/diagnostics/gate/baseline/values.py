@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
-from ptt.diagnostics.statistics.noninferiority import SHOWN
+from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO
 from ptt.diagnostics.statistics.tail_curves import Curve
 from ptt.diagnostics.statistics.windows import Span
 
@@ -152,7 +152,7 @@ readers stand. Tails have their own (versus.FALSE_ALARMS)."""
 
 def must_show(limit: float) -> float:
     """Give the factor that must be excluded before a figure passes; it lies above the limit by as much as usual."""
-    return max(SHOWN, limit * SHOWN / 1.25)
+    return max(EXCLUDED_RATIO, limit * EXCLUDED_RATIO / 1.25)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ Source: the common PPO debugging guides ("value loss does not decrease"); relati
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
@@ -32,22 +32,22 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if isinstance(series, NotJudged):
         return series
     values = series.finite()[1]
-    if len(values) < LEAST:
+    if len(values) < MIN_VALUES:
         return NotJudged(
             id=ID,
             link=Link.CRITIC,
-            reason=f"{len(values)} value losses are logged; {LEAST} are needed to tell a rise from the beginning",
+            reason=f"{len(values)} value losses are logged; {MIN_VALUES} are needed to tell a rise from the beginning",
             missing=("critic/value_loss",),
             enable="log every step, or let the run go on",
         )
-    found = rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
+    found = lasting_rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
     if found is None or found.ended or found.early <= 0:
         went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_of(series):.3g}"
         return Healthy(id=ID, link=Link.CRITIC, reason=went)
     return Broken(findings=(_finding(evidence, series, found),))
 
 
-def _finding(evidence: Evidence, series: Series, found: Departure) -> Finding:
+def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Finding:
     why = _excused(evidence)
     much = found.last > MUCH * found.early
     severity = Severity.LOW if why else Severity.HIGH if much else Severity.MEDIUM

@@ -15,7 +15,7 @@ stale data does before it shows. Versions are taken to go up by one a step, and 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import rise
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
@@ -55,7 +55,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     first = int(stale[0])
     interval = (int(steps[first - 1]) if first else int(steps[0]), int(steps[first]))
     shown = response(evidence, lag, limit)
-    growing = rise(lag, floor=limit, factor=GREW)
+    growing = lasting_rise(lag, floor=limit, factor=GREW)
     grows = growing is not None and not growing.ended
     return Broken(findings=(_finding(lag, limit, interval, shown, grows=grows),))
 

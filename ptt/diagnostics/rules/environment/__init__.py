@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure
-from ptt.diagnostics.evidence.counts import POOLED, Measured
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
+from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, MeasuredShare
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits
@@ -35,7 +35,7 @@ class Question:
         return NotJudged(id=self.id, link=self.link, reason=reason, missing=self.missing, enable=self.enable)
 
 
-def judge_shares(question: Question, shares: Sequence[Measured], limits: Limits) -> RuleVerdict:
+def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Limits) -> RuleVerdict:
     """Judge shares that should stay low.
 
     `limits`: `floor` and `factor` of a rise that counts; `medium` and `high`, the share in the end that makes it so
@@ -67,16 +67,18 @@ def judge_shares(question: Question, shares: Sequence[Measured], limits: Limits)
     return Healthy(id=question.id, link=question.link, reason=reason, notes=tuple(findings[:MOST_FINDINGS]))
 
 
-def _too_few(question: Question, shares: Sequence[Measured]) -> str:
+def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
     first = shares[0]
     plural = question.what.split(" that ")[0]
     if first.counts is None:
-        return f"{len(first.series.finite()[0])} values are logged; {LEAST} are needed to tell a change"
+        return f"{len(first.series.finite()[0])} values are logged; {MIN_VALUES} are needed to tell a change"
     held = f"{first.counts.total} {plural} are recorded, at {len(first.counts.steps)} step(s)"
-    return f"{held}; to tell a change, {LEAST} steps (or groups of them) with {POOLED} or more are needed"
+    return (
+        f"{held}; to tell a change, {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
+    )
 
 
-def _finding(question: Question, share: Measured, limits: Limits) -> Finding | None:
+def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Finding | None:
     """Give a rise, or else a level that is too high throughout."""
     departure = share.risen(floor=limits["floor"], factor=limits["factor"])
     late = share.late
@@ -109,11 +111,11 @@ def _third(series: Series) -> int:
 
 def _made(
     question: Question,
-    share: Measured,
+    share: MeasuredShare,
     severity: Severity,
     claim: str,
     steps: str,
-    departure: Departure | None,
+    departure: BaselineShift | None,
     limits: Limits | None = None,
 ) -> Finding:
     told: dict[str, JsonScalar] = {

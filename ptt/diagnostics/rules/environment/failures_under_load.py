@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
-from ptt.diagnostics.statistics.stratified_difference import Gap, stratified_gap
+from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
 
 ID = "failures-under-load"
 FLOOR = 0.1  # of the calls under more load
@@ -46,19 +46,21 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return Broken(findings=(_finding(gap, by, metric, limits),))
 
 
-def _gap(evidence: Evidence, least: int) -> tuple[Gap, str, str] | NotJudged:
+def _gap(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str] | NotJudged:
     """Compare calls within steps where their times are known, else steps within stretches."""
     environment = evidence.environment
     strata = 0
     if environment is not None and (load := environment.load) is not None:
         ones = np.ones(len(load.failed))
-        gap = stratified_gap(stratum=load.steps, by=load.in_flight, hits=load.failed.astype(np.float64), trials=ones)
+        gap = stratified_difference(
+            stratum=load.steps, by=load.in_flight, hits=load.failed.astype(np.float64), trials=ones
+        )
         if gap is not None and gap.strata >= least:
             return gap, "calls under way", "tool_calls.latency_s"
         strata = gap.strata if gap is not None else 0
     if environment is not None and (counts := environment.failures) is not None:
         stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH
-        gap = stratified_gap(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
+        gap = stratified_difference(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
         if gap is not None and gap.strata >= least:
             return gap, "calls a step", "tool_calls.ok"
         strata = max(strata, gap.strata if gap is not None else 0)
@@ -69,7 +71,7 @@ def _gap(evidence: Evidence, least: int) -> tuple[Gap, str, str] | NotJudged:
     return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
 
 
-def _finding(gap: Gap, by: str, metric: str, limits: Limits) -> Finding:
+def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) -> Finding:
     told: dict[str, JsonScalar] = {
         "metric": metric,
         "failed_under_less": gap.low,

@@ -10,8 +10,8 @@ Source: recovery after a failed call, one of the signals agents are compared by;
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure
-from ptt.diagnostics.evidence.counts import POOLED, Counts
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
+from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
@@ -43,7 +43,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return Broken(findings=(_finding(counts, early, found, limits["gone"]),))
 
 
-def _finding(counts: Counts, early: float, found: Departure, gone: float) -> Finding:
+def _finding(counts: Counts, early: float, found: BaselineShift, gone: float) -> Finding:
     onset, last = found.onset, found.last
     return Finding(
         id=ID,
@@ -82,7 +82,10 @@ def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
         reason = "no tool calls with an outcome are recorded"
         return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
     held = 0 if counts is None else counts.total
-    reason = f"{held} failed calls are recorded; {LEAST} steps (or groups of them) with {POOLED} or more are needed"
+    reason = (
+        f"{held} failed calls are recorded;"
+        f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
+    )
     return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
 
 

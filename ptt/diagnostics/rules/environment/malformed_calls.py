@@ -13,7 +13,7 @@ Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.2
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import counted, logged_share
+from ptt.diagnostics.evidence.counts import counted_share, logged_share
 from ptt.diagnostics.model import Link, RuleVerdict
 from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -47,7 +47,10 @@ QUESTION = Question(
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the share of malformed calls."""
     counts = evidence.environment.malformed if evidence.environment is not None else None
-    shares = [*logged_share(evidence.metrics, "tools/malformed_frequency"), *counted(counts, "tool_calls.args_json")]
+    shares = [
+        *logged_share(evidence.metrics, "tools/malformed_frequency"),
+        *counted_share(counts, "tool_calls.args_json"),
+    ]
     return judge_shares(QUESTION, shares, limits)
 
 

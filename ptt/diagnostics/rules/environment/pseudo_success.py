@@ -13,7 +13,7 @@ unchanged.
 from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import counted
+from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -46,8 +46,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     environment = evidence.environment
     after = environment.paid_after_failure if environment is not None else None
     without = environment.paid_without_call if environment is not None else None
-    verdict = judge_shares(AFTER_FAILURE, counted(after, "tool_calls.ok"), limits)
-    beside = judge_shares(WITHOUT_CALL, counted(without, "trajectories.reward"), limits)
+    verdict = judge_shares(AFTER_FAILURE, counted_share(after, "tool_calls.ok"), limits)
+    beside = judge_shares(WITHOUT_CALL, counted_share(without, "trajectories.reward"), limits)
     notes = tuple(_note(finding) for finding in _findings(beside))
     match verdict:
         case Broken(findings=findings):

@@ -13,7 +13,7 @@ alone most healthy agents look like loops.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import counted
+from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link, RuleVerdict
 from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -46,7 +46,7 @@ QUESTION = Question(
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the share of calls that repeat an earlier one."""
     counts = evidence.environment.repeated if evidence.environment is not None else None
-    return judge_shares(QUESTION, counted(counts, "tool_calls.args_json"), limits)
+    return judge_shares(QUESTION, counted_share(counts, "tool_calls.args_json"), limits)
 
 
 RULE = Rule(

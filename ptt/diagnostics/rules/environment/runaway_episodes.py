@@ -19,8 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST, EARLY_MOST, EARLY_SHARE, LEAST, early_level, rise
-from ptt.diagnostics.evidence.counts import Counts, counted, logged_share
+from ptt.diagnostics.evidence.baseline_shift import (
+    EARLY_MAX_VALUES,
+    EARLY_MIN_VALUES,
+    EARLY_SHARE,
+    MIN_VALUES,
+    early_level,
+    lasting_rise,
+)
+from ptt.diagnostics.evidence.counts import Counts, counted_share, logged_share
 from ptt.diagnostics.evidence.environment import Episodes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
@@ -69,7 +76,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         for what, least in (("turns", limits["turns"]), ("tokens", limits["tokens"])):
             verdicts += _by_length(episodes, what, least, limits)
     if environment is not None and environment.loops is not None:
-        verdicts.append(judge_shares(CIRCLES, counted(environment.loops, "tool_calls.args_json"), limits))
+        verdicts.append(judge_shares(CIRCLES, counted_share(environment.loops, "tool_calls.args_json"), limits))
     if at_limit := logged_share(evidence.metrics, "turns/limit_frac"):
         verdicts.append(judge_shares(AT_LIMIT, at_limit, limits))
     if not any(isinstance(verdict, Healthy | Broken) for verdict in verdicts):
@@ -90,15 +97,15 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
     known = np.isfinite(lengths)
     steps, lengths, reward = episodes.steps[known], lengths[known], episodes.reward[known]
     order = np.unique(steps)
-    if len(order) < LEAST:
+    if len(order) < MIN_VALUES:
         if not len(order) or what == "tokens":
             return []
-        return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {LEAST} are needed")]
-    first = order[min(max(EARLY_LEAST, int(EARLY_SHARE * len(order))), EARLY_MOST) - 1]
+        return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {MIN_VALUES} are needed")]
+    first = order[min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES) - 1]
     usual = float(np.quantile(lengths[steps <= first], USUAL))
     bound = max(least, limits["times"] * usual)
     question = replace(QUESTION, what=f"trajectories that run beyond {bound:.0f} {what}")
-    verdict = judge_shares(question, counted(_counts(steps, lengths > bound), f"trajectories.{what}"), limits)
+    verdict = judge_shares(question, counted_share(_counts(steps, lengths > bound), f"trajectories.{what}"), limits)
     if isinstance(verdict, Broken) and _pays(reward, lengths > bound, steps > first):
         notes = tuple(replace(finding, severity=Severity.LOW) for finding in verdict.findings)
         reason = f"more trajectories run beyond {bound:.0f} {what}, and earn as much as the others"
@@ -129,9 +136,11 @@ def _by_metric(evidence: Evidence, limits: Limits) -> RuleVerdict:
     level = early_level(series) if series is not None else None
     if series is None or level is None:
         count = len(series.finite()[0]) if series is not None else 0
-        reason = f"{count} values of {series.raw_name} are logged; {LEAST} are needed" if series is not None else ""
+        reason = (
+            f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed" if series is not None else ""
+        )
         return QUESTION.unjudged(reason or "neither trajectories nor the number of turns are recorded")
-    found = rise(series, floor=limits["turns"], factor=limits["times"])
+    found = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
     if found is None or found.ended:
         last = float(series.finite()[1][-series.width :].mean())
         reason = f"{last:.3g} turns a trajectory in the end, {level.median:.3g} at first"

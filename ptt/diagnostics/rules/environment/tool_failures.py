@@ -12,8 +12,8 @@ failure rate high. A failed call is what the framework flags, or a result that b
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import Measured, counted, logged_share
-from ptt.diagnostics.evidence.logged_tools import logged_failures
+from ptt.diagnostics.evidence.counts import MeasuredShare, counted_share, logged_share
+from ptt.diagnostics.evidence.logged_tools import failure_shares
 from ptt.diagnostics.model import Link, RuleVerdict
 from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -47,13 +47,15 @@ QUESTION = Question(
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the share of failed calls, of all tools and of each."""
     environment = evidence.environment
-    shares: list[Measured] = [*logged_share(evidence.metrics, "tools/failure_frequency", of="tools/call_frequency")]
+    shares: list[MeasuredShare] = [
+        *logged_share(evidence.metrics, "tools/failure_frequency", of="tools/call_frequency")
+    ]
     if environment is not None:
-        shares += counted(environment.failures, "tool_calls.ok")
+        shares += counted_share(environment.failures, "tool_calls.ok")
         for name, tool in environment.tools.items():
-            shares += counted(tool.failures, "tool_calls.ok", tool=name)
+            shares += counted_share(tool.failures, "tool_calls.ok", tool=name)
     if not any(share.tool for share in shares):
-        shares += logged_failures(evidence.other)
+        shares += failure_shares(evidence.other)
     return judge_shares(QUESTION, shares, limits)
 
 

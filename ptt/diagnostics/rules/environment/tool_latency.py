@@ -13,8 +13,8 @@ Source: latency per tool over time is what the rule asks; the factor is this pro
 from collections.abc import Iterator
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, rise
-from ptt.diagnostics.evidence.logged_tools import SECONDS, logged_by_tool
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
+from ptt.diagnostics.evidence.logged_tools import SECONDS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -34,13 +34,15 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     enough = {name: one for name, one in series.items() if early_level(one) is not None}
     if not enough:
         most = max((len(one.finite()[0]) for one in series.values()), default=0)
-        reason = f"latencies are recorded at {most} steps; {LEAST} are needed" if most else "no latency is recorded"
+        reason = (
+            f"latencies are recorded at {most} steps; {MIN_VALUES} are needed" if most else "no latency is recorded"
+        )
         missing = ("tool_calls.latency_s", "tools/latency_mean")
         return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
     found = {
         name: departure
         for name, one in sorted(enough.items())
-        if (departure := rise(one, floor=limits["floor"], factor=limits["factor"])) is not None
+        if (departure := lasting_rise(one, floor=limits["floor"], factor=limits["factor"])) is not None
     }
     findings = tuple(_finding(name, enough[name], one, limits) for name, one in found.items())
     serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
@@ -56,14 +58,14 @@ def _series(evidence: Evidence) -> Iterator[tuple[str, Series]]:
     """Give p95 by tool where calls are timed, else what is logged by tool, else the mean of all."""
     tools = evidence.environment.tools if evidence.environment is not None else {}
     timed = {name: tool.latency["p95"] for name, tool in tools.items() if "p95" in tool.latency}
-    timed = timed or logged_by_tool(evidence.other, SECONDS)
+    timed = timed or series_by_tool(evidence.other, SECONDS)
     if timed:
         yield from timed.items()
     elif (mean := evidence.metrics.get("tools/latency_mean")) is not None:
         yield "all tools together", mean
 
 
-def _finding(name: str, series: Series, found: Departure, limits: Limits) -> Finding:
+def _finding(name: str, series: Series, found: BaselineShift, limits: Limits) -> Finding:
     serious = found.last >= limits["slow"] and not found.ended
     return Finding(
         id=ID,

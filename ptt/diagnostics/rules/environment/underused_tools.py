@@ -16,14 +16,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, fall
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
 from ptt.diagnostics.evidence.environment import Tool
-from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
+from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.readings import reward_dropped_since
-from ptt.diagnostics.statistics.change_point import chance_of_change, rate_change
+from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
 
 ID = "underused-tools"
 LEFT = 0.1  # of a tool's early calls a trajectory
@@ -41,7 +41,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     enough = {name: series for name, series in calls.items() if early_level(series) is not None}
     if not enough:
         most = max((len(series.finite()[0]) for series in calls.values()), default=0)
-        reason = f"calls by tool are recorded at {most} steps; {LEAST} are needed" if calls else "no calls are recorded"
+        reason = (
+            f"calls by tool are recorded at {most} steps; {MIN_VALUES} are needed" if calls else "no calls are recorded"
+        )
         return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.name",), enable=ENABLE)
     if len(enough) < 2:
         return NotJudged(
@@ -81,10 +83,10 @@ def _calls(evidence: Evidence) -> Mapping[str, Series]:
     tools = evidence.environment.tools if evidence.environment is not None else {}
     if tools:
         return {name: tool.calls.series for name, tool in tools.items()}
-    return logged_by_tool(evidence.other, CALLS)
+    return series_by_tool(evidence.other, CALLS)
 
 
-def _given_up(series: Series, left: float) -> Departure | None:
+def _given_up(series: Series, left: float) -> BaselineShift | None:
     """Give the fall to nearly nothing: one that another order of the values would not show, or below their noise.
 
     A tool that only some prompts need is called at some steps and not at others: its noise is as large as its level,
@@ -96,13 +98,13 @@ def _given_up(series: Series, left: float) -> Departure | None:
     place = rate_change(means, np.ones(len(means)))
     if place is not None and LEAST_BLOCKS <= place[0] <= len(means) - LEAST_BLOCKS:
         before, after = float(means[: place[0]].mean()), float(means[place[0] :].mean())
-        if after <= left * before and chance_of_change(means) <= BY_CHANCE:
+        if after <= left * before and permutation_p_value(means) <= BY_CHANCE:
             onset, first, last = (int(steps[starts[at]]) for at in place)
-            return Departure(
+            return BaselineShift(
                 onset=onset, interval=(first, last), early=before, extreme=after, last=after, limit=left * before,
                 ended=False,
             )  # fmt: skip
-    found = fall(series, ceiling=_early(series), factor=left)
+    found = lasting_fall(series, ceiling=_early(series), factor=left)
     return None if found is None or found.ended else found
 
 
@@ -117,7 +119,7 @@ def _late(series: Series) -> float:
 
 
 def _finding(
-    name: str, found: Departure, severity: Severity, calls: Mapping[str, Series], tools: Mapping[str, Tool]
+    name: str, found: BaselineShift, severity: Severity, calls: Mapping[str, Series], tools: Mapping[str, Tool]
 ) -> Finding:
     failures = tools[name].failures if name in tools else None
     return Finding(

@@ -12,7 +12,7 @@ Source: SimpleTIR, arXiv 2509.02479.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import counted
+from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link, RuleVerdict
 from ptt.diagnostics.rules.environment import Question, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -45,7 +45,7 @@ QUESTION = Question(
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the share of void turns."""
     counts = evidence.environment.void if evidence.environment is not None else None
-    return judge_shares(QUESTION, counted(counts, "turns.text_len"), limits)
+    return judge_shares(QUESTION, counted_share(counts, "turns.text_len"), limits)
 
 
 RULE = Rule(

@@ -8,7 +8,7 @@ from typing import Final
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.model import Link, NotJudged
-from ptt.diagnostics.statistics.small_sample import LEAST_POINTS
+from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 
 ENABLE: Final = (
     "evaluate at fixed steps under one protocol, six times a run at least: TRL eval_strategy=steps with eval_steps;"
@@ -16,7 +16,7 @@ ENABLE: Final = (
 )
 
 
-def figures_of(evidence: Evidence, rule: str, least: int = LEAST_POINTS) -> Sequence[Figure] | NotJudged:
+def figures_of(evidence: Evidence, rule: str, least: int = MIN_POINTS) -> Sequence[Figure] | NotJudged:
     """Give the figures with `least` points, or why there are none."""
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
     enough = [one for one in figures if len(one.series.finite()[0]) >= least]

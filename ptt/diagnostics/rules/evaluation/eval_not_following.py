@@ -15,7 +15,7 @@ for points that follow one another. Cobbe et al., Quantifying Generalization in 
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.outcome_agreement import FOLLOWS, Outcome, State, of_evaluation
+from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.evaluation import ENABLE, figures_of
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -38,8 +38,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             missing=("reward/mean",),
             enable="log the mean reward at every step",
         )
-    followed = [one for _, one in pairs if one.state in (State.ROSE, State.SOLVED)]
-    behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (State.FLAT, State.FELL)]
+    followed = [one for _, one in pairs if one.state in (OutcomeState.ROSE, OutcomeState.SOLVED)]
+    behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (OutcomeState.FLAT, OutcomeState.FELL)]
     if behind and not followed:
         return Broken(findings=(_finding(behind, limits["fell"]),))
     if not followed and any(one.reward_rose for _, one in pairs):
@@ -52,7 +52,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     if followed:
         first = followed[0]
-        reason = f"{first.name} {'is near 1' if first.state is State.SOLVED else 'rose as well'} ({first.late:.3g})"
+        reason = (
+            f"{first.name} {'is near 1' if first.state is OutcomeState.SOLVED else 'rose as well'} ({first.late:.3g})"
+        )
     else:
         reason = "the training reward did not rise over the steps that evaluations cover"
     return Healthy(id=ID, link=Link.EVALUATION, reason=reason)
@@ -60,12 +62,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 def _held(evidence: Evidence, figure: Figure) -> Outcome | None:
     against = [one for one in (figure.twin, evidence.metrics.get("reward/mean")) if one is not None]
-    return next((found for one in against if (found := of_evaluation(figure.series, one)) is not None), None)
+    return next((found for one in against if (found := judge_evaluation(figure.series, one)) is not None), None)
 
 
 def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding:
-    figure, one = min(behind, key=lambda pair: (not pair[0].outcome, pair[1].state is not State.FELL, pair[1].name))
-    fell = one.state is State.FELL
+    figure, one = min(
+        behind, key=lambda pair: (not pair[0].outcome, pair[1].state is not OutcomeState.FELL, pair[1].name)
+    )
+    fell = one.state is OutcomeState.FELL
     share = (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
     trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
     return Finding(
@@ -75,7 +79,7 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
         claim=f"{trained} rose {one.reward_early:.3g} → {one.reward_late:.3g} while {one.name}"
         f" {'fell' if fell else 'stayed flat'} ({one.early:.3g} → {one.late:.3g})",
         observed=share,
-        limit=-fell_limit if fell else FOLLOWS,
+        limit=-fell_limit if fell else MIN_AGREEMENT,
         unit="of the evaluation's level",
         onset_step=one.onset,
         onset_interval=one.interval,

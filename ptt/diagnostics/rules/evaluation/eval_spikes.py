@@ -14,10 +14,11 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.series import FloatArray, Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
 from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 ID = "eval-spikes"
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run

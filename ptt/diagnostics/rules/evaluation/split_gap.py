@@ -17,11 +17,12 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.statistics.small_sample import LEAST_POINTS, change_of
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 ID = "split-gap"
@@ -64,7 +65,7 @@ def _published(figures: Sequence[Figure]) -> Iterator[Pair]:
 
 def _trained(figures: Sequence[Figure]) -> Iterator[Pair]:
     for one in figures:
-        if one.twin is None or len(one.twin.finite()[0]) < LEAST_POINTS:
+        if one.twin is None or len(one.twin.finite()[0]) < MIN_POINTS:
             continue
         steps, values = one.twin.finite()
         means = rolling_mean(values, one.twin.width, minimum=1)
@@ -81,7 +82,7 @@ def _at_same_steps(one: Series, other: Series) -> Pair:
 
 def _grown(pair: Pair, limit: float) -> Finding | None:
     seen, held, steps, mine, theirs = pair
-    change = change_of(mine - theirs)
+    change = estimate_change(mine - theirs)
     if change is None or change.surely <= 0:
         return None
     level = float(np.max(np.abs(np.concatenate([mine, theirs]))))

@@ -11,7 +11,7 @@ Source: both directions are reported by users of the frameworks (veRL issues 273
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
@@ -26,10 +26,12 @@ SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged entropy against its own beginning."""
     enable = "log the policy's token entropy"
-    series = logged(evidence, "entropy", rule=ID, link=Link.EXPLORATION, what="entropy", enable=enable, least=LEAST)
+    series = logged(
+        evidence, "entropy", rule=ID, link=Link.EXPLORATION, what="entropy", enable=enable, least=MIN_VALUES
+    )
     if isinstance(series, NotJudged):
         return series
-    found = rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
+    found = lasting_rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.EXPLORATION, reason=f"entropy ends at {last_of(series):.3g} nats")
     reward = outcome_since(evidence, found.interval[0])

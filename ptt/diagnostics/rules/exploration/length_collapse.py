@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -31,11 +31,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the mean response length against its own beginning."""
     series = logged(
         evidence, "len/response_mean", rule=ID, link=Link.EXPLORATION, what="response length",
-        enable="log the mean response length", least=LEAST,
+        enable="log the mean response length", least=MIN_VALUES,
     )  # fmt: skip
     if isinstance(series, NotJudged):
         return series
-    found = fall(series, ceiling=math.inf, factor=limits["left_of_early"])
+    found = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.EXPLORATION, reason=f"answers end at {last_of(series):.3g} tokens")
     reward = outcome_since(evidence, found.interval[0])
@@ -68,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )
 
 
-def _sudden(series: Series, found: Departure) -> bool:
+def _sudden(series: Series, found: BaselineShift) -> bool:
     """Tell whether the answers went from nearly their early length to the limit within a quarter of the run."""
     steps, mean = series.rolling()
     long = steps[(mean >= NEARLY * found.early) & (steps <= found.onset)]

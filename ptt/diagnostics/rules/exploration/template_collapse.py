@@ -15,8 +15,8 @@ answer falls. Equal pairs across prompts against equal pairs within one are the 
 from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
-from ptt.diagnostics.evidence.environment import Answers
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -40,20 +40,20 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         reason = "no answers to several prompts of one step are recorded"
         return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, missing=missing, enable=ENABLE)
     count = len(answers.across.steps)
-    found = rise(answers.across, floor=limits["floor"], margin=limits["margin"])
+    found = lasting_rise(answers.across, floor=limits["floor"], margin=limits["margin"])
     late = float(answers.across.values[-max(1, count // 3) :].mean())
     if found is None and late > limits["chronic"] and count >= MIN_LOGGED:
         return _told(evidence, _finding(answers, late, None, limits), limits, answers)
     if found is not None and not found.ended:
         return _told(evidence, _finding(answers, late, found, limits), limits, answers)
-    if count < LEAST:
-        reason = f"answers are recorded at {count} steps; {LEAST} are needed"
+    if count < MIN_VALUES:
+        reason = f"answers are recorded at {count} steps; {MIN_VALUES} are needed"
         return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
     reason = f"{late:.1%} of pairs of answers to different prompts are equal in the end, limit {limits['floor']:.0%}"
     return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
 
 
-def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: Answers) -> RuleVerdict:
+def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: AnswerAgreement) -> RuleVerdict:
     """Keep a finding; make it a note where answers are short and the reward does not fall."""
     if answers.length >= limits["short"] or reward_dropped(evidence):
         return Broken(findings=(finding,))
@@ -62,7 +62,7 @@ def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: Answers
     return Healthy(id=ID, link=Link.EXPLORATION, reason=reason, notes=(note,))
 
 
-def _finding(answers: Answers, late: float, found: Departure | None, limits: Limits) -> Finding:
+def _finding(answers: AnswerAgreement, late: float, found: BaselineShift | None, limits: Limits) -> Finding:
     within = answers.within.finite()[1] if answers.within is not None else None
     return Finding(
         id=ID,

@@ -14,12 +14,13 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, fall
-from ptt.diagnostics.evidence.logged_tools import CALLS, logged_by_tool
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
+from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.readings import reward_dropped
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 ID = "tool-diversity"
 LEFT = 0.25  # of the early entropy
@@ -45,12 +46,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     series, calls, names = held
     level = early_level(series)
     if level is None:
-        reason = f"calls fill {len(series.steps)} values of the mix of tools; {LEAST} are needed"
+        reason = f"calls fill {len(series.steps)} values of the mix of tools; {MIN_VALUES} are needed"
         return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
     if level.median < limits["was"]:
         reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
         return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
-    found = fall(series, ceiling=level.median, factor=limits["left"])
+    found = lasting_fall(series, ceiling=level.median, factor=limits["left"])
     last = float(series.finite()[1][-series.width :].mean())
     go_on = _late(calls) >= limits["others"] * _early(calls)
     if found is not None and not go_on:
@@ -74,7 +75,7 @@ def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
         steps = next(iter(tools.values())).calls.steps
         table = np.stack([tool.calls.hits for tool in tools.values()])
         return (*_entropy(steps, table, POOLED), tuple(tools))
-    logged = logged_by_tool(evidence.other, CALLS)
+    logged = series_by_tool(evidence.other, CALLS)
     if len(logged) < 2:
         return None
     shared = next(iter(logged.values())).steps
@@ -116,7 +117,7 @@ def _late(series: Series) -> float:
     return float(series.finite()[1][-series.width :].mean())
 
 
-def _finding(series: Series, found: Departure, names: tuple[str, ...], severity: Severity) -> Finding:
+def _finding(series: Series, found: BaselineShift, names: tuple[str, ...], severity: Severity) -> Finding:
     return Finding(
         id=ID,
         severity=severity,

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import NOT_A_NUMBER, IntArray, Series
+from ptt.diagnostics.evidence.series import NAN_FLAGS, Series
+from ptt.diagnostics.statistics.arrays import IntArray
 
 CORE: Final = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
 DEAD_NULLS: Final = 3  # nulls at the very end: a single one may be a row that does not log the metric
@@ -27,7 +28,7 @@ def first_not_a_number(held: Iterable[Series]) -> tuple[int, str] | None:
     """
     found = []
     for series in held:
-        bad = np.flatnonzero(np.isin(series.flags, NOT_A_NUMBER))
+        bad = np.flatnonzero(np.isin(series.flags, NAN_FLAGS))
         tail = dead_tail(series)
         places = [int(part[0]) for part in (bad, tail) if len(part)]
         if places:
@@ -39,7 +40,7 @@ def dead_tail(series: Series) -> IntArray:
     """Give the places behind the last finite value, where they show that there will be no other; else none."""
     finite = np.flatnonzero(np.isfinite(series.values))
     tail = np.arange(int(finite[-1]) + 1 if len(finite) else 0, len(series.steps))
-    proven = bool(np.isin(series.flags[tail], NOT_A_NUMBER).any())
+    proven = bool(np.isin(series.flags[tail], NAN_FLAGS).any())
     return tail if len(tail) >= (1 if proven else DEAD_NULLS) else tail[:0]
 
 

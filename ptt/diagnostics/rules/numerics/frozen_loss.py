@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.series import FloatArray, IntArray, Series
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 ID = "frozen-loss"
 LEAST_EQUAL = 20.0  # logged values in a row: two or three equal ones come of rounding and of steps that share a batch

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST, LEAST, SDS, early_level
+from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES, MIN_VALUES, Z_LIMIT, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -57,7 +57,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         link=Link.NUMERICS,
         what="gradient norm",
         enable="log the gradient norm before clipping",
-        least=LEAST,
+        least=MIN_VALUES,
     )
     if isinstance(series, NotJudged):
         return series
@@ -115,8 +115,8 @@ def _bound(logs: Series, left: float) -> float | None:
     level = early_level(logs)
     if level is None:
         return None
-    first = float(np.median(logs.finite()[1][:EARLY_LEAST]))
-    return min(first + math.log(left), first - SDS * level.error)
+    first = float(np.median(logs.finite()[1][:EARLY_MIN_VALUES]))
+    return min(first + math.log(left), first - Z_LIMIT * level.error)
 
 
 def _verdict(evidence: Evidence, series: Series, gone: Gone, left: float) -> RuleVerdict:
@@ -155,7 +155,7 @@ def _finding(series: Series, gone: Gone, severity: Severity, told: str) -> Findi
 
 
 def _early(series: Series) -> float:
-    return float(np.median(series.finite()[1][:EARLY_LEAST]))
+    return float(np.median(series.finite()[1][:EARLY_MIN_VALUES]))
 
 
 def _signal(evidence: Evidence, gone: Gone, usual: float, left: float) -> str:
@@ -165,7 +165,7 @@ def _signal(evidence: Evidence, gone: Gone, usual: float, left: float) -> str:
     an advantage does, and as the spread of the rewards; not a hundred times further (`left`).
     """
     without = evidence.metrics.get("reward/zero_std_frac")
-    if without is not None and len(without.finite()[0]) >= LEAST:
+    if without is not None and len(without.finite()[0]) >= MIN_VALUES:
         share = replace(without, values=1 - without.values)
         early, late = _ends(share, gone.within)
         if late >= MOST_GROUPS or (early > 0 and late > 0 and gone.observed <= usual * left * late / early):
@@ -182,14 +182,14 @@ def _signal(evidence: Evidence, gone: Gone, usual: float, left: float) -> str:
 def _spread(evidence: Evidence) -> Series | None:
     """Give the rewards' standard deviation; from mean and extremes the largest one that they allow (Bhatia, Davis)."""
     held = evidence.metrics.get("reward/std")
-    if held is not None and len(held.finite()[0]) >= LEAST:
+    if held is not None and len(held.finite()[0]) >= MIN_VALUES:
         return held
     extremes = [evidence.other.get(raw) for raw in EXTREMES]
     mean, least, most = (one for one in (evidence.metrics.get("reward/mean"), *extremes))
     if mean is None or least is None or most is None:
         return None
     steps = np.intersect1d(np.intersect1d(mean.finite()[0], least.finite()[0]), most.finite()[0])
-    if len(steps) < LEAST:
+    if len(steps) < MIN_VALUES:
         return None
     at, low, high = (one.finite()[1][np.searchsorted(one.finite()[0], steps)] for one in (mean, least, most))
     values = np.sqrt(np.clip((high - at) * (at - low), 0, None))
@@ -197,7 +197,7 @@ def _spread(evidence: Evidence) -> Series | None:
 
 
 def _ends(series: Series, within: Steps | None) -> tuple[float, float]:
-    return float(series.finite()[1][:EARLY_LEAST].mean()), _late(series, within)
+    return float(series.finite()[1][:EARLY_MIN_VALUES].mean()), _late(series, within)
 
 
 def _late(series: Series, within: Steps | None) -> float:
@@ -215,7 +215,7 @@ def _learnt(evidence: Evidence, within: Steps | None) -> str:
         share = (last - reward.worst) / (reward.best - reward.worst)
         return "the reward stands near its best, so there is nothing left to learn" if share >= SOLVED else ""
     loss = evidence.metrics.get("loss/total")
-    if reward is None and loss is not None and len(loss.finite()[0]) >= LEAST:
+    if reward is None and loss is not None and len(loss.finite()[0]) >= MIN_VALUES:
         _, mean = loss.rolling()
         mean = mean[np.isfinite(mean)]
         if 0 <= _late(loss, within) <= LEARNT * mean[0]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, early_level, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -34,7 +34,7 @@ ENABLE = "log the loss every step"
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged loss."""
     name = "loss/policy" if "loss/total" not in evidence.metrics and "loss/policy" in evidence.metrics else "loss/total"
-    series = logged(evidence, name, rule=ID, link=Link.NUMERICS, what="loss", enable=ENABLE, least=LEAST)
+    series = logged(evidence, name, rule=ID, link=Link.NUMERICS, what="loss", enable=ENABLE, least=MIN_VALUES)
     if isinstance(series, NotJudged):
         return series
     given = _is_fitted(evidence, series)
@@ -59,7 +59,7 @@ def _is_fitted(evidence: Evidence, series: Series) -> bool:
     return "reward/mean" not in evidence.metrics and bool((series.finite()[1] > 0).all())
 
 
-def _from_best(series: Series, limits: Limits) -> Departure | None:
+def _from_best(series: Series, limits: Limits) -> BaselineShift | None:
     """Give the rise above the best level since it was reached."""
     steps, values = series.finite()
     _, mean = series.rolling()
@@ -69,16 +69,16 @@ def _from_best(series: Series, limits: Limits) -> Departure | None:
     level = early_level(later)
     if level is None:
         return None
-    return rise(later, floor=level.median + MARGIN, factor=limits["times_best"])
+    return lasting_rise(later, floor=level.median + MARGIN, factor=limits["times_best"])
 
 
-def _in_size(series: Series, limits: Limits) -> Departure | None:
+def _in_size(series: Series, limits: Limits) -> BaselineShift | None:
     steps, values = series.finite()
     sizes = replace(series, steps=steps, values=np.abs(values), flags=np.zeros(len(steps), np.uint8))
-    return rise(sizes, floor=limits["least_online"], factor=limits["times_online"])
+    return lasting_rise(sizes, floor=limits["least_online"], factor=limits["times_online"])
 
 
-def _finding(series: Series, found: Departure, given: bool, lost: bool) -> Finding:
+def _finding(series: Series, found: BaselineShift, given: bool, lost: bool) -> Finding:
     what = "its best level" if given else "its early size"
     return Finding(
         id=ID,

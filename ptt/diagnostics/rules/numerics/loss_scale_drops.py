@@ -13,7 +13,7 @@ halved at each; DeepSpeed and Megatron stop at a least scale of 1.
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import EARLY_LEAST
+from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
 from ptt.diagnostics.rules.readings import logged
@@ -36,19 +36,21 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         link=Link.NUMERICS,
         what="loss scale",
         enable="only float16 has one; DeepSpeed and Megatron log loss_scale",
-        least=EARLY_LEAST + WINDOW,
+        least=EARLY_MIN_VALUES + WINDOW,
     )
     if isinstance(series, NotJudged):
         return series
     steps, values = series.finite()
     dropped = np.append(False, values[1:] < values[:-1])
-    dropped[:EARLY_LEAST] = False
+    dropped[:EARLY_MIN_VALUES] = False
     counts = np.convolve(dropped, np.ones(WINDOW), mode="valid")
     often = np.flatnonzero(counts >= limits["drops"])
-    low = np.flatnonzero((values <= limits["lowest"]) & (np.arange(len(values)) >= EARLY_LEAST))
+    low = np.flatnonzero((values <= limits["lowest"]) & (np.arange(len(values)) >= EARLY_MIN_VALUES))
     at_end = bool(len(low)) and values[-1] <= limits["lowest"] < values[: low[0]].max(initial=0.0)
     if not len(often) and not at_end:
-        reason = f"{int(dropped.sum())} drops after the first {EARLY_LEAST} values; the scale ends at {values[-1]:g}"
+        reason = (
+            f"{int(dropped.sum())} drops after the first {EARLY_MIN_VALUES} values; the scale ends at {values[-1]:g}"
+        )
         return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
     if at_end:
         claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), LOWEST, "scale"

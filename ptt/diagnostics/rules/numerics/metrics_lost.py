@@ -15,10 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, NOT_A_NUMBER, IntArray, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
+from ptt.diagnostics.statistics.arrays import IntArray
 
 ID = "metrics-lost"
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
@@ -66,7 +67,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     tail = dead_tail(series)
     dead = len(tail) > 0
     first = int(series.steps[tail[0] if dead else bad[0]])
-    what = "NaN or infinite" if np.isin(series.flags[bad], NOT_A_NUMBER).any() else "null"
+    what = "NaN or infinite" if np.isin(series.flags[bad], NAN_FLAGS).any() else "null"
     alone = len(bad) == 1 and what == "null"
     hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
     return Finding(

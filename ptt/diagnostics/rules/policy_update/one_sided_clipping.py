@@ -14,10 +14,11 @@ Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our ow
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.readings import joined, lasting_excess, named
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 ID = "one-sided-clipping"
 ONE_SIDE = 0.9  # of the clipped tokens

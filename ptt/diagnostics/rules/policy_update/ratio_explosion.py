@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -86,8 +86,8 @@ def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
     )
     bound, margin = math.log(limits["ratio"]), math.log(limits["times_early"])
     up = series.name == "is/ratio_max"
-    found: Departure | None = (
-        rise(logs, floor=bound, margin=margin) if up else fall(logs, ceiling=-bound, margin=margin)
+    found: BaselineShift | None = (
+        lasting_rise(logs, floor=bound, margin=margin) if up else lasting_fall(logs, ceiling=-bound, margin=margin)
     )
     if found is None or found.ended:
         return []

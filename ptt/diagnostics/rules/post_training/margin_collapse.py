@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -36,7 +36,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         reason = f"the margin's best 20-step mean is {best:.3g}, its last {end_of(series):.3g}"
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=reason)
     accuracy = evidence.metrics.get("dpo/accuracy")
-    last = end_of(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= LEAST else None
+    last = end_of(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= MIN_VALUES else None
     finding = Finding(
         id=ID,
         severity=Severity.HIGH if last is None or last < NEAR_CHANCE else Severity.MEDIUM,
@@ -62,16 +62,16 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return Broken(findings=(finding,))
 
 
-def fallen(series: Series, left: float) -> tuple[float, Departure | None]:
+def fallen(series: Series, left: float) -> tuple[float, BaselineShift | None]:
     """Give the best mean over a full window, and the lasting fall behind it below `left` of it, if there is one."""
     steps, values = series.finite()
     means = np.convolve(values, np.full(series.width, 1 / series.width), mode="valid")
     top = int(means.argmax())
     best = float(means[top])
-    if best <= 0 or len(values) - top < LEAST:
+    if best <= 0 or len(values) - top < MIN_VALUES:
         return best, None
     behind = replace(series, steps=steps[top:], values=values[top:], flags=np.zeros(len(values) - top, np.uint8))
-    return best, fall(behind, ceiling=left * best, factor=left)
+    return best, lasting_fall(behind, ceiling=left * best, factor=left)
 
 
 RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"left": LEFT}, families=PAIRS)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
@@ -38,12 +38,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         link=Link.NUMERICS,
         what="log odds ratio",
         enable="only ORPO has it; TRL's ORPOTrainer logs log_odds_ratio",
-        least=LEAST + 1,
+        least=MIN_VALUES + 1,
     )
     if isinstance(series, NotJudged):
         return series
     moves = _moves(series)
-    found = rise(moves, floor=limits["floor"], factor=TIMES)
+    found = lasting_rise(moves, floor=limits["floor"], factor=TIMES)
     middle = float(np.median(moves.finite()[1]))
     if found is None or found.ended:
         reason = f"the log odds ratio moves by {middle:.2g} from one logged value to the next"

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST
-from ptt.diagnostics.evidence.level_change import SURE, Turn, since_start
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since_start
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
 from ptt.diagnostics.model import Link, NotJudged
@@ -33,7 +33,7 @@ class Shift:
     """A side metric that moved."""
 
     name: str  # as logged
-    turn: Turn
+    turn: LevelChange
 
     @property
     def words(self) -> str:
@@ -41,7 +41,7 @@ class Shift:
         return f"{self.name} went {self.turn.start:.3g} → {self.turn.late:.3g}"
 
 
-def reward_of(evidence: Evidence, rule: str, least: int = LEAST) -> Series | NotJudged:
+def reward_of(evidence: Evidence, rule: str, least: int = MIN_VALUES) -> Series | NotJudged:
     """Give the mean reward, or why nothing can be said of it."""
     return logged(
         evidence, "reward/mean", rule=rule, link=Link.REWARD, what="mean reward", enable=REWARD_ENABLE, least=least
@@ -56,8 +56,8 @@ def shifts_of(evidence: Evidence) -> tuple[Shift, ...]:
         beside += [one for name, one in sorted(evidence.rewards.components.items()) if "format" in words_of(name)]
     found: dict[str, Shift] = {}
     for one in beside:
-        turn = since_start(one)
-        if turn is not None and abs(turn.sds) >= SURE and abs(turn.share) >= SHIFTED:
+        turn = change_since_start(one)
+        if turn is not None and abs(turn.sds) >= Z_LIMIT and abs(turn.share) >= SHIFTED:
             found.setdefault(one.raw_name.removeprefix("train/"), Shift(name=one.raw_name, turn=turn))
     return tuple(sorted(found.values(), key=lambda shift: (-abs(shift.turn.share), shift.name)))
 
@@ -90,8 +90,8 @@ STEADY: Final = 0.9  # rank correlation of the blocks with time: one that falls 
 
 def wrong_way(reward: Series) -> bool:
     """Tell whether a reward went down steadily from its first window on: learning goes the wrong way."""
-    turn = since_start(reward)
-    if turn is None or turn.sds > -SURE:
+    turn = change_since_start(reward)
+    if turn is None or turn.sds > -Z_LIMIT:
         return False
     values = reward.finite()[1]
     means = np.array([part.mean() for part in np.array_split(values, STEADY_BLOCKS)])
@@ -110,7 +110,7 @@ def sides_named(evidence: Evidence, words: frozenset[str]) -> Series | None:
         for name, one in sorted(evidence.other.items(), key=lambda item: (len(item[0]), item[0]))
         if words_of(name) & words and not words_of(name) & {"std", "min", "max", "reward", "rewards", "penalty"}
     ]
-    return next((one for one in named if len(one.finite()[0]) >= LEAST and _is_share(one)), None)
+    return next((one for one in named if len(one.finite()[0]) >= MIN_VALUES and _is_share(one)), None)
 
 
 def _is_share(series: Series) -> bool:

@@ -9,44 +9,44 @@ Source: parts as TRL logs them (`rewards/<function>/mean`), prime-rl, or as reco
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST
-from ptt.diagnostics.evidence.level_change import SURE, Turn, since, since_best
-from ptt.diagnostics.evidence.outcome_agreement import LOST, rose
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since, change_since_best
+from ptt.diagnostics.evidence.outcome_agreement import MIN_LOSS, has_risen
 from ptt.diagnostics.metrics.name_words import PENALTY, is_outcome, words_of
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 
 ID = "components-diverge"
-FALL_LIMIT = LOST  # of its best level
+FALL_LIMIT = MIN_LOSS  # of its best level
 
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Hold every part that fell against every part that rose from there on."""
     parts = evidence.rewards.components if evidence.rewards is not None else {}
-    judged = {name: one for name, one in sorted(parts.items()) if len(one.finite()[0]) >= LEAST}
+    judged = {name: one for name, one in sorted(parts.items()) if len(one.finite()[0]) >= MIN_VALUES}
     if len(judged) < 2:
         return NotJudged(
             id=ID,
             link=Link.REWARD,
-            reason=f"{len(judged)} part(s) of the reward are logged with {LEAST} values; two are needed",
+            reason=f"{len(judged)} part(s) of the reward are logged with {MIN_VALUES} values; two are needed",
             missing=("reward components",),
             enable="log every part of the reward by itself: in TRL one reward function a part, in prime-rl a rubric",
         )
-    fallen = {name: turn for name, one in judged.items() if (turn := _fallen(since_best(one), limits["fall"]))}
+    fallen = {name: turn for name, one in judged.items() if (turn := _fallen(change_since_best(one), limits["fall"]))}
     for name, turn in sorted(fallen.items(), key=lambda item: (not is_outcome(item[0]), item[1].onset or 0, item[0])):
-        others = {other: since(one, turn.start_step) for other, one in judged.items() if other != name}
-        rising = {other: gain for other, gain in others.items() if gain is not None and rose(gain)}
+        others = {other: change_since(one, turn.start_step) for other, one in judged.items() if other != name}
+        rising = {other: gain for other, gain in others.items() if gain is not None and has_risen(gain)}
         if rising:
             best = max(sorted(rising), key=lambda other: rising[other].share)
             return Broken(findings=(_finding(evidence, name, turn, best, rising[best], limits["fall"]),))
     return Healthy(id=ID, link=Link.REWARD, reason=f"of {len(judged)} parts none falls while another rises")
 
 
-def _fallen(turn: Turn | None, limit: float) -> Turn | None:
-    return turn if turn is not None and turn.sds <= -SURE and turn.share <= -limit else None
+def _fallen(turn: LevelChange | None, limit: float) -> LevelChange | None:
+    return turn if turn is not None and turn.sds <= -Z_LIMIT and turn.share <= -limit else None
 
 
-def _finding(evidence: Evidence, name: str, fell: Turn, other: str, up: Turn, limit: float) -> Finding:
+def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: LevelChange, limit: float) -> Finding:
     priced = bool(words_of(name) & PENALTY)
     parts = evidence.rewards.components if evidence.rewards is not None else {}
     gain = f" ({up.start:.3g} → {up.late:.3g})"

@@ -12,14 +12,15 @@ Source: Zheng et al., Judging LLM-as-a-Judge (arXiv 2306.05685), on position, ve
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST
-from ptt.diagnostics.evidence.level_change import noise_of
-from ptt.diagnostics.evidence.series import FloatArray, Series
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.level_change import window_mean_noise
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_judge
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE
-from ptt.diagnostics.statistics.detrended_noise import line_of
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.detrended_noise import fit_line
 
 ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
@@ -30,17 +31,19 @@ SHARED = 3.0  # standard deviations: an outcome that jumps by so much at the pla
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge every score of a judge by its largest step."""
     parts = evidence.rewards.components if evidence.rewards is not None else {}
-    judges = {name: one for name, one in sorted(parts.items()) if is_judge(name) and len(one.finite()[0]) >= 2 * LEAST}
+    judges = {
+        name: one for name, one in sorted(parts.items()) if is_judge(name) and len(one.finite()[0]) >= 2 * MIN_VALUES
+    }
     if not judges:
         return NotJudged(
             id=ID,
             link=Link.REWARD,
-            reason=f"no score of a judge is logged at {2 * LEAST} steps under a name that says so",
+            reason=f"no score of a judge is logged at {2 * MIN_VALUES} steps under a name that says so",
             missing=("a judge's mean score",),
             enable="log the judge's score as a part of its own, with judge, rubric or grader in its name",
         )
     outcomes = evidence.rewards.outcomes if evidence.rewards is not None else {}
-    known = [one for _, one in sorted(outcomes.items()) if len(one.finite()[0]) >= 2 * LEAST]
+    known = [one for _, one in sorted(outcomes.items()) if len(one.finite()[0]) >= 2 * MIN_VALUES]
     jumps = {name: jump for name, one in judges.items() if (jump := _jump(one, limits["jump"])) is not None}
     alone = {name: jump for name, jump in jumps.items() if not any(_jumps_too(one, jump[0]) for one in known)}
     if not alone:
@@ -66,9 +69,9 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     before, after = float(means[place]), float(means[place + width])
     half = width // 2  # the jump itself is no noise: half a window on either side is left out
     left, right = values[: place + half], values[place + width + half :]
-    around = noise_of(left, width), noise_of(right, width)
+    around = window_mean_noise(left, width), window_mean_noise(right, width)
     if np.isnan(around).all():  # a short run: both sides together are long enough
-        around = (noise_of(np.concatenate([left - before, right - after]), width),) * 2
+        around = (window_mean_noise(np.concatenate([left - before, right - after]), width),) * 2
     noise = float(np.fmax(*around))
     scale = max(abs(before), abs(after))
     stayed = float(values[-width:].mean()) - before >= (after - before) / 2
@@ -83,7 +86,7 @@ def _sudden(values: FloatArray) -> bool:
     """Tell whether a step in the middle fits better than a straight line: what climbs for a while has not jumped."""
     half = len(values) // 2
     step = np.concatenate([np.full(half, values[:half].mean()), np.full(len(values) - half, values[half:].mean())])
-    return float(np.square(values - step).sum()) < line_of(values).squares
+    return float(np.square(values - step).sum()) < fit_line(values).squares
 
 
 def _jumps_too(series: Series, step: int) -> bool:
@@ -91,7 +94,7 @@ def _jumps_too(series: Series, step: int) -> bool:
     place = int(np.searchsorted(steps, step))
     width = series.width
     left, right = values[max(0, place - width) : place], values[place : place + width]
-    noise = noise_of(values, width)
+    noise = window_mean_noise(values, width)
     if not len(left) or not len(right) or float(right.mean() - left.mean()) <= SHARED * noise:
         return False
     both = min(len(left), len(right))  # what climbs by itself, as learning does, has no part in the jump

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
-from ptt.diagnostics.evidence.level_change import SURE, since, since_start
-from ptt.diagnostics.evidence.outcome_agreement import ABOUT, FOLLOWS, TWO_WINDOWS, State
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since, change_since_start
+from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, NOISE_Z, TWO_WINDOW_FACTOR, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.readings import logged
-from ptt.diagnostics.statistics.small_sample import change_of
+from ptt.diagnostics.statistics.small_sample import estimate_change
 
 ID = "length-inflation"
 GROWTH_LIMIT = (
@@ -37,24 +37,24 @@ LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the mean response length, beside the outcomes."""
     length = logged(
-        evidence, "len/response_mean", rule=ID, link=Link.REWARD, what="mean response length", least=LEAST,
+        evidence, "len/response_mean", rule=ID, link=Link.REWARD, what="mean response length", least=MIN_VALUES,
         enable="log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean",
     )  # fmt: skip
     if isinstance(length, NotJudged):
         return length
-    found = rise(length, floor=LEAST_LENGTH, factor=limits["growth"])
-    turn = since_start(length)
-    quick = turn is not None and turn.sds >= SURE and turn.late >= max(LEAST_LENGTH, limits["growth"] * turn.start)
+    found = lasting_rise(length, floor=LEAST_LENGTH, factor=limits["growth"])
+    turn = change_since_start(length)
+    quick = turn is not None and turn.sds >= Z_LIMIT and turn.late >= max(LEAST_LENGTH, limits["growth"] * turn.start)
     if (found is None or found.ended) and not quick:
         return Healthy(id=ID, link=Link.REWARD, reason="the response length stays near its early level")
     early, late = (turn.start, turn.late) if quick and turn is not None else _levels(found)
     onset = turn.onset if quick and turn is not None else found.onset if found else None
-    gains = _gains(evidence, _began(length, found), FOLLOWS * (1 - early / late))
-    gained = [one for one in gains if one.state is State.ROSE]
+    gains = _gains(evidence, _began(length, found), MIN_AGREEMENT * (1 - early / late))
+    gained = [one for one in gains if one.state is OutcomeState.ROSE]
     if gained:
         reason = f"responses grew {early:.3g} → {late:.3g}, and {gained[0].words} with them"
         return Healthy(id=ID, link=Link.REWARD, reason=reason)
-    behind = [one for one in gains if one.state is State.FLAT]
+    behind = [one for one in gains if one.state is OutcomeState.FLAT]
     told = f" while {behind[0].words} did not rise" if behind else ""
     return Broken(
         findings=(
@@ -84,7 +84,7 @@ class Gain:
     """What was earned or achieved since the lengths began to grow."""
 
     name: str
-    state: State  # rose, flat or unsure
+    state: OutcomeState  # rose, flat or unsure
     start: float
     late: float
 
@@ -99,40 +99,40 @@ def _gains(evidence: Evidence, began: int, least: float) -> Sequence[Gain]:
     outcomes = [one for _, one in sorted(evidence.rewards.outcomes.items())] if evidence.rewards is not None else []
     if evidence.evaluation is not None:
         outcomes += [one.series for one in evidence.evaluation.figures if one.outcome]
-    told = [gain for one in outcomes if (gain := _gain(one, began, least)).state is not State.UNSURE]
+    told = [gain for one in outcomes if (gain := _gain(one, began, least)).state is not OutcomeState.UNSURE]
     reward = evidence.metrics.get("reward/mean")
     return told or ([_gain(reward, began, least)] if reward is not None else [])
 
 
-def _began(length: Series, found: Departure | None) -> int:
+def _began(length: Series, found: BaselineShift | None) -> int:
     """Give the last step before lengths began to grow; that of the first window where they grew from the start."""
     steps = length.finite()[0]
     first = int(steps[length.width - 1])
-    slight = rise(length, floor=LEAST_LENGTH, factor=BEGAN) if found is not None else None
+    slight = lasting_rise(length, floor=LEAST_LENGTH, factor=BEGAN) if found is not None else None
     return max(first, slight.interval[0]) if slight is not None else first
 
 
 def _gain(series: Series, began: int, least: float) -> Gain:
     """Tell whether a series rose since `began`, or surely by less than `least` of its level."""
     steps, values = series.finite()
-    turn = since(series, began)
+    turn = change_since(series, began)
     if turn is not None:
-        start, late, amount, error = turn.start, turn.late, turn.amount, ABOUT * TWO_WINDOWS * turn.noise
+        start, late, amount, error = turn.start, turn.late, turn.amount, NOISE_Z * TWO_WINDOW_FACTOR * turn.noise
     else:
-        change = change_of(values[max(0, int(np.searchsorted(steps, began)) - 1) :])
+        change = estimate_change(values[max(0, int(np.searchsorted(steps, began)) - 1) :])
         if change is None:
-            return Gain(name=series.raw_name, state=State.UNSURE, start=math.nan, late=math.nan)
+            return Gain(name=series.raw_name, state=OutcomeState.UNSURE, start=math.nan, late=math.nan)
         start, late, amount, error = change.early, change.late, change.amount, change.highest - change.amount
     scale = max(abs(start), abs(late))
-    state = State.UNSURE
+    state = OutcomeState.UNSURE
     if amount > error and amount >= least * scale:
-        state = State.ROSE
+        state = OutcomeState.ROSE
     elif amount + error < least * scale:
-        state = State.FLAT
+        state = OutcomeState.FLAT
     return Gain(name=series.raw_name, state=state, start=start, late=late)
 
 
-def _levels(found: Departure | None) -> tuple[float, float]:
+def _levels(found: BaselineShift | None) -> tuple[float, float]:
     return (found.early, found.last) if found is not None else (0.0, 0.0)
 
 

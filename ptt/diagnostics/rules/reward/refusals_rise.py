@@ -8,7 +8,7 @@ Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -27,11 +27,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         return NotJudged(
             id=ID,
             link=Link.REWARD,
-            reason=f"no share of refusals is logged at {LEAST} steps",
+            reason=f"no share of refusals is logged at {MIN_VALUES} steps",
             missing=("refusal_rate",),
             enable="log refusal_rate: the share of answers that a classifier, or a list of phrases, takes for refusals",
         )
-    found = rise(series, floor=limits["share"], margin=MARGIN)
+    found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
     return Broken(

@@ -8,7 +8,7 @@ Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_fr
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REPETITION
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -26,11 +26,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         return NotJudged(
             id=ID,
             link=Link.REWARD,
-            reason=f"no share of repetition is logged at {LEAST} steps",
+            reason=f"no share of repetition is logged at {MIN_VALUES} steps",
             missing=("repetition_rate",),
             enable="log repetition_rate: the share of answers, or of their n-grams, that repeat (slime logs it)",
         )
-    found = rise(series, floor=limits["share"], margin=MARGIN)
+    found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
     if found is None or found.ended:
         return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
     return Broken(

@@ -10,7 +10,7 @@ Source: noise is what the values lie off their running median, widened for steps
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.level_change import SURE, since_best
+from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
 from ptt.diagnostics.rules.reward import reward_of, wrong_way
@@ -25,8 +25,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     reward = reward_of(evidence, ID)
     if isinstance(reward, NotJudged):
         return reward
-    turn = since_best(reward)
-    if turn is None or turn.onset is None or turn.sds > -SURE or turn.share > -limits["fell"]:
+    turn = change_since_best(reward)
+    if turn is None or turn.onset is None or turn.sds > -Z_LIMIT or turn.share > -limits["fell"]:
         best, late = (turn.start, turn.late) if turn else (float("nan"), float("nan"))
         return Healthy(id=ID, link=Link.REWARD, reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
     if wrong_way(reward):

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.outcome_agreement import Outcome, State, outcomes_of, recorded
+from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -39,9 +39,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     reward = reward_of(evidence, ID)
     if isinstance(reward, NotJudged):
         return reward
-    outcomes = outcomes_of(evidence, reward)
+    outcomes = judge_outcomes(evidence, reward)
     if not outcomes:
-        few = recorded(evidence)
+        few = recorded_outcomes(evidence)
         return NotJudged(
             id=ID,
             link=Link.REWARD,
@@ -50,13 +50,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             enable=OUTCOME_ENABLE,
         )
     shifts = shifts_of(evidence)
-    behind = [one for one in outcomes if one.reward_rose and one.state in (State.FELL, State.FLAT)]
+    behind = [one for one in outcomes if one.reward_rose and one.state in (OutcomeState.FELL, OutcomeState.FLAT)]
     against = _against(outcomes, behind, shifted=bool(shifts), lost=limits["lost"])
     if against:
         interval = _interval(_first(against), behind, reward, shifts)
         finding = _finding(evidence, reward, against, shifts, limits["lost"])
         return Broken(findings=(replace(finding, onset_interval=interval),))
-    if all(one.state is State.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
+    if all(one.state is OutcomeState.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
         return NotJudged(
             id=ID,
             link=Link.REWARD,
@@ -78,9 +78,11 @@ def _against(
     of what is paid, and rises with the reward by itself.
     """
     overruled = shifted and any(one.evaluation for one in behind)
-    if any(one.state in (State.ROSE, State.SOLVED) and (one.evaluation or not overruled) for one in outcomes):
+    if any(
+        one.state in (OutcomeState.ROSE, OutcomeState.SOLVED) and (one.evaluation or not overruled) for one in outcomes
+    ):
         return ()
-    fallen = [one for one in behind if one.state is State.FELL]
+    fallen = [one for one in behind if one.state is OutcomeState.FELL]
     if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
         fallen = [one for one in fallen if not one.evaluation or _share(one) <= -lost]
     return fallen or (behind if shifted else ())
@@ -96,7 +98,11 @@ def _share(one: Outcome) -> float:
 
 
 def _moved(one: Outcome) -> str:
-    word = {State.UNSURE: "did not surely move", State.FLAT: "stayed flat", State.SOLVED: "is near 1"}
+    word = {
+        OutcomeState.UNSURE: "did not surely move",
+        OutcomeState.FLAT: "stayed flat",
+        OutcomeState.SOLVED: "is near 1",
+    }
     return f"{word.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})"
 
 
@@ -104,7 +110,7 @@ def _finding(
     evidence: Evidence, reward: Series, against: Sequence[Outcome], shifts: Sequence[Shift], lost: float
 ) -> Finding:
     worst = _first(against)
-    fell = worst.state is State.FELL
+    fell = worst.state is OutcomeState.FELL
     share = _share(worst)
     gone = fell and share <= -lost
     moved = "fell" if fell else "stayed flat"

@@ -12,9 +12,9 @@ Source: Power et al., Grokking (arXiv 2201.02177), for the late rise; reward-hac
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST
-from ptt.diagnostics.evidence.level_change import noise_of
-from ptt.diagnostics.evidence.outcome_agreement import State, outcomes_of
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.level_change import window_mean_noise
+from ptt.diagnostics.evidence.outcome_agreement import OutcomeState, judge_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -29,15 +29,15 @@ LEAST_SHARE = 0.2  # of the larger level
 
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Look for a plateau and a jump."""
-    reward = reward_of(evidence, ID, 2 * LEAST)
+    reward = reward_of(evidence, ID, 2 * MIN_VALUES)
     if isinstance(reward, NotJudged):
         return reward
     jump = _jump(reward, limits["jump"])
     if jump is None:
         return Healthy(id=ID, link=Link.REWARD, reason="no long plateau with a sudden rise after it")
     step, before, after, height = jump
-    outcomes = outcomes_of(evidence, reward)
-    shared = any(one.state in (State.ROSE, State.SOLVED) for one in outcomes)
+    outcomes = judge_outcomes(evidence, reward)
+    shared = any(one.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for one in outcomes)
     shifts = shifts_of(evidence)
     if shared:
         claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g}), and an outcome with it"
@@ -74,9 +74,9 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     place = int(np.argmax(ups))
     before, after = float(means[place]), float(means[place + reach])
     early = values[: place + width]
-    if len(early) < max(LEAST, PLATEAU * len(values)):
+    if len(early) < max(MIN_VALUES, PLATEAU * len(values)):
         return None
-    noise = noise_of(early, width)
+    noise = window_mean_noise(early, width)
     level = means[: place + 1]
     still = float(np.abs(level - np.median(level)).max()) <= max(4 * noise, 0.1 * (after - before))
     scale = max(abs(before), abs(after))

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.level_change import since_start
+from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -41,7 +41,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             enable=f"{REWARD_ENABLE}; {OUTCOME_ENABLE}",
         )
     if not isinstance(reward, NotJudged) and wrong_way(reward):
-        turn = since_start(reward)
+        turn = change_since_start(reward)
         if turn is not None:
             return Broken(
                 findings=(

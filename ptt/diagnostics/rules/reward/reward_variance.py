@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -29,18 +29,18 @@ GROWTH_LIMIT = 2.5  # times the early spread
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged spread, and the spread against the mean."""
     spread = logged(
-        evidence, "reward/std", rule=ID, link=Link.REWARD, what="spread of rewards", least=LEAST,
+        evidence, "reward/std", rule=ID, link=Link.REWARD, what="spread of rewards", least=MIN_VALUES,
         enable="log the standard deviation of the reward: TRL logs reward_std",
     )  # fmt: skip
     if isinstance(spread, NotJudged):
         return spread
-    found = rise(spread, floor=0.0, factor=limits["growth"])
+    found = lasting_rise(spread, floor=0.0, factor=limits["growth"])
     if found is None or found.ended or found.early <= 0:
         return Healthy(id=ID, link=Link.REWARD, reason="the spread of rewards stays near its early level")
     reward = reward_of(evidence, ID)
     index = None if isinstance(reward, NotJudged) else _index(spread, reward)
     if index is not None:
-        grown = rise(index, floor=0.0, factor=limits["growth"])
+        grown = lasting_rise(index, floor=0.0, factor=limits["growth"])
         if grown is None or grown.ended:
             return Healthy(id=ID, link=Link.REWARD, reason="the spread of rewards grew no more than its mean explains")
     return Broken(
@@ -68,7 +68,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 def _index(spread: Series, reward: Series) -> Series | None:
     """Give variance over mean where both are logged; None where the mean is not positive throughout."""
     steps, at, beside = np.intersect1d(spread.finite()[0], reward.finite()[0], return_indices=True)
-    if len(steps) < LEAST:
+    if len(steps) < MIN_VALUES:
         return None
     level = replace(reward, steps=steps, values=reward.finite()[1][beside], flags=np.zeros(len(steps), np.uint8))
     means = level.rolling()[1]

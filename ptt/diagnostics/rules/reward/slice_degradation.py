@@ -10,12 +10,12 @@ Source: higher is taken for better; 8 % and, for high, 15 % are the limits under
 import re
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, fall
-from ptt.diagnostics.evidence.level_change import since_start
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_fall
+from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
-from ptt.diagnostics.statistics.small_sample import LEAST_POINTS, change_of
+from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 
 ID = "slice-degradation"
 FALL_LIMIT = 0.08  # of the early level
@@ -30,7 +30,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge every slice by itself."""
     series = [one for name, one in sorted(evidence.other.items()) if SLICE.search(name)]
     series += evidence.evaluation.slices if evidence.evaluation is not None else ()
-    judged = [one for one in series if len(one.finite()[0]) >= LEAST_POINTS]
+    judged = [one for one in series if len(one.finite()[0]) >= MIN_POINTS]
     if not judged:
         return NotJudged(
             id=ID,
@@ -48,12 +48,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 def _lost(series: Series, limit: float) -> Fall | None:
     """Give early and late level, onset and its interval; None where the slice kept its level."""
     steps, values = series.finite()
-    if len(values) >= LEAST:
-        found = fall(series, ceiling=NO_CEILING, factor=1 - limit)
-        turn = since_start(series)  # many slices are asked at once: the end must lie below the start by itself as well
+    if len(values) >= MIN_VALUES:
+        found = lasting_fall(series, ceiling=NO_CEILING, factor=1 - limit)
+        turn = change_since_start(
+            series
+        )  # many slices are asked at once: the end must lie below the start by itself as well
         lasting = found is not None and not found.ended and found.early > 0 and turn is not None and turn.sds <= -SDS
         return (found.early, found.last, found.onset, found.interval) if found is not None and lasting else None
-    change = change_of(values)
+    change = estimate_change(values)
     if change is None or change.surely >= 0 or change.early <= 0 or change.late > (1 - limit) * change.early:
         return None
     below = [place for place, value in enumerate(values) if value < (1 - limit) * change.early]

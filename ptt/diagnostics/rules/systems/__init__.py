@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.readings import in_logs
 
@@ -30,7 +30,7 @@ def folded(series: Series) -> Series:
     _, values = series.finite()
     best, least = series, np.inf
     for size in FOLDS:
-        if len(values) < LEAST * size:
+        if len(values) < MIN_VALUES * size:
             break
         found = _means(series, size)
         scatter = float(np.median(np.abs(np.diff(found.finite()[1])))) * np.sqrt(size)
@@ -69,7 +69,7 @@ def length_of(evidence: Evidence) -> Series | None:
     """Give the work of a step: tokens, or the mean length of a response; None where neither is logged."""
     for name in LENGTHS:
         series = evidence.metrics.get(name)
-        if series is None or len(series.finite()[0]) < LEAST:
+        if series is None or len(series.finite()[0]) < MIN_VALUES:
             continue
         if name != "tokens/seen":
             return in_logs_safe(series)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
 from ptt.diagnostics.evidence.machines import Measure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
@@ -38,7 +38,7 @@ class Grown(NamedTuple):
     severity: int
     series: Series
     place: str
-    found: Departure
+    found: BaselineShift
     size: float | None
     still: bool
 
@@ -52,12 +52,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         for place, series in metric.places.items()
         if metric.by_step
     ]
-    held = [(place, series) for place, series in held if len(series.finite()[0]) >= LEAST]
+    held = [(place, series) for place, series in held if len(series.finite()[0]) >= MIN_VALUES]
     if not held:
         return NotJudged(
             id=ID,
             link=Link.SYSTEMS,
-            reason=f"no memory is logged at {LEAST} steps or more",
+            reason=f"no memory is logged at {MIN_VALUES} steps or more",
             missing=("mem/peak_gb",),
             enable="log the peak of torch.cuda.max_memory_reserved() at every step; W&B samples it by itself",
         )
@@ -74,7 +74,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 
 def _grown(place: str, series: Series, device: float | None, limits: Limits) -> Grown | None:
-    found = rise(series, floor=0.0, factor=limits["grown"])
+    found = lasting_rise(series, floor=0.0, factor=limits["grown"])
     if found is None or found.ended or found.early <= 0:
         return None
     still = _still(series, found)
@@ -86,7 +86,7 @@ def _grown(place: str, series: Series, device: float | None, limits: Limits) -> 
     return Grown(severity, series, place, found, size, still)
 
 
-def _still(series: Series, found: Departure) -> bool:
+def _still(series: Series, found: BaselineShift) -> bool:
     """Tell whether the last third of the steps still adds its part to the growth."""
     _, values = series.finite()
     part = max(5, len(values) // 6)

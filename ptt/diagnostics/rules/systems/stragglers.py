@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
-from ptt.diagnostics.statistics.rank_scores import LEAST_STEPS, Scores, against_others, weighted_share
+from ptt.diagnostics.statistics.rank_scores import MIN_STEPS, RankScores, score_ranks, weighted_share
 
 ID = "stragglers"
 SCORE = 0.75  # of the best rank, or of its own best: see the source above
@@ -76,7 +76,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank slows "
         "all alike and does not show"
         if scored
-        else f"no time is recorded of two ranks at {LEAST_STEPS} common steps or more"
+        else f"no time is recorded of two ranks at {MIN_STEPS} common steps or more"
     )
     return NotJudged(id=ID, link=Link.SYSTEMS, reason=reason, missing=("ranks",), enable=ENABLE)
 
@@ -85,11 +85,11 @@ def _all(evidence: Evidence) -> tuple[ByRank, ...]:
     return tuple(metric for metric in evidence.machines.metrics if metric.by_step) if evidence.machines else ()
 
 
-def _scores(metric: ByRank) -> Scores | None:
-    return against_others({place: series.finite() for place, series in metric.places.items()})
+def _scores(metric: ByRank) -> RankScores | None:
+    return score_ranks({place: series.finite() for place, series in metric.places.items()})
 
 
-def _slow(metric: ByRank, scores: Scores, limit: float) -> list[Slow]:
+def _slow(metric: ByRank, scores: RankScores, limit: float) -> list[Slow]:
     """Give the ranks below the limit, by either score; nobody where most ranks slowed down alike."""
     others = np.median(scores.own, axis=1, keepdims=True) >= OTHERS_FINE
     against_best = (scores.relative < limit) & scores.beyond
@@ -163,7 +163,7 @@ def _finding(one: Slow, ranks: int, limit: float) -> Finding:
 
 def _silent(metric: ByRank) -> Finding | None:
     """Find a rank that recorded up to some step and no more."""
-    last = {place: int(series.steps[-1]) for place, series in metric.places.items() if len(series.steps) >= LEAST_STEPS}
+    last = {place: int(series.steps[-1]) for place, series in metric.places.items() if len(series.steps) >= MIN_STEPS}
     if len(last) < 2:
         return None
     end, start = max(last.values()), min(int(series.steps[0]) for series in metric.places.values())

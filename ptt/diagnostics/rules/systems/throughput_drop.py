@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
@@ -38,12 +38,12 @@ ENABLE = "log the time of every step; with its parts (generation, tools, update)
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the logged time of a step, or else the logged throughput."""
     series = logged(
-        evidence, "time/step", rule=ID, link=Link.SYSTEMS, what="time of a step", enable=ENABLE, least=LEAST
+        evidence, "time/step", rule=ID, link=Link.SYSTEMS, what="time of a step", enable=ENABLE, least=MIN_VALUES
     )
     if isinstance(series, NotJudged):
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
-    found = rise(times, floor=STALLED_S, factor=limits["slower"])
+    found = lasting_rise(times, floor=STALLED_S, factor=limits["slower"])
     if found is None or found.early <= 0:  # steps of no time were not timed
         _, values = times.finite()
         early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
@@ -54,7 +54,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return _judged(evidence, series, begun, limits)
 
 
-def _judged(evidence: Evidence, series: Series, found: Departure, limits: Limits) -> RuleVerdict:
+def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Limits) -> RuleVerdict:
     early, late = found.early, found.extreme if found.ended else found.last
     lengths = length_of(evidence)
     longer = ratio_around(lengths, found.onset) if lengths is not None else None
@@ -101,18 +101,18 @@ def _judged(evidence: Evidence, series: Series, found: Departure, limits: Limits
 def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
     """Tell whether the time of a token did not rise: longer steps are then more work, not slower machines."""
     each = per_token(series, lengths)
-    if len(each.finite()[0]) < LEAST:
+    if len(each.finite()[0]) < MIN_VALUES:
         return False
-    found = rise(each, floor=0.0, factor=limits["slower"])
+    found = lasting_rise(each, floor=0.0, factor=limits["slower"])
     return found is None or found.ended
 
 
 def _by_throughput(evidence: Evidence, limits: Limits) -> RuleVerdict | None:
     series = evidence.metrics.get("throughput/tokens")
-    if series is None or len(series.finite()[0]) < LEAST:
+    if series is None or len(series.finite()[0]) < MIN_VALUES:
         return None
     times = folded(series)
-    found = fall(in_logs(times), ceiling=math.inf, margin=math.log(limits["slower"]))
+    found = lasting_fall(in_logs(times), ceiling=math.inf, margin=math.log(limits["slower"]))
     if found is None or found.ended:
         reason = f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}"
         return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)

@@ -14,7 +14,7 @@ the group's deviation. The factors are our own.
 import math
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import LEAST, Departure, fall, rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -29,27 +29,28 @@ VANISHED = 0.1  # of the early level: nine in ten of what was learnt from is gon
 def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     """Judge the spread of advantages against its own beginning."""
     series = evidence.metrics.get("advantage/std")
-    if series is None or len(series.finite()[0]) < LEAST:
+    if series is None or len(series.finite()[0]) < MIN_VALUES:
         series = evidence.signal.advantage_std if series is None or evidence.signal.advantage_std else series
-    if series is None or len(series.finite()[0]) < LEAST:
+    if series is None or len(series.finite()[0]) < MIN_VALUES:
         return NotJudged(
             id=ID,
             link=Link.TRAINING_SIGNAL,
             reason="no spread of advantages is recorded"
             if series is None
-            else f"{len(series.finite()[0])} steps have one; {LEAST} are needed to tell a change from the beginning",
+            else f"{len(series.finite()[0])} steps have one;"
+            f" {MIN_VALUES} are needed to tell a change from the beginning",
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
         )
-    up = rise(series, floor=LARGE, factor=limits["exploded"])
-    down = fall(series, ceiling=math.inf, factor=limits["vanished"])
+    up = lasting_rise(series, floor=LARGE, factor=limits["exploded"])
+    down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])
     for found, verb in ((up, "grew"), (down, "vanished")):
         if found is not None and not found.ended and found.early > 0:
             return Broken(findings=(_finding(series, found, verb, outcome(evidence)),))
     return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"the spread of advantages ends at {last_of(series):.3g}")
 
 
-def _finding(series: Series, found: Departure, verb: str, reward: Outcome) -> Finding:
+def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -> Finding:
     grew = verb == "grew"
     low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
     return Finding(

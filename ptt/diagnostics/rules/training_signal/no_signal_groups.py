@@ -14,10 +14,11 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.evidence.series import MIN_LOGGED, FloatArray, IntArray
+from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, does_not_apply
 from ptt.diagnostics.rules.readings import ERRORS, LEVEL, reward_fell
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 ID = "no-signal-groups"
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for

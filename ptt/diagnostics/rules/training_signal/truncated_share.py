@@ -12,7 +12,7 @@ veRL `response_length/clip_ratio`. The shares are our own.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import rise
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
 from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
@@ -37,11 +37,11 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if found is not None and last > limits["most"]:
         reward = outcome(evidence)
         onset, interval = found.onset, found.interval
-        risen = rise(series, floor=limits["risen"], margin=MARGIN)
+        risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
         if risen is not None and risen.onset < onset:
             onset, interval = risen.onset, risen.interval
         return Broken(findings=(_finding(evidence, series, limits["most"], onset, interval, reward),))
-    risen = rise(series, floor=limits["risen"], margin=MARGIN)
+    risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
     if risen is not None and not risen.ended:
         limit = risen.limit
         return Broken(findings=(_finding(evidence, series, limit, risen.onset, risen.interval, outcome(evidence)),))

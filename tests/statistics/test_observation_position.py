@@ -49,7 +49,7 @@ def by_hand(rows: list[dict[str, Any]], shortest: int = 4) -> list[dict[str, Any
             mine = found.setdefault(key, {"n": 0, "peak": 0.0, "peak_at": 0, "bins": {}})
             mine["n"] += 1
             if r >= FLOOR:
-                coarse = int(bins.coarse_of(bins.bin_of(np.array([r])))[0])
+                coarse = int(bins.coarse_bin_of(bins.bin_of(np.array([r])))[0])
                 mine["bins"][coarse] = mine["bins"].get(coarse, 0) + 1
                 if r > mine["peak"]:
                     mine["peak"], mine["peak_at"] = r, at
@@ -98,7 +98,7 @@ def test_stretches_are_those_of_a_plain_loop_whatever_the_batches(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_layout, "CHUNK_TOKENS", chunk)
         patch.setattr(token_pass, "BATCH_TOKENS", chunk)
-        patch.setattr(observation_position, "GATHERED_TOKENS", gathered)
+        patch.setattr(observation_position, "MAX_GATHERED_TOKENS", gathered)
         tables = tables_of(frame)
     spoilt = set(tables.anomalies["seq"].to_list())  # values taken for placeholders: the pass leaves them out
     wanted = [row for row in by_hand(frame.to_dicts()) if row["seq"] not in spoilt]

@@ -17,30 +17,30 @@ from scipy.signal import lfilter
 
 from benchmarks.gate_calibration import profile_of
 from ptt.diagnostics.statistics.noninferiority import (
-    MATERIAL,
-    NOTHING,
-    Mixture,
-    Versus,
-    decided,
-    fit,
+    MATERIAL_NATS,
+    UNKNOWN,
+    Noninferiority,
+    NormalMixture,
+    decide,
+    fit_mixed_model,
     holm,
+    noninferiority_test,
     tails_against,
-    versus,
 )
 from ptt.diagnostics.statistics.tail_curves import (
-    SPANS,
+    SPAN_COUNT,
     Curve,
     Profile,
-    curve,
-    curves,
-    raised,
-    redrawn,
-    tail,
-    thirds,
-    window_of,
+    floor_curve,
+    join_tail,
+    resample_tails,
+    split_thirds,
+    tail_curve,
+    tail_curves,
+    third_of,
 )
 from ptt.diagnostics.statistics.trend import block_correlation
-from ptt.diagnostics.statistics.windows import Span, parts
+from ptt.diagnostics.statistics.windows import Span, split_steps
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -62,19 +62,19 @@ def made(
     seed_sd: float = 0.0,
 ) -> Curve:
     """Make a curve of which all is known: a course that every run has, step noise, its sequences' own, its seed's."""
-    spans = parts(range(1, steps + 1), SPANS)
+    spans = split_steps(range(1, steps + 1), SPAN_COUNT)
     pushes = generator.normal(size=steps + 80) * math.sqrt(1 - likeness**2)
     noise = sd * lfilter([1.0], [1.0, -likeness], pushes)[80:]
     values = np.array([noise[span.first - 1 : span.last].mean() for span in spans])
-    values += np.linspace(-1, 2, SPANS) + level + seed_sd * generator.normal()
+    values += np.linspace(-1, 2, SPAN_COUNT) + level + seed_sd * generator.normal()
     return Curve(
         slice="post_tool",
         quantile="p99",
         spans=spans,
-        log_value=values + math.sqrt(own) * generator.normal(size=SPANS),
-        own=np.full(SPANS, own),
-        tokens=np.full(SPANS, 2000),
-        units=np.full(SPANS, 60),
+        log_value=values + math.sqrt(own) * generator.normal(size=SPAN_COUNT),
+        own=np.full(SPAN_COUNT, own),
+        tokens=np.full(SPAN_COUNT, 2000),
+        units=np.full(SPAN_COUNT, 60),
     )
 
 
@@ -87,8 +87,8 @@ def shifted(one: Curve, by: FloatArray | float) -> Curve:
 
 def test_percentiles_of_spans_are_those_of_the_raw_tokens() -> None:
     frame = sequences_of(DENSE)
-    spans = parts(range(1, DENSE.steps + 1), SPANS)
-    found = curves(profile_of(frame), slice_name="post_tool", spans=spans)
+    spans = split_steps(range(1, DENSE.steps + 1), SPAN_COUNT)
+    found = tail_curves(profile_of(frame), slice_name="post_tool", spans=spans)
     for number, span in enumerate(spans):
         rows = frame.filter(pl.col("step").is_between(span.first, span.last))
         r = []
@@ -107,7 +107,7 @@ def test_own_noise_is_how_far_a_percentile_of_other_sequences_would_lie() -> Non
     spans = (Span(1, 6),)
     story = Story(steps=6, sequences=16, post=steady(0.5), likeness=0.4)
     each = [
-        curves(profile_of(sequences_of(replace(story, seed=seed))), slice_name="post_tool", spans=spans)
+        tail_curves(profile_of(sequences_of(replace(story, seed=seed))), slice_name="post_tool", spans=spans)
         for seed in range(40)
     ]
     for name in ("p95", "p99"):
@@ -118,7 +118,7 @@ def test_own_noise_is_how_far_a_percentile_of_other_sequences_would_lie() -> Non
 def test_a_span_with_too_few_tokens_has_no_value() -> None:
     profile = run()
     spans = (Span(1, 12), Span(13, 24), Span(100, 110))
-    found = curve(profile, slice_name="post_tool", quantile="p99", spans=spans)
+    found = tail_curve(profile, slice_name="post_tool", quantile="p99", spans=spans)
     assert np.isfinite(found.log_value).tolist() == [True, True, False]
     assert found.tokens[2] == 0
     assert np.isnan(found.own[2])
@@ -126,9 +126,9 @@ def test_a_span_with_too_few_tokens_has_no_value() -> None:
 
 def test_redrawings_of_two_runs_do_not_move_together() -> None:
     profile = run()
-    spans = parts(range(1, DENSE.steps + 1), SPANS)
+    spans = split_steps(range(1, DENSE.steps + 1), SPAN_COUNT)
     first, again, other = (
-        redrawn(profile, slice_name="post_tool", spans=spans, name=name).percentiles["p99"].windows_drawn
+        resample_tails(profile, slice_name="post_tool", spans=spans, name=name).percentiles["p99"].windows_drawn
         for name in ("a", "a", "b")
     )
     assert np.array_equal(first, again)
@@ -137,37 +137,37 @@ def test_redrawings_of_two_runs_do_not_move_together() -> None:
 
 
 def test_thirds_take_spans_as_windows_do() -> None:
-    spans = parts(range(1, 37), SPANS)
-    assert thirds(spans) == (Span(1, 12), Span(13, 24), Span(25, 36))
-    assert window_of(8).tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    spans = split_steps(range(1, 37), SPAN_COUNT)
+    assert split_thirds(spans) == (Span(1, 12), Span(13, 24), Span(25, 36))
+    assert third_of(8).tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
 @given(st.floats(-4, 2), st.floats(1e-4, 1.0), st.floats(0.05, 2.0))
 @repeatable
 def test_a_floor_leaves_the_noise_of_what_lies_above_it(mean: float, own: float, floor: float) -> None:
     """Against numerical integration of max(x, floor)."""
-    one = replace(made(np.random.default_rng(1)), log_value=np.full(SPANS, mean), own=np.full(SPANS, own))
+    one = replace(made(np.random.default_rng(1)), log_value=np.full(SPAN_COUNT, mean), own=np.full(SPAN_COUNT, own))
     x = np.linspace(mean - 12 * math.sqrt(own), mean + 12 * math.sqrt(own), 40001)
     weight = stats.norm.pdf(x, mean, math.sqrt(own))
     weight /= weight.sum()
     held = np.maximum(x, math.log(floor))
     wanted = float((weight * held**2).sum() - (weight * held).sum() ** 2)
-    found = raised(one, floor)
+    found = floor_curve(one, floor)
     assert found.own[0] == pytest.approx(wanted, rel=1e-3, abs=1e-9)
     assert found.log_value[0] == max(mean, math.log(floor))
 
 
 def test_a_tail_is_the_geometric_mean_of_both_percentiles() -> None:
     profile = run()
-    spans = parts(range(1, DENSE.steps + 1), SPANS)
-    both = curves(profile, slice_name="post_tool", spans=spans)
-    one = tail(list(both.values()))
+    spans = split_steps(range(1, DENSE.steps + 1), SPAN_COUNT)
+    both = tail_curves(profile, slice_name="post_tool", spans=spans)
+    one = join_tail(list(both.values()))
     assert np.exp(one.log_value) == pytest.approx(
         np.sqrt(np.exp(both["p95"].log_value) * np.exp(both["p99"].log_value))
     )
     assert (one.own <= np.maximum(both["p95"].own, both["p99"].own) + 1e-12).all()
     with pytest.raises(ValueError, match="p95 and p99"):
-        tail([both["p95"], both["p95"]])
+        join_tail([both["p95"], both["p95"]])
 
 
 # --- the factor and its interval
@@ -185,7 +185,7 @@ def test_the_interval_holds_the_truth_under_noise_that_follows_itself(
     inside = false = 0
     for _ in range(pairs):
         first, second = (made(generator, steps=steps, likeness=likeness, sd=sd) for _ in range(2))
-        found = versus([shifted(first, 0.3)], [second], window=window, floor=None)
+        found = noninferiority_test([shifted(first, 0.3)], [second], window=window, floor=None)
         inside += found.low <= math.exp(0.3) <= found.high
         false += found.low > math.exp(0.3)
     assert inside / pairs >= 0.88  # three standard errors below 95 %
@@ -198,11 +198,11 @@ def test_white_noise_gives_the_paired_t_interval_and_no_less() -> None:
     wider = []
     for _ in range(40):
         first, second = (made(generator, steps=600, likeness=0.0, sd=0.5, own=1e-6) for _ in range(2))
-        found = versus([first], [second], floor=None)
+        found = noninferiority_test([first], [second], floor=None)
         apart = (first.log_value - second.log_value).reshape(3, -1)
-        scatter = math.sqrt(float(apart.var(axis=1, ddof=1).mean()) / SPANS)
+        scatter = math.sqrt(float(apart.var(axis=1, ddof=1).mean()) / SPAN_COUNT)
         assert math.log(found.ratio) == pytest.approx(float(apart.mean()), abs=0.3 * scatter)
-        wider.append((math.log(found.high) - math.log(found.low)) / (2 * stats.t.ppf(0.975, SPANS - 3) * scatter))
+        wider.append((math.log(found.high) - math.log(found.low)) / (2 * stats.t.ppf(0.975, SPAN_COUNT - 3) * scatter))
     assert 0.95 < float(np.mean(wider)) < 1.35
 
 
@@ -211,30 +211,35 @@ def test_the_fit_is_generalised_least_squares() -> None:
     generator = np.random.default_rng(3)
     runs = [made(generator) for _ in range(3)]
     values, own = np.array([one.log_value for one in runs]), np.array([one.own for one in runs])
-    upper, windows = np.array([True, False, False]), window_of(SPANS)
-    only = {"LIKENESSES": {0.4: 1.0}, "SIZES": (0.1,), "SEED_SIZES": (0.2,), "LASTINGS": (1.0,)}
+    upper, windows = np.array([True, False, False]), third_of(SPAN_COUNT)
+    only = {
+        "AR1_PRIOR": {0.4: 1.0},
+        "STEP_NOISE_SDS": (0.1,),
+        "SEED_NOISE_SDS": (0.2,),
+        "PERSISTENT_SHARES": (1.0,),
+    }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in only.items():
             patch.setattr(f"ptt.diagnostics.statistics.noninferiority.{name}", value)
-        found = fit(values, own, upper=upper, windows=windows, steps=np.full(3, 8.0))
-    within = 0.01 * block_correlation(SPANS, 8, 0.4) + 0.04
-    covariance = np.zeros((3 * SPANS, 3 * SPANS))
-    design = np.zeros((3 * SPANS, SPANS + 3))
+        found = fit_mixed_model(values, own, upper=upper, windows=windows, steps=np.full(3, 8.0))
+    within = 0.01 * block_correlation(SPAN_COUNT, 8, 0.4) + 0.04
+    covariance = np.zeros((3 * SPAN_COUNT, 3 * SPAN_COUNT))
+    design = np.zeros((3 * SPAN_COUNT, SPAN_COUNT + 3))
     for number in range(3):
-        rows = slice(number * SPANS, (number + 1) * SPANS)
+        rows = slice(number * SPAN_COUNT, (number + 1) * SPAN_COUNT)
         covariance[rows, rows] = within + np.diag(own[number])
-        design[rows, :SPANS] = np.eye(SPANS)
+        design[rows, :SPAN_COUNT] = np.eye(SPAN_COUNT)
         if upper[number]:
-            design[np.arange(SPANS) + number * SPANS, SPANS + windows] = 1
+            design[np.arange(SPAN_COUNT) + number * SPAN_COUNT, SPAN_COUNT + windows] = 1
     inverse = np.linalg.inv(covariance)
     known = np.linalg.inv(design.T @ inverse @ design)
     wanted = known @ design.T @ inverse @ values.ravel()
-    assert found.means[0] == pytest.approx(wanted[SPANS:])
-    assert found.covariances[0] == pytest.approx(known[SPANS:, SPANS:])
+    assert found.means[0] == pytest.approx(wanted[SPAN_COUNT:])
+    assert found.covariances[0] == pytest.approx(known[SPAN_COUNT:, SPAN_COUNT:])
 
 
 def test_quantiles_of_a_mixture_are_those_of_its_draws() -> None:
-    mixture = Mixture(np.array([0.3, 0.7]), np.array([-1.0, 0.5]), np.array([0.2, 0.6]))
+    mixture = NormalMixture(np.array([0.3, 0.7]), np.array([-1.0, 0.5]), np.array([0.2, 0.6]))
     for q in (0.025, 0.5, 0.975):
         x = mixture.quantile(q)
         assert 0.3 * stats.norm.cdf(x, -1, 0.2) + 0.7 * stats.norm.cdf(x, 0.5, 0.6) == pytest.approx(q, abs=1e-9)
@@ -244,13 +249,13 @@ def test_quantiles_of_a_mixture_are_those_of_its_draws() -> None:
 def test_what_both_runs_do_alike_cancels() -> None:
     generator = np.random.default_rng(11)
     first, second = made(generator), made(generator)
-    course = np.sin(np.arange(SPANS)) * 3
-    plain = versus([first], [second], floor=None)
-    moved = versus([shifted(first, course)], [shifted(second, course)], floor=None)
+    course = np.sin(np.arange(SPAN_COUNT)) * 3
+    plain = noninferiority_test([first], [second], floor=None)
+    moved = noninferiority_test([shifted(first, course)], [shifted(second, course)], floor=None)
     assert astuple(moved) == pytest.approx(astuple(plain), rel=1e-6)
 
 
-def astuple(one: Versus) -> tuple[float, ...]:
+def astuple(one: Noninferiority) -> tuple[float, ...]:
     return (one.ratio, one.low, one.high, one.p_value, one.detectable)
 
 
@@ -259,8 +264,8 @@ def astuple(one: Versus) -> tuple[float, ...]:
 def test_swapping_sides_inverts_the_factor_and_its_interval(seed: int, level: float, window: str) -> None:
     generator = np.random.default_rng(seed)
     first, second = made(generator, level=level), made(generator)
-    here = versus([first], [second], window=window)
-    there = versus([second], [first], window=window)
+    here = noninferiority_test([first], [second], window=window)
+    there = noninferiority_test([second], [first], window=window)
     assert there.ratio == pytest.approx(1 / here.ratio, rel=1e-6)
     assert (there.low, there.high) == pytest.approx((1 / here.high, 1 / here.low), rel=1e-6)
     assert there.p_value == pytest.approx(1 - here.p_value, abs=1e-8)
@@ -271,8 +276,8 @@ def test_the_order_of_seeds_is_of_no_consequence() -> None:
     generator = np.random.default_rng(5)
     baseline = [made(generator, seed_sd=0.1) for _ in range(3)]
     variant = [made(generator, seed_sd=0.1) for _ in range(2)]
-    plain = versus(variant, baseline)
-    assert astuple(versus(variant[::-1], [baseline[place] for place in (2, 0, 1)])) == pytest.approx(
+    plain = noninferiority_test(variant, baseline)
+    assert astuple(noninferiority_test(variant[::-1], [baseline[place] for place in (2, 0, 1)])) == pytest.approx(
         astuple(plain), rel=1e-9
     )
 
@@ -284,19 +289,19 @@ def test_how_far_seeds_lie_apart_is_counted(variants: int, baselines: int) -> No
     for _ in range(pairs):
         variant = [made(generator, seed_sd=0.3) for _ in range(variants)]
         baseline = [made(generator, seed_sd=0.3) for _ in range(baselines)]
-        found = versus(variant, baseline)
+        found = noninferiority_test(variant, baseline)
         inside += found.low <= 1 <= found.high
     assert inside / pairs >= 0.8  # three standard errors below 95 %
     alike = [made(generator) for _ in range(6)]
     apart = [shifted(one, by) for one, by in zip(alike, (-0.4, 0, 0.4, -0.4, 0, 0.4), strict=True)]
-    wide, narrow = (versus(six[:3], six[3:]) for six in (apart, alike))
+    wide, narrow = (noninferiority_test(six[:3], six[3:]) for six in (apart, alike))
     assert wide.high / wide.low > 1.5 * narrow.high / narrow.low
 
 
 def test_more_seeds_tell_more() -> None:
     generator = np.random.default_rng(9)
     six = [made(generator) for _ in range(6)]
-    assert versus(six[:3], six[3:]).detectable < versus(six[:1], six[3:5]).detectable
+    assert noninferiority_test(six[:3], six[3:]).detectable < noninferiority_test(six[:1], six[3:5]).detectable
 
 
 def test_a_factor_that_is_detectable_is_told() -> None:
@@ -304,30 +309,30 @@ def test_a_factor_that_is_detectable_is_told() -> None:
     told, pairs = 0, 60
     for _ in range(pairs):
         first, second = made(generator), made(generator)
-        least = versus([first], [second]).detectable
-        told += versus([shifted(first, math.log(least))], [second]).p_value < 0.025
+        least = noninferiority_test([first], [second]).detectable
+        told += noninferiority_test([shifted(first, math.log(least))], [second]).p_value < 0.025
     assert told / pairs >= 0.9
 
 
 def test_too_few_spans_say_nothing() -> None:
     generator = np.random.default_rng(2)
     first, second = made(generator), made(generator)
-    sparse = replace(first, log_value=np.where(np.arange(SPANS) < 5, first.log_value, np.nan))
-    found = versus([sparse], [second])
+    sparse = replace(first, log_value=np.where(np.arange(SPAN_COUNT) < 5, first.log_value, np.nan))
+    found = noninferiority_test([sparse], [second])
     assert (found.spans, found.detectable) == (5, math.inf)
     assert all(math.isnan(value) for value in (found.ratio, found.low, found.high, found.p_value))
-    vanished = replace(first, log_value=np.where(np.arange(SPANS) < 8, first.log_value, np.nan))
-    assert versus([vanished], [second]).spans == 8
-    assert math.isnan(versus([vanished], [second], window="late").ratio)
+    vanished = replace(first, log_value=np.where(np.arange(SPAN_COUNT) < 8, first.log_value, np.nan))
+    assert noninferiority_test([vanished], [second]).spans == 8
+    assert math.isnan(noninferiority_test([vanished], [second], window="late").ratio)
 
 
 def test_a_seed_that_lacks_a_span_costs_only_that() -> None:
     generator = np.random.default_rng(4)
     baseline, variant = [made(generator) for _ in range(3)], [made(generator)]
-    whole = versus(variant, baseline)
-    gap = replace(baseline[0], log_value=np.where(np.arange(SPANS) == 3, np.nan, baseline[0].log_value))
-    found = versus(variant, [gap, *baseline[1:]])
-    assert found.spans == SPANS
+    whole = noninferiority_test(variant, baseline)
+    gap = replace(baseline[0], log_value=np.where(np.arange(SPAN_COUNT) == 3, np.nan, baseline[0].log_value))
+    found = noninferiority_test(variant, [gap, *baseline[1:]])
+    assert found.spans == SPAN_COUNT
     assert found.ratio == pytest.approx(whole.ratio, rel=0.05)
 
 
@@ -336,16 +341,16 @@ def test_curves_over_unlike_spans_are_refused() -> None:
     one = made(generator)
     short = replace(one, spans=one.spans[:6], log_value=one.log_value[:6], own=one.own[:6])
     with pytest.raises(ValueError, match="different spans"):
-        versus([one], [short])
+        noninferiority_test([one], [short])
     with pytest.raises(ValueError, match="needs a run"):
-        versus([one], [])
+        noninferiority_test([one], [])
 
 
 # --- the decision
 
 
-def told(ratio: float, low: float, high: float, p_value: float) -> Versus:
-    return replace(NOTHING, ratio=ratio, low=low, high=high, p_value=p_value, detectable=1.2, spans=12)
+def told(ratio: float, low: float, high: float, p_value: float) -> Noninferiority:
+    return replace(UNKNOWN, ratio=ratio, low=low, high=high, p_value=p_value, detectable=1.2, spans=12)
 
 
 @pytest.mark.parametrize(
@@ -357,15 +362,15 @@ def told(ratio: float, low: float, high: float, p_value: float) -> Versus:
         (told(1.3, 0.9, 1.9, 0.2), "cannot_say"),  # beyond the limit, within noise
         (told(1.0, 0.5, 2.0, 0.5), "cannot_say"),  # too wide to have shown anything
         (told(0.3, 0.1, 0.9, 0.98), "not_worse"),
-        (NOTHING, "cannot_say"),
+        (UNKNOWN, "cannot_say"),
     ],
 )
-def test_worse_needs_noise_and_limit_passed_and_not_worse_needs_power(found: Versus, wanted: str) -> None:
-    assert decided(found) == wanted
+def test_worse_needs_noise_and_limit_passed_and_not_worse_needs_power(found: Noninferiority, wanted: str) -> None:
+    assert decide(found) == wanted
 
 
 def test_a_higher_limit_fails_less() -> None:
-    assert decided(told(1.6, 1.4, 1.8, 1e-4), limit=2.0) == "not_worse"
+    assert decide(told(1.6, 1.4, 1.8, 1e-4), limit=2.0) == "not_worse"
 
 
 def both(one: Curve, *, p95: float = -0.7) -> list[Curve]:
@@ -384,7 +389,7 @@ def test_each_slice_is_asked_over_the_run_and_late_in_it() -> None:
         ("text_only", "all"),
         ("text_only", "late"),
     ]
-    late = [shifted(one, math.log(2) * (window_of(SPANS) == 2)) for one in post]
+    late = [shifted(one, math.log(2) * (third_of(SPAN_COUNT) == 2)) for one in post]
     found = tails_against({"post_tool": [late], "text_only": [text]}, {"post_tool": [other], "text_only": [text]})
     assert found.decision == "worse"
     assert [one.window for one in found.tests if one.decision == "worse"] == ["late"]
@@ -396,7 +401,12 @@ def test_a_slice_that_one_side_lacks_cannot_be_said() -> None:
     assert tails_against({}, {"post_tool": [post]}).decision == "cannot_say"
     assert tails_against({}, {}).decision == "cannot_say"
     gone = [
-        replace(one, log_value=np.full(SPANS, np.nan), own=np.full(SPANS, np.nan), tokens=np.zeros(SPANS, np.int64))
+        replace(
+            one,
+            log_value=np.full(SPAN_COUNT, np.nan),
+            own=np.full(SPAN_COUNT, np.nan),
+            tokens=np.zeros(SPAN_COUNT, np.int64),
+        )
         for one in post
     ]
     assert tails_against({"post_tool": [gone]}, {"post_tool": [post]}).decision == "cannot_say"
@@ -406,11 +416,11 @@ def test_a_slice_that_one_side_lacks_cannot_be_said() -> None:
 def test_growth_of_tails_that_are_of_no_matter_is_not_worse() -> None:
     quiet = both(made(np.random.default_rng(23), level=math.log(0.02) - 2, sd=0.05))
     grown = [shifted(one, math.log(3)) for one in quiet]
-    assert max(np.exp(grown[1].log_value)) < MATERIAL["p99"]
+    assert max(np.exp(grown[1].log_value)) < MATERIAL_NATS["p99"]
     found = tails_against({"post_tool": [grown]}, {"post_tool": [quiet]})
     assert found.decision == "not_worse"
     assert found.tests[0].versus.ratio == pytest.approx(1.0)
-    assert versus([grown[1]], [quiet[1]], floor=None).ratio == pytest.approx(3.0)
+    assert noninferiority_test([grown[1]], [quiet[1]], floor=None).ratio == pytest.approx(3.0)
 
 
 def test_holm_is_scipys_by_hand() -> None:
@@ -422,8 +432,10 @@ def test_holm_is_scipys_by_hand() -> None:
 
 def test_the_same_run_against_itself_is_not_worse() -> None:
     profile = run(post=steady(0.9), text=steady(0.9), sequences=24)
-    spans = parts(range(1, DENSE.steps + 1), SPANS)
-    sides = {name: [tuple(curves(profile, slice_name=name, spans=spans).values())] for name in profile.slices.values()}
+    spans = split_steps(range(1, DENSE.steps + 1), SPAN_COUNT)
+    sides = {
+        name: [tuple(tail_curves(profile, slice_name=name, spans=spans).values())] for name in profile.slices.values()
+    }
     found = tails_against(sides, sides)
     assert found.decision == "not_worse"
     assert all(one.versus.ratio == pytest.approx(1.0) for one in found.tests)
@@ -431,10 +443,10 @@ def test_the_same_run_against_itself_is_not_worse() -> None:
 
 def test_a_slice_that_vanished_has_an_empty_curve() -> None:
     profile = run(tool_share=steady(0.0))
-    spans = parts(range(1, DENSE.steps + 1), SPANS)
-    found = curves(profile, slice_name="post_tool", spans=spans)
+    spans = split_steps(range(1, DENSE.steps + 1), SPAN_COUNT)
+    found = tail_curves(profile, slice_name="post_tool", spans=spans)
     for one in found.values():
         assert not one.tokens.any()
         assert np.isnan(one.log_value).all()
         assert np.isnan(one.own).all()
-    assert math.isnan(versus([found["p99"]], [found["p99"]]).ratio)
+    assert math.isnan(noninferiority_test([found["p99"]], [found["p99"]]).ratio)

@@ -11,9 +11,16 @@ from builders import Array, Story, frame_of, repeatable, sequences_of, steady, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.exposure_intensity import DRAWS, PARTS, exposure, factors, redrawn, split
+from ptt.diagnostics.statistics.exposure_intensity import (
+    DRAWS,
+    PARTS,
+    exposure_intensity,
+    moment_factors,
+    resample_units,
+    shapley_split,
+)
 from ptt.diagnostics.statistics.token_pass import TokenTables
-from ptt.diagnostics.statistics.windows import Span, parts
+from ptt.diagnostics.statistics.windows import Span, split_steps
 
 moments = st.floats(1e-6, 1e12)
 shares = st.floats(0, 1)
@@ -25,21 +32,21 @@ def total(alpha: float, text: float, tool: float) -> float:
 
 def over_all_orders(early: list[float], late: list[float]) -> list[float]:
     """Shapley by its definition: change one factor after the other, in each of the six orders."""
-    parts = [0.0, 0.0, 0.0]
+    parted = [0.0, 0.0, 0.0]
     for order in permutations(range(3)):
         now = list(early)
         for factor in order:
             before = total(*now)
             now[factor] = late[factor]
-            parts[factor] += (total(*now) - before) / 6
-    return parts
+            parted[factor] += (total(*now) - before) / 6
+    return parted
 
 
 @repeatable
 @given(st.tuples(shares, moments, moments), st.tuples(shares, moments, moments))
 def test_the_split_is_shapleys_and_adds_up(early: tuple[float, float, float], late: tuple[float, float, float]) -> None:
     ends = [np.array([*values, total(*values)]) for values in (early, late)]
-    change, *found = split(*ends).tolist()
+    change, *found = shapley_split(*ends).tolist()
     scale = max(*early[1:], *late[1:])
     assert found == pytest.approx(over_all_orders(list(early), list(late)), rel=1e-9, abs=1e-12 * scale)
     assert sum(found) == pytest.approx(change, rel=1e-12, abs=1e-12 * scale)
@@ -50,15 +57,15 @@ def test_the_split_is_shapleys_and_adds_up(early: tuple[float, float, float], la
 def test_only_the_factor_that_moved_gets_a_part(alpha: float, text: float, tool: float, by: float) -> None:
     early = np.array([alpha, text, tool, total(alpha, text, tool)])
     late = np.array([alpha, text, by * tool, total(alpha, text, by * tool)])
-    change, exposed, of_text, of_tool = split(early, late)
+    change, exposed, of_text, of_tool = shapley_split(early, late)
     assert (exposed, of_text) == (0, 0)
     assert of_tool == pytest.approx(change, rel=1e-9, abs=1e-12 * (text + by * tool))
 
 
 def test_what_comes_with_a_new_slice_is_exposure() -> None:
-    early, late = factors(np.array([[100.0, 0, 200, 0], [50.0, 50, 100, 400]]))
+    early, late = moment_factors(np.array([[100.0, 0, 200, 0], [50.0, 50, 100, 400]]))
     assert np.isnan(early[2])
-    assert split(early, late).tolist() == pytest.approx([3.0, 3.0, 0.0, 0.0])
+    assert shapley_split(early, late).tolist() == pytest.approx([3.0, 3.0, 0.0, 0.0])
 
 
 def both(story: Story) -> tuple[pl.DataFrame, TokenTables]:
@@ -80,9 +87,9 @@ def r_of(frame: pl.DataFrame, span: Span) -> tuple[Array, Array]:
 
 def test_every_number_equals_plain_sums() -> None:
     frame, tables = both(Story(text=steady(0.4), post=stepped(0.5, 2.5), steps=30, likeness=0.5))
-    windows = parts(list(range(1, 31)), 3)
+    windows = split_steps(list(range(1, 31)), 3)
     cells, sequences = tables.cells, tables.sequences.with_columns(unit=pl.col("seq"))
-    found = exposure(cells, sequences, windows, pair="policy/ref", inverse="ref/policy")
+    found = exposure_intensity(cells, sequences, windows, pair="policy/ref", inverse="ref/policy")
     assert found.select("weights", "cap").rows() == [
         ("policy/ref", None), ("ref/policy", None), ("policy/ref", 10.0), ("ref/policy", 10.0),
     ]  # fmt: skip
@@ -105,7 +112,7 @@ def test_every_number_equals_plain_sums() -> None:
 
 
 def test_more_tools_are_exposure_and_heavier_tails_are_not() -> None:
-    windows = parts(list(range(1, 61)), 3)
+    windows = split_steps(list(range(1, 61)), 3)
     for story, name in (
         (Story(post=steady(0.6), tool_share=stepped(0.2, 0.9)), "exposure"),
         (Story(post=stepped(0.3, 0.7)), "tool"),
@@ -113,7 +120,7 @@ def test_more_tools_are_exposure_and_heavier_tails_are_not() -> None:
     ):
         tables = both(story)[1]
         sequences = tables.sequences.with_columns(unit=pl.col("seq"))
-        found = exposure(tables.cells, sequences, windows, pair="a/b", inverse="b/a")
+        found = exposure_intensity(tables.cells, sequences, windows, pair="a/b", inverse="b/a")
         for row in found.filter(pl.col("cap").is_not_null()).iter_rows(named=True):
             assert row[name] > 0.85 * row["change"] > 0
             assert row[f"{name}_lo"] > 0
@@ -124,7 +131,7 @@ def test_more_tools_are_exposure_and_heavier_tails_are_not() -> None:
 def test_of_a_change_that_may_be_none_there_is_no_share() -> None:
     tables = tables_of(frame_of([{"r": [0.5] * 4, "step": step} for step in range(1, 31)]))
     sequences = tables.sequences.with_columns(unit=pl.col("seq"))
-    found = exposure(tables.cells, sequences, parts(list(range(1, 31)), 3), pair="a/b", inverse="b/a")
+    found = exposure_intensity(tables.cells, sequences, split_steps(list(range(1, 31)), 3), pair="a/b", inverse="b/a")
     assert found["change"].to_list() == [0, 0, 0, 0]
     assert found.select("tool_share", "tool_share_lo", "tool_share_hi").null_count().row(0) == (4, 4, 4)
 
@@ -133,8 +140,8 @@ def test_one_token_that_holds_half_of_the_sum_is_said() -> None:
     rows = [{"r": [0.1] * 29 + ([8.0] if step == 20 else [0.1]), "step": step} for step in range(1, 22)]
     tables = tables_of(frame_of(rows))
     sequences = tables.sequences.with_columns(unit=pl.col("seq"))
-    windows = parts(list(range(1, 22)), 3)
-    found = exposure(tables.cells, sequences, windows, pair="a/b", inverse="b/a")
+    windows = split_steps(list(range(1, 22)), 3)
+    found = exposure_intensity(tables.cells, sequences, windows, pair="a/b", inverse="b/a")
     assert found["dominated"].to_list() == [True, False, False, False]
     assert found["top_sequence_late"][0] > found["top_token_late"][0] > 0.99
     assert found["top_token_late"][2] == pytest.approx(100 / (100 + 209 * np.exp(0.2)), rel=1e-3)
@@ -143,9 +150,9 @@ def test_one_token_that_holds_half_of_the_sum_is_said() -> None:
 def test_too_few_steps_have_no_split_or_no_interval() -> None:
     tables = tables_of(frame_of([{"r": [0.5, 1.0], "step": step} for step in (1, 2, 3)]))
     sequences = tables.sequences.with_columns(unit=pl.col("seq"))
-    one = exposure(tables.cells, sequences, parts([1], 3), pair="a/b", inverse="b/a")
+    one = exposure_intensity(tables.cells, sequences, split_steps([1], 3), pair="a/b", inverse="b/a")
     assert one.is_empty()
-    few = exposure(tables.cells, sequences, parts([1, 2, 3], 3), pair="a/b", inverse="b/a")
+    few = exposure_intensity(tables.cells, sequences, split_steps([1, 2, 3], 3), pair="a/b", inverse="b/a")
     assert few["change_lo"].null_count() == 2  # cut weights are redrawn by steps, of which a window has one
     assert few["m_tool_early"].null_count() == 4
 
@@ -153,9 +160,9 @@ def test_too_few_steps_have_no_split_or_no_interval() -> None:
 def test_redrawing_keeps_units_whole_and_is_repeatable() -> None:
     values = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
     block = np.array([0, 0, 1, 1])
-    drawn = redrawn(values, block, seed=1)
+    drawn = resample_units(values, block, seed=1)
     assert drawn.shape == (DRAWS, 2)
     assert (drawn[:, 1] == 10 * drawn[:, 0]).all()
     assert set(drawn[:, 0]) <= {float(total) for total in range(4, 17)}
     assert drawn[:, 0].mean() == pytest.approx(10, rel=0.05)
-    assert (redrawn(values, block, seed=1) == drawn).all()
+    assert (resample_units(values, block, seed=1) == drawn).all()

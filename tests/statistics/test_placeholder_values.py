@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from ptt.diagnostics.statistics import batch_layout
-from ptt.diagnostics.statistics.logprob_pairs import available
+from ptt.diagnostics.statistics.logprob_pairs import available_pairs
 from ptt.diagnostics.statistics.placeholder_values import Anomaly
 from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 
-PAIRS = available({"policy_logp", "ref_logp"})
+PAIRS = available_pairs({"policy_logp", "ref_logp"})
 NAN = float("nan")
 
 
@@ -92,7 +92,7 @@ def test_a_column_in_several_pairs_is_counted_once() -> None:
             "ref_logp": pl.Series([[-0.5, -0.3, -0.2]], dtype=pl.List(pl.Float32)),
         }
     )
-    pairs = available({"policy_logp", "old_logp", "ref_logp"})
+    pairs = available_pairs({"policy_logp", "old_logp", "ref_logp"})
     tables = token_pass(frame.lazy(), pairs=pairs, min_observation=4)
     assert kinds(tables) == [(0, 0, "MISSING", 1)]
 

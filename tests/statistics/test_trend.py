@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ptt.diagnostics.statistics.trend import first_lasting, movement, rolling_mean, trend_p_value
+from ptt.diagnostics.statistics.trend import classify_trend, first_lasting_excess, rolling_mean, trend_p_value
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_values_that_are_not_finite_are_left_out_and_fewer_than_four_give_no_p_v
 
 
 def moved(values: Array) -> str:
-    return movement(np.arange(len(values), dtype=float), values)
+    return classify_trend(np.arange(len(values), dtype=float), values)
 
 
 def noise(seed: int, count: int = 240) -> Array:
@@ -157,4 +157,4 @@ def test_the_first_lasting_place_is_that_of_a_plain_search(exceeds: list[bool], 
         ),
         None,
     )
-    assert first_lasting(np.array(exceeds, np.bool_), share=share) == wanted
+    assert first_lasting_excess(np.array(exceeds, np.bool_), share=share) == wanted

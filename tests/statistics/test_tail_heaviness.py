@@ -11,24 +11,24 @@ from arviz_stats.base import array_stats
 from builders import Array, Story, growing, sequences_of, steady, stepped, tables_of
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.exceedance import LIMITS, extremes
-from ptt.diagnostics.statistics.histograms import histograms
-from ptt.diagnostics.statistics.pareto_k import heaviness
-from ptt.diagnostics.statistics.windows import WINDOWS, Span, parts
+from ptt.diagnostics.statistics.exceedance import LIMITS, exceedance_tables
+from ptt.diagnostics.statistics.histograms import count_histograms
+from ptt.diagnostics.statistics.pareto_k import tail_heaviness
+from ptt.diagnostics.statistics.windows import WINDOWS, Span, split_steps
 
 NAMES = ["text_only", "post_tool"]
 Row = dict[str, float | None]
 
 
 def spans_of(frame: pl.DataFrame) -> tuple[Span, ...]:
-    return parts(frame["step"].unique().sort().to_list(), 3)
+    return split_steps(frame["step"].unique().sort().to_list(), 3)
 
 
 def tables(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     passed, windows = tables_of(frame), spans_of(frame)
-    counted = histograms(passed.cells, windows)
-    heavy = heaviness(counted, passed.sequences, windows, pair="policy/ref", inverse="ref/policy", names=NAMES)
-    return heavy, *extremes(counted, names=NAMES)
+    counted = count_histograms(passed.cells, windows)
+    heavy = tail_heaviness(counted, passed.sequences, windows, pair="policy/ref", inverse="ref/policy", names=NAMES)
+    return heavy, *exceedance_tables(counted, names=NAMES)
 
 
 @cache

@@ -11,8 +11,8 @@ from builders import Array, frame_of, growing, repeatable, tables_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.ess import log_ess, sliding_ess
-from ptt.diagnostics.statistics.windows import Span, sliding
+from ptt.diagnostics.statistics.ess import ess_of_log_weights, sliding_ess
+from ptt.diagnostics.statistics.windows import Span, sliding_windows
 
 
 def ess_of(logs: Array) -> tuple[float, float]:
@@ -21,25 +21,25 @@ def ess_of(logs: Array) -> tuple[float, float]:
 
 
 def test_equal_weights_are_worth_all_and_a_dominating_one_is_worth_one() -> None:
-    assert log_ess(np.full(10, 3.0)) == pytest.approx((1.0, 10, 0.1))
-    assert log_ess(np.array([0.0] * 9 + [500.0])) == pytest.approx((0.1, 10, 1.0))
-    assert log_ess(np.array([-4.0])) == pytest.approx((1.0, 1, 1.0))
+    assert ess_of_log_weights(np.full(10, 3.0)) == pytest.approx((1.0, 10, 0.1))
+    assert ess_of_log_weights(np.array([0.0] * 9 + [500.0])) == pytest.approx((0.1, 10, 1.0))
+    assert ess_of_log_weights(np.array([-4.0])) == pytest.approx((1.0, 1, 1.0))
 
 
 @repeatable
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.floats(-1e5, 1e5))
 def test_log_ess_is_brute_force_and_does_not_mind_how_large_the_logs_are(logs: list[float], shift: float) -> None:
     wanted, top = ess_of(np.array(logs))
-    found = log_ess(np.array(logs))
+    found = ess_of_log_weights(np.array(logs))
     assert found == pytest.approx((wanted, len(logs), top), rel=1e-9)
-    assert log_ess(np.array(logs) + shift)[0] == pytest.approx(wanted, rel=1e-6)
+    assert ess_of_log_weights(np.array(logs) + shift)[0] == pytest.approx(wanted, rel=1e-6)
     assert 1 / len(logs) - 1e-12 <= found[0] <= 1 + 1e-12
 
 
 def test_every_window_is_brute_force_over_its_tokens_and_sequences() -> None:
     frame = growing(steps=8, sequences=10)
     sequences = tables_of(frame).sequences.filter(pl.col("slice") == 1).sort("step", "seq")
-    spans = sliding(range(1, 9), width=3, stride=2)
+    spans = sliding_windows(range(1, 9), width=3, stride=2)
     found = sliding_ess(sequences, spans, pair="policy/ref", inverse="ref/policy")
     assert found.height == 4 * len(spans)
     for span in spans:

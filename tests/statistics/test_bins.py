@@ -57,9 +57,9 @@ def test_coarse_edges_are_fine_edges_and_hold_what_coarse_of_puts_between_them()
     assert edges[0] == 0.0
     assert edges[1] == 2.0**bins.COARSE_LOWEST_EXPONENT
     assert edges[-1] == 2.0**bins.HIGHEST_EXPONENT
-    coarse = bins.coarse_of(np.arange(bins.OVERFLOW))
+    coarse = bins.coarse_bin_of(np.arange(bins.OVERFLOW))
     lower, upper = bins.lower_edge(np.arange(bins.OVERFLOW)), bins.lower_edge(EVERY)
     assert (edges[coarse] <= lower).all()
     assert (upper <= edges[coarse + 1]).all()
     assert set(coarse.tolist()) == set(range(bins.COARSE_COUNT))
-    assert bins.coarse_of(np.array([bins.OVERFLOW]))[0] == bins.COARSE_COUNT - 1
+    assert bins.coarse_bin_of(np.array([bins.OVERFLOW]))[0] == bins.COARSE_COUNT - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measured_runs import SHAPES, ar1
 
 from ptt.diagnostics.statistics.autocorrelated_mean import window_means
-from ptt.diagnostics.statistics.group_difference import quantile
+from ptt.diagnostics.statistics.group_difference import t_quantile
 from ptt.diagnostics.statistics.windows import Span
 
 WINDOWS = (Span(1, 40), Span(41, 80), Span(81, 120))
@@ -39,7 +39,7 @@ def test_interval_holds_the_true_late_mean(likeness: float, shape: str) -> None:
     held = 0
     for _ in range(300):
         found = window_means(np.arange(1, 121), base + 0.2 * ar1(rng, 120, likeness), WINDOWS)[2]
-        held += abs(found.mean - base[80:].mean()) < quantile(0.025, found.freedom) * found.error
+        held += abs(found.mean - base[80:].mean()) < t_quantile(0.025, found.freedom) * found.error
     assert held / 300 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 300)
 
 

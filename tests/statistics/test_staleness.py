@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from builders import frame_of, tables_of
 
-from ptt.diagnostics.statistics.staleness import BUCKETS, lags, staleness
-from ptt.diagnostics.statistics.windows import parts
+from ptt.diagnostics.statistics.staleness import BUCKETS, add_lags, staleness
+from ptt.diagnostics.statistics.windows import split_steps
 
 STEPS = 40
 
@@ -33,7 +33,7 @@ def made(
     return sequences, identity, r
 
 
-BLOCKS = parts(list(range(1, STEPS + 1)), 10)
+BLOCKS = split_steps(list(range(1, STEPS + 1)), 10)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5])
@@ -96,7 +96,7 @@ def test_one_lag_has_no_slope() -> None:
 
 def test_lag_buckets() -> None:
     rows = pl.DataFrame({"step": [40] * 9, "policy_version": [40, 39, 38, 37, 36, 33, 32, 24, None]})
-    found, offset = lags(rows)
+    found, offset = add_lags(rows)
     assert offset == 0
     assert found["bucket"].to_list() == ["0", "1", "2-3", "2-3", "4-7", "4-7", "8-15", "16+", "unknown"]
     assert found["lag"].to_list() == [0, 1, 2, 3, 4, 7, 8, 16, None]

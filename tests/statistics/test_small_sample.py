@@ -10,15 +10,15 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.small_sample import APART, LEAST_POINTS, T975, T999, change_of
+from ptt.diagnostics.statistics.small_sample import MIN_POINTS, STEP_FACTOR, T975, T999, estimate_change
 
 levels = st.floats(-1e3, 1e3).map(lambda value: round(value, 6))
 
 
 @repeatable
-@given(st.lists(levels, min_size=LEAST_POINTS, max_size=24))
+@given(st.lists(levels, min_size=MIN_POINTS, max_size=24))
 def test_the_line_is_that_of_least_squares(values: list[float]) -> None:
-    found = change_of(np.array(values))
+    found = estimate_change(np.array(values))
     assert found is not None
     slope = np.polyfit(np.arange(len(values)), values, 1)[0]
     assert found.amount == pytest.approx(slope * (len(values) - 1), abs=1e-6)
@@ -27,9 +27,9 @@ def test_the_line_is_that_of_least_squares(values: list[float]) -> None:
 
 
 @repeatable
-@given(st.lists(levels, min_size=LEAST_POINTS, max_size=40), st.floats(0.1, 10), levels)
+@given(st.lists(levels, min_size=MIN_POINTS, max_size=40), st.floats(0.1, 10), levels)
 def test_the_change_follows_scale_and_place(values: list[float], scale: float, place: float) -> None:
-    one, other = change_of(np.array(values)), change_of(np.array(values) * scale + place)
+    one, other = estimate_change(np.array(values)), estimate_change(np.array(values) * scale + place)
     assert one is not None
     assert other is not None
     assert other.amount == pytest.approx(one.amount * scale, abs=1e-6)
@@ -42,24 +42,24 @@ def test_percentiles_are_those_of_student() -> None:
 
 
 def test_fewer_than_six_points_and_missing_ones_do_not_count() -> None:
-    assert change_of(np.arange(5.0)) is None
-    assert change_of(np.array([1, 2, 3, 4, 5, math.nan])) is None
-    assert change_of(np.array([1, 2, math.nan, 3, 4, 5, 6, math.inf])) is not None
+    assert estimate_change(np.arange(5.0)) is None
+    assert estimate_change(np.array([1, 2, 3, 4, 5, math.nan])) is None
+    assert estimate_change(np.array([1, 2, math.nan, 3, 4, 5, 6, math.inf])) is not None
 
 
 @pytest.mark.parametrize("count", [6, 12, 40])
 def test_noise_rarely_moves(count: int) -> None:
     generator = np.random.default_rng(count)
-    sure = [change_of(generator.normal(size=count)) for _ in range(2000)]
+    sure = [estimate_change(generator.normal(size=count)) for _ in range(2000)]
     assert sum(found is not None and found.surely != 0 for found in sure) <= 20
 
 
 def test_a_step_that_no_line_fits_is_a_sure_rise() -> None:
     noise = np.random.default_rng(3).normal(size=24) * 0.01
-    found = change_of(np.where(np.arange(24) < 12, 0.5, 0.8) + noise)
+    found = estimate_change(np.where(np.arange(24) < 12, 0.5, 0.8) + noise)
     assert found is not None
     assert found.surely == 1
-    turned = change_of(np.where(np.arange(24) < 12, 0.8, 0.5) + noise)
+    turned = estimate_change(np.where(np.arange(24) < 12, 0.8, 0.5) + noise)
     assert turned is not None
     assert turned.surely == -1
 
@@ -72,7 +72,7 @@ def test_noise_that_follows_itself_is_rarely_a_step(count: int) -> None:
         values = generator.normal(size=count)
         for place in range(1, count):
             values[place] = 0.8 * values[place - 1] + 0.6 * values[place]
-        found = change_of(values)
+        found = estimate_change(values)
         assert found is not None
-        steps += abs(found.late - found.early) > APART * found.noise
+        steps += abs(found.late - found.early) > STEP_FACTOR * found.noise
     assert steps <= 5

@@ -10,8 +10,8 @@ from arviz_stats.base import array_stats
 from builders import Array
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.histograms import largest
-from ptt.diagnostics.statistics.pareto_k import k_hat, tail_size, threshold
+from ptt.diagnostics.statistics.histograms import largest_log_ratios
+from ptt.diagnostics.statistics.pareto_k import k_hat, k_threshold, tail_size
 
 
 def reference(log_weights: Array) -> float:
@@ -59,7 +59,7 @@ def test_weights_known_to_their_bin_come_within_two_hundredths(kind: str, n: int
     counted, s_r, s_abs = (
         np.bincount(bin_, w, bins.OVERFLOW + 1).astype(np.float64) for w in (np.ones(n), logs, np.abs(logs))
     )
-    tail = largest(counted, s_r, s_abs, sign=sign, wanted=tail_size(n) + 1)
+    tail = largest_log_ratios(counted, s_r, s_abs, sign=sign, wanted=tail_size(n) + 1)
     assert len(tail) > tail_size(n)
     assert k_hat(tail, n=n) == pytest.approx(reference(sign * logs), abs=0.02)
 
@@ -70,8 +70,8 @@ def test_where_few_tokens_rose_the_largest_are_completed_by_those_that_fell_leas
     counted, s_r, s_abs = (
         np.bincount(bin_, w, bins.OVERFLOW + 1).astype(np.float64) for w in (np.ones(5), r, np.abs(r))
     )
-    assert largest(counted, s_r, s_abs, sign=1.0, wanted=5).tolist() == [3.0, 0.0, -0.5, -1.0, -2.0]
-    assert largest(counted, s_r, s_abs, sign=-1.0, wanted=2).tolist() == [2.0, 1.0]
+    assert largest_log_ratios(counted, s_r, s_abs, sign=1.0, wanted=5).tolist() == [3.0, 0.0, -0.5, -1.0, -2.0]
+    assert largest_log_ratios(counted, s_r, s_abs, sign=-1.0, wanted=2).tolist() == [2.0, 1.0]
 
 
 def test_the_scale_of_weights_does_not_matter_and_their_order_neither() -> None:
@@ -101,6 +101,6 @@ def test_one_weight_beside_which_all_others_vanish_is_heavier_than_any_fit() -> 
 
 def test_the_tail_and_the_threshold_are_those_of_the_paper() -> None:
     assert [tail_size(n) for n in (25, 225, 10_000)] == [5, 45, 300]
-    assert threshold(100) == pytest.approx(0.5)
-    assert threshold(10**6) == 0.7
-    assert math.isnan(threshold(10))
+    assert k_threshold(100) == pytest.approx(0.5)
+    assert k_threshold(10**6) == 0.7
+    assert math.isnan(k_threshold(10))

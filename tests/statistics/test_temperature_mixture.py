@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import linregress
 
-from ptt.diagnostics.statistics.pair_sample import FIRST_JUDGED, Mixture, mixture
+from ptt.diagnostics.statistics.pair_sample import MAX_DRIFT_SEQUENCES, TemperatureMixture, temperature_mixture
 
 
 def samples(slopes: list[float], *, noise: float = 0.001, tokens: int = 40, seed: int = 0) -> pl.DataFrame:
@@ -24,8 +24,8 @@ def samples(slopes: list[float], *, noise: float = 0.001, tokens: int = 40, seed
     return pl.DataFrame(rows, schema_overrides={"seq": pl.UInt32})
 
 
-def found(frame: pl.DataFrame, *, drift: bool = False) -> Mixture:
-    kinds = mixture(frame, numerator="policy_logp", denominator="ref_logp", drift=drift)
+def found(frame: pl.DataFrame, *, drift: bool = False) -> TemperatureMixture:
+    kinds = temperature_mixture(frame, numerator="policy_logp", denominator="ref_logp", drift=drift)
     assert kinds is not None
     return kinds
 
@@ -57,11 +57,11 @@ def test_only_the_commoner_sign_counts_and_drift_has_slopes_below_nothing() -> N
     both = samples([0.4, 0.4, 0.4, -0.3] * 10)
     assert found(both).scaled_share == 0.75
     assert found(samples([-0.3] * 20), drift=True).scaled_share == 0.0
-    assert found(samples([0.4] * 100), drift=True).judged == FIRST_JUDGED
+    assert found(samples([0.4] * 100), drift=True).judged == MAX_DRIFT_SEQUENCES
 
 
 def test_sequences_that_say_nothing_are_not_judged() -> None:
     sure = samples([0.4] * 5).with_columns(pl.col("policy_logp", "ref_logp").list.eval(pl.element() * 1e-3))
     lost = samples([0.4] * 5).with_columns(pl.col("policy_logp").list.eval(pl.lit(np.nan)))
     for frame in (sure, lost, samples([0.4] * 3, tokens=3)):
-        assert mixture(frame, numerator="policy_logp", denominator="ref_logp", drift=False) is None
+        assert temperature_mixture(frame, numerator="policy_logp", denominator="ref_logp", drift=False) is None

@@ -10,7 +10,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.evidence.counts import POOLED, Counts, wilson
+from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts, wilson_lower_bound
 
 
 def counts_of(hits: list[int], trials: list[int]) -> Counts:
@@ -29,11 +29,11 @@ def test_pooling_keeps_every_trial_and_the_order(rows: list[tuple[int, float]]) 
     hits = [int(share * count) for count, share in rows]
     counts = counts_of(hits, trials)
     pooled = counts.pooled
-    if sum(trials) < POOLED:
+    if sum(trials) < MIN_POOLED_TRIALS:
         assert len(pooled.steps) == 0
         return
     assert (pooled.hits.sum(), pooled.trials.sum()) == (sum(hits), sum(trials))
-    assert (pooled.trials >= POOLED).all()
+    assert (pooled.trials >= MIN_POOLED_TRIALS).all()
     assert (np.diff(pooled.steps) > 0).all()
     assert pooled.steps[-1] == len(rows)
     assert ((pooled.series.values >= 0) & (pooled.series.values <= 1)).all()
@@ -47,7 +47,7 @@ def test_steps_with_enough_trials_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(("hits", "trials", "low"), [(0, 10, 0.0), (10, 10, 0.7225), (5, 10, 0.2366), (0, 0, 0.0)])
 def test_wilson_by_the_book(hits: int, trials: int, low: float) -> None:
-    assert wilson(hits, trials) == pytest.approx(low, abs=1e-4)
+    assert wilson_lower_bound(hits, trials) == pytest.approx(low, abs=1e-4)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.change_point import chance_of_change, rank_shift, rate_change, spread_change
+from ptt.diagnostics.statistics.change_point import permutation_p_value, rank_shift, rate_change, spread_change
 
 SMALL = st.lists(st.integers(0, 4), min_size=2, max_size=12)
 
@@ -81,10 +81,10 @@ def test_a_change_is_placed_and_its_reach_covers_it() -> None:
 
 def test_the_chance_of_a_change_is_even_where_there_is_none() -> None:
     generator = np.random.default_rng(7)
-    none = [chance_of_change(generator.gamma(0.5, size=40), draws=199) for _ in range(200)]
+    none = [permutation_p_value(generator.gamma(0.5, size=40), draws=199) for _ in range(200)]
     assert 0.05 <= np.mean(np.array(none) <= 0.1) <= 0.16
-    assert chance_of_change(np.repeat([1.0, 0.05], 20)) == 0.001
-    assert chance_of_change(np.ones(40)) == 1.0
+    assert permutation_p_value(np.repeat([1.0, 0.05], 20)) == 0.001
+    assert permutation_p_value(np.ones(40)) == 1.0
 
 
 def test_nothing_has_no_place() -> None:

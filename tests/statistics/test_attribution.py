@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ptt.diagnostics.statistics.attribution import (
     TOP_GROUPS,
+    add_tail_counts,
     attribution,
-    limit_of,
+    bin_limit,
     tail_limit,
     top_sequences,
-    with_tail,
 )
 from ptt.diagnostics.statistics.percentiles import percentiles
 
@@ -23,16 +23,16 @@ from ptt.diagnostics.statistics.percentiles import percentiles
 def test_the_limit_is_the_coarse_edge_next_to_the_late_post_tool_p99() -> None:
     cells = tables_of(growing()).cells.filter(pl.col("step") > 40)
     p99 = percentiles(cells.filter(pl.col("slice") == 1), by=["pair"])["p99"][0]
-    limit = limit_of(tail_limit(cells))
+    limit = bin_limit(tail_limit(cells))
     assert 0.87 < limit / p99 < 1.15
     text = cells.filter(pl.col("slice") == 0)
-    assert limit_of(tail_limit(text)) < limit / 5  # nothing after tools: all late tokens
+    assert bin_limit(tail_limit(text)) < limit / 5  # nothing after tools: all late tokens
 
 
 def test_without_any_difference_the_limit_is_the_lowest_edge() -> None:
     cells = tables_of(frame_of([{"policy_logp": [-0.5] * 9, "ref_logp": [-0.5] * 9}])).cells
     assert tail_limit(cells) == 1
-    assert limit_of(1) == 2.0**-10
+    assert bin_limit(1) == 2.0**-10
 
 
 @repeatable
@@ -42,8 +42,8 @@ def test_without_any_difference_the_limit_is_the_lowest_edge() -> None:
 )
 def test_tail_tokens_are_those_at_or_above_the_edge(rows: list[list[float]], first_bin: int) -> None:
     sequences = tables_of(frame_of([{"r": r} for r in rows])).sequences
-    found = with_tail(sequences, first_bin)
-    limit = limit_of(first_bin)
+    found = add_tail_counts(sequences, first_bin)
+    limit = bin_limit(first_bin)
     assert found["tail"].to_list() == [sum(abs(value) >= limit for value in r) for r in rows]
 
 
@@ -51,8 +51,8 @@ def made(groups: int = 30) -> tuple[pl.DataFrame, float]:
     """Late rows of a run with groups, of which the first holds most of the tail."""
     frame = sequences_of(Story(steps=12, sequences=20, seed=3))
     first_bin = 1 + 4 * 5  # 2^-5 nats
-    rows = with_tail(tables_of(frame).sequences, first_bin)
-    return rows.with_columns(group=pl.format("g{}", pl.col("seq") % groups)), limit_of(first_bin)
+    rows = add_tail_counts(tables_of(frame).sequences, first_bin)
+    return rows.with_columns(group=pl.format("g{}", pl.col("seq") % groups)), bin_limit(first_bin)
 
 
 def test_shares_equal_counts_and_sum_to_one() -> None:
@@ -107,9 +107,11 @@ def test_top_sequences_name_file_and_row() -> None:
     r = [[0.1, 5.0], [6.0, 7.0], [0.1, 0.2], [0.1, 9.0], [5.5, 5.5]]
     tables = tables_of(frame_of([{"r": values, "step": 4} for values in r]))
     sequences, where = tables.sequences, tables.stretches
-    first_bin = int(np.flatnonzero([limit_of(k) == 4.0 for k in range(1, 73)])[0]) + 1
+    first_bin = int(np.flatnonzero([bin_limit(k) == 4.0 for k in range(1, 73)])[0]) + 1
     identity = pl.DataFrame({"seq": pl.Series(range(5), dtype=pl.UInt32), "reward": [0.0, 1.0, 2.0, 3.0, 4.0]})
-    found = top_sequences(with_tail(sequences, first_bin), identity, where, [("a.parquet", 0, 0), ("b.parquet", 3, 0)])
+    found = top_sequences(
+        add_tail_counts(sequences, first_bin), identity, where, [("a.parquet", 0, 0), ("b.parquet", 3, 0)]
+    )
     assert found.select("path", "row", "tail", "max_abs_r", "max_at", "max_turn", "reward").rows() == [
         ("a.parquet", 1, 2, 7.0, 1, 0, 1.0),
         ("b.parquet", 1, 2, 5.5, 0, 0, 4.0),
@@ -118,4 +120,4 @@ def test_top_sequences_name_file_and_row() -> None:
     ]
     assert found["tail_share"].sum() == pytest.approx(1)
     assert found["sample_id"].null_count() == 4
-    assert top_sequences(with_tail(sequences, first_bin), identity, where.clear(), [])["path"].null_count() == 4
+    assert top_sequences(add_tail_counts(sequences, first_bin), identity, where.clear(), [])["path"].null_count() == 4

@@ -9,7 +9,7 @@ from builders import Array, frame_of, tables_of
 from scipy import stats
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.bootstrap import coarse_percentile, pool, resample_blocks
+from ptt.diagnostics.statistics.bootstrap import coarse_percentile, pool_blocks, resample_blocks
 
 EDGES = bins.coarse_edges()
 
@@ -89,7 +89,7 @@ def test_rows_of_one_unit_are_drawn_together() -> None:
     groups = [np.full(3, 0.01), np.full(5, 0.1), np.full(3, 1.0), np.full(5, 10.0)]
     resampled = resample_blocks(sequences_from(groups, unit=[7, 7, 2, 2]), blocks=1, seed=3, draws=200)
     assert resampled.units.tolist() == [2]
-    place = [int(bins.coarse_of(bins.bin_of(group))[0]) for group in groups]
+    place = [int(bins.coarse_bin_of(bins.bin_of(group))[0]) for group in groups]
     drawn = resampled.drawn[0][:, place]
     assert np.array_equal(drawn[:, 0] / 3, drawn[:, 1] / 5)
     assert np.array_equal(drawn[:, 2] / 3, drawn[:, 3] / 5)
@@ -120,9 +120,9 @@ def test_pooling_redraws_blocks_too_so_that_noise_between_them_widens_the_interv
     block = [0] * 10 + [1] * 10 + [2] * 10 + [3] * 10
     resampled = resample_blocks(sequences_from(unlike, block=block), blocks=4, seed=1)
     assert (resampled.drawn == resampled.recorded[:, None, :]).all()  # inside a block all sequences are alike
-    pooled = pool(resampled, np.arange(4), seed=2)
+    pooled = pool_blocks(resampled, np.arange(4), seed=2)
     assert (pooled.sum(axis=1) == 2000).all()
-    high = pooled[:, int(bins.coarse_of(bins.bin_of(np.array([1.0])))[0])] / 500
+    high = pooled[:, int(bins.coarse_bin_of(bins.bin_of(np.array([1.0])))[0])] / 500
     assert set(high.tolist()) == {0.0, 1.0, 2.0, 3.0, 4.0}
     assert high.mean() == pytest.approx(2.0, abs=0.2)
     assert high.var() == pytest.approx(1.0, abs=0.2)  # binomial of 4 and 1/2
@@ -130,7 +130,7 @@ def test_pooling_redraws_blocks_too_so_that_noise_between_them_widens_the_interv
 
 def test_pooling_takes_only_the_blocks_it_is_told() -> None:
     resampled = resample_blocks(sequences_from(heavy(4, 10), block=[0, 0, 1, 1]), blocks=2, seed=1)
-    pooled = pool(resampled, np.array([1]), seed=2)
+    pooled = pool_blocks(resampled, np.array([1]), seed=2)
     assert np.array_equal(pooled, resampled.drawn[1])
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from ptt.diagnostics.statistics.pair_sample import CERTAIN, PairSample, column_facts, pair_sample
+from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, PairSample, column_facts, pair_sample
 
 SEED = 20_260_128
 
@@ -53,7 +53,7 @@ def test_slope_and_fit_are_those_of_scipy() -> None:
     found = facts(samples(policy, ref))
     x = np.concatenate(ref).astype(np.float32).astype(np.float64)
     y = np.concatenate(policy).astype(np.float32).astype(np.float64) - x
-    line = scipy.stats.linregress(x[x < CERTAIN], y[x < CERTAIN])
+    line = scipy.stats.linregress(x[x < CERTAIN_ABOVE], y[x < CERTAIN_ABOVE])
     assert found.slope == pytest.approx(line.slope, rel=1e-9)
     assert found.r_squared == pytest.approx(line.rvalue**2, rel=1e-9)
     assert found.p99 == pytest.approx(np.quantile(np.abs(y), 0.99))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
-from ptt.diagnostics.statistics.group_difference import apart, holm
+from ptt.diagnostics.statistics.group_difference import group_difference, holm_adjust
 
 
 def run(mean: float, error: float = 0.1, freedom: float = 20.0) -> WindowMean:
@@ -21,7 +21,7 @@ def run(mean: float, error: float = 0.1, freedom: float = 20.0) -> WindowMean:
 
 
 def test_two_single_runs_are_welchs_test() -> None:
-    found = apart([run(1.3, 0.2, 11)], [run(0.9, 0.1, 30)])
+    found = group_difference([run(1.3, 0.2, 11)], [run(0.9, 0.1, 30)])
     wanted = stats.ttest_ind_from_stats(
         1.3, 0.2 * math.sqrt(12), 12, 0.9, 0.1 * math.sqrt(31), 31, equal_var=False, alternative="greater"
     )
@@ -35,7 +35,7 @@ def test_two_single_runs_are_welchs_test() -> None:
 
 def test_spread_of_three_seeds_is_counted() -> None:
     means = np.array([1.0, 1.3, 0.8])
-    found = apart([run(2.0)], [run(mean) for mean in means])
+    found = group_difference([run(2.0)], [run(mean) for mean in means])
     raised = means.var(ddof=1) * 2 / stats.chi2.ppf(0.25, 2)
     between = raised - 0.1**2
     assert found.difference == pytest.approx(2.0 - means.mean())
@@ -44,7 +44,7 @@ def test_spread_of_three_seeds_is_counted() -> None:
 
 
 def test_seeds_that_lie_as_close_as_their_noise_add_nothing() -> None:
-    found = apart([run(1.0)], [run(1.0), run(1.0)])
+    found = group_difference([run(1.0)], [run(1.0), run(1.0)])
     assert found.between == 0.0
     assert found.error == pytest.approx(math.sqrt(0.01 + 0.005))
 
@@ -57,36 +57,36 @@ def test_seeds_of_one_setting_seldom_differ(between: float, seeds: int) -> None:
     def drawn() -> WindowMean:
         return run(float(rng.normal() * math.hypot(0.1, between)))
 
-    alarms = [apart([drawn()], [drawn() for _ in range(seeds)]).p_higher() < 0.01 for _ in range(3000)]
+    alarms = [group_difference([drawn()], [drawn() for _ in range(seeds)]).p_higher() < 0.01 for _ in range(3000)]
     assert np.mean(alarms) < 0.03  # wide seeds and two of them: up to three times what is asked
 
 
 def test_swapping_the_sides_turns_the_sign() -> None:
     ones, others = [run(1.0), run(1.4)], [run(2.0, 0.3), run(2.2, 0.2), run(1.9)]
-    there, back = apart(ones, others), apart(others, ones)
+    there, back = group_difference(ones, others), group_difference(others, ones)
     assert there.difference == pytest.approx(-back.difference)
     assert there.p_higher() == pytest.approx(back.p_lower())
     assert there.interval() == pytest.approx(tuple(-edge for edge in reversed(back.interval())))
 
 
 def test_what_is_not_known_is_never_small() -> None:
-    found = apart([run(1.0, math.nan)], [run(5.0)])
+    found = group_difference([run(1.0, math.nan)], [run(5.0)])
     assert math.isnan(found.p_lower())
     assert found.interval() == (-math.inf, math.inf)
-    assert math.isnan(apart([run(math.nan)], [run(5.0)]).p_lower())
+    assert math.isnan(group_difference([run(math.nan)], [run(5.0)]).p_lower())
 
 
 def test_without_noise_any_difference_is_one() -> None:
-    found = apart([run(1.0, 0.0)], [run(2.0, 0.0)])
+    found = group_difference([run(1.0, 0.0)], [run(2.0, 0.0)])
     assert (found.p_higher(), found.p_lower()) == (1.0, 0.0)
     assert found.interval() == (-1.0, -1.0)
-    assert apart([run(1.0, 0.0)], [run(1.0, 0.0)]).p_lower() == 1.0
+    assert group_difference([run(1.0, 0.0)], [run(1.0, 0.0)]).p_lower() == 1.0
 
 
 @repeatable
 @given(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=8))
 def test_holm_is_the_step_down(p_values: list[float]) -> None:
-    found = holm(p_values)
+    found = holm_adjust(p_values)
     asked = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     for limit in (0.001, 0.01, 0.05, 0.5):
         refused = set()

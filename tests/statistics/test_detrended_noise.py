@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from ptt.diagnostics.statistics.detrended_noise import LIKENESSES, left_of, line_of
+from ptt.diagnostics.statistics.detrended_noise import AR1_GRID, fit_line, residual_moments
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=200))
 @repeatable
 def test_the_line_is_that_of_least_squares(values: list[float]) -> None:
     held, position = np.array(values), np.arange(len(values))
-    found, (slope, start) = line_of(held), np.polyfit(position, held, 1)
+    found, (slope, start) = fit_line(held), np.polyfit(position, held, 1)
     size = float(np.abs(held).max()) + 1e-9
     assert found.slope == pytest.approx(slope, abs=1e-9 * size)
     assert np.allclose(found.residual, held - start - slope * position, atol=1e-9 * size)
@@ -31,10 +31,10 @@ def test_what_a_line_leaves_of_noise_is_what_made_noise_shows(likeness: float, c
     steps = np.arange(count)
     slope, start = np.polyfit(steps, made.T, 1)
     rests = made - start[:, None] - slope[:, None] * steps
-    left = left_of(count)
+    left = residual_moments(count)
     squares, of_mean, freedom = left.at(likeness)
     seen = np.square(rests).sum(axis=1)
-    neighbours = float(np.interp(likeness, LIKENESSES, left.neighbours))
+    neighbours = float(np.interp(likeness, AR1_GRID, left.neighbours))
     assert seen.mean() == pytest.approx(squares, rel=0.05)
     assert (rests[:, 1:] * rests[:, :-1]).sum(axis=1).mean() == pytest.approx(neighbours, rel=0.05, abs=0.1)
     assert made.mean(axis=1).var() == pytest.approx(of_mean, rel=0.1)
@@ -42,5 +42,5 @@ def test_what_a_line_leaves_of_noise_is_what_made_noise_shows(likeness: float, c
 
 
 def test_white_noise_loses_two_degrees_of_freedom() -> None:
-    squares, of_mean, freedom = left_of(30).at(0.0)
+    squares, of_mean, freedom = residual_moments(30).at(0.0)
     assert (squares, of_mean, freedom) == pytest.approx((28.0, 1 / 30, 28.0))

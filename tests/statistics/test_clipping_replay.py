@@ -11,8 +11,8 @@ from builders import Array, Story, frame_of, repeatable, rising, sequences_of, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.clipping_replay import SCHEMA, TOKEN_GUARDS, counterfactual, guarded_pair, signed
-from ptt.diagnostics.statistics.windows import parts
+from ptt.diagnostics.statistics.clipping_replay import SCHEMA, TOKEN_GUARDS, guarded_pair, replay_guards, split_by_sign
+from ptt.diagnostics.statistics.windows import split_steps
 
 
 def weights(rho: Array, guard: str) -> Array:
@@ -39,8 +39,8 @@ def r_of(frame: pl.DataFrame) -> list[tuple[Array, Array]]:
 def late_rows(scale: float) -> tuple[dict[tuple[str, int], dict[str, float]], list[tuple[Array, Array]]]:
     frame = sequences_of(Story(steps=30, text=steady(0.3), post=rising(scale / 3, scale), likeness=0.6))
     tables = tables_of(frame)
-    windows = parts(list(range(1, 31)), 3)
-    found = counterfactual(tables.cells, tables.sequences, windows, pair="policy/ref")
+    windows = split_steps(list(range(1, 31)), 3)
+    found = replay_guards(tables.cells, tables.sequences, windows, pair="policy/ref")
     late = found.filter(pl.col("window") == "late")
     sides = r_of(frame.filter(pl.col("step") >= windows[-1].first))
     return {(row["guard"], row["slice"]): row for row in late.iter_rows(named=True)}, sides
@@ -90,7 +90,7 @@ def test_sequence_guards_agree_with_sequences(scale: float) -> None:
 def test_the_sign_split_of_cells_is_exact_for_few_tokens(r: list[float]) -> None:
     values = np.array(r)
     cells = tables_of(frame_of([{"r": values}])).cells
-    parted = signed(cells)
+    parted = split_by_sign(cells)
     rho = np.exp(values)
     assert (parted.n_up + parted.n_down).sum() == len(values)
     assert parted.n_up[parted.magnitude > 1e-9].sum() == (values > 1e-9).sum()
@@ -118,15 +118,15 @@ def test_the_guarded_pair_is_the_one_nearest_to_what_trainers_guard() -> None:
 
 def test_without_sequences_only_tokens_are_guarded() -> None:
     cells = tables_of(frame_of([{"r": [0.5, -1.5]}])).cells
-    found = counterfactual(cells, None, parts([1], 3), pair="policy/rollout")
+    found = replay_guards(cells, None, split_steps([1], 3), pair="policy/rollout")
     assert set(found["level"]) == {"token"}
     assert set(found["pair"]) == {"policy/rollout"}
     assert dict(found.schema) == SCHEMA
-    assert counterfactual(cells.clear(), None, parts([1], 3), pair="x").is_empty()
+    assert replay_guards(cells.clear(), None, split_steps([1], 3), pair="x").is_empty()
 
 
 def test_all_tokens_masked_has_no_ess() -> None:
     cells = tables_of(frame_of([{"r": [3.0, 3.5]}])).cells
-    found = counterfactual(cells, None, parts([1], 3), pair="a/b").filter(pl.col("guard") == "mis-2")
+    found = replay_guards(cells, None, split_steps([1], 3), pair="a/b").filter(pl.col("guard") == "mis-2")
     assert found["ess_fraction"].to_list() == [None]
     assert found.select("hit", "second_moment", "mass_removed", "bias").row(0) == (1.0, 0.0, 1.0, 10.0)

@@ -9,7 +9,7 @@ from builders import Array, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.rank_scores import WINDOW, against_others, weighted_share
+from ptt.diagnostics.statistics.rank_scores import WINDOW_STEPS, score_ranks, weighted_share
 
 IntArray = npt.NDArray[np.int64]
 
@@ -23,9 +23,9 @@ def times_of(ranks: int, steps: int, seed: int) -> dict[str, tuple[IntArray, Arr
 @given(st.integers(2, 6), st.integers(10, 90), st.integers(0, 10_000))
 def test_scores_are_those_of_a_plain_reckoning(ranks: int, steps: int, seed: int) -> None:
     times = times_of(ranks, steps, seed)
-    scores = against_others(times)
+    scores = score_ranks(times)
     assert scores is not None
-    size = min(WINDOW, steps)
+    size = min(WINDOW_STEPS, steps)
     best: dict[str, float] = {}
     for row in range(steps // size):
         part = slice(row * size, (row + 1) * size)
@@ -46,7 +46,7 @@ def test_steps_that_are_longer_for_all_change_no_relative_score(ranks: int, step
     times = times_of(ranks, steps, seed)
     longer = np.exp(np.random.default_rng(seed).normal(size=steps))
     stretched = {place: (at, values * longer) for place, (at, values) in times.items()}
-    one, other = against_others(times), against_others(stretched)
+    one, other = score_ranks(times), score_ranks(stretched)
     assert one is not None
     assert other is not None
     np.testing.assert_allclose(one.relative, other.relative)
@@ -56,11 +56,11 @@ def test_steps_that_are_longer_for_all_change_no_relative_score(ranks: int, step
 def test_only_steps_that_all_ranks_recorded_count() -> None:
     steps = np.arange(1, 31)
     holes = np.where(steps % 3 == 0, np.nan, 2.0)
-    scores = against_others({"a": (steps, np.ones(30)), "b": (steps, holes)})
+    scores = score_ranks({"a": (steps, np.ones(30)), "b": (steps, holes)})
     assert scores is not None
     assert scores.overall.tolist() == [1.0, 0.5]
-    assert against_others({"a": (steps, np.ones(30)), "b": (steps, np.zeros(30))}) is None
-    assert against_others({"a": (steps, np.ones(30))}) is None
+    assert score_ranks({"a": (steps, np.ones(30)), "b": (steps, np.zeros(30))}) is None
+    assert score_ranks({"a": (steps, np.ones(30))}) is None
 
 
 def test_the_weighted_share_forgets() -> None:

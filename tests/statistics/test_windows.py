@@ -10,7 +10,7 @@ from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.statistics.windows import Span, label, parts, sliding
+from ptt.diagnostics.statistics.windows import Span, label_spans, sliding_windows, split_steps
 
 steps_strategy = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_size=60).map(sorted)
 
@@ -18,7 +18,7 @@ steps_strategy = st.lists(st.integers(0, 10_000), unique=True, min_size=1, max_s
 @repeatable
 @given(steps_strategy, st.integers(1, 50))
 def test_parts_hold_every_step_once_and_differ_by_at_most_one_step(steps: list[int], count: int) -> None:
-    spans = parts(steps, count)
+    spans = split_steps(steps, count)
     held = [[step for step in steps if span.first <= step <= span.last] for span in spans]
     assert [step for part in held for step in part] == steps
     assert len(spans) == min(count, len(steps))
@@ -27,14 +27,14 @@ def test_parts_hold_every_step_once_and_differ_by_at_most_one_step(steps: list[i
 
 
 def test_without_steps_there_are_no_parts() -> None:
-    assert parts([], 3) == ()
-    assert sliding([], width=3, stride=1) == ()
+    assert split_steps([], 3) == ()
+    assert sliding_windows([], width=3, stride=1) == ()
 
 
 @repeatable
 @given(steps_strategy, st.integers(1, 20), st.integers(1, 20))
 def test_sliding_windows_have_one_width_and_reach_the_last_step(steps: list[int], width: int, stride: int) -> None:
-    spans = sliding(steps, width=width, stride=stride)
+    spans = sliding_windows(steps, width=width, stride=stride)
     assert spans[0].first == steps[0]
     assert spans[-1].last == steps[-1]
     places = [(steps.index(span.first), steps.index(span.last)) for span in spans]
@@ -47,14 +47,14 @@ def test_sliding_windows_have_one_width_and_reach_the_last_step(steps: list[int]
 def test_label_gives_each_row_its_span_and_drops_rows_between_them() -> None:
     frame = pl.DataFrame({"step": [9, 1, 4, 5, 6, 10, 20, 21]})
     spans = (Span(1, 4), Span(6, 9), Span(20, 20))
-    found = label(frame, spans, name="span")
+    found = label_spans(frame, spans, name="span")
     assert found["step"].to_list() == [9, 1, 4, 6, 20]
     assert found["span"].to_list() == [1, 0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(("steps", "spans"), [([], (Span(1, 2),)), ([1, 2], ())])
 def test_label_without_rows_or_spans_gives_no_rows(steps: list[int], spans: tuple[Span, ...]) -> None:
-    found = label(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}), spans, name="span")
+    found = label_spans(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}), spans, name="span")
     assert found.columns == ["step", "span"]
     assert found.is_empty()
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptt.diagnostics.statistics.step_matching import (
-    LEAST_SPANS,
-    Logged,
-    Matched,
+    MIN_SPANS,
+    LoggedTotal,
+    MatchedSpans,
     NotMatched,
-    matched_by_steps,
-    matched_by_tokens,
+    match_by_steps,
+    match_by_tokens,
 )
 from ptt.diagnostics.statistics.tail_curves import Profile
 
@@ -33,14 +33,14 @@ def recorded_at(steps: Sequence[int], tokens: Sequence[int] | int = 100) -> Prof
     return Profile(pair="policy/ref", slices={0: "text_only"}, cells=cells, sequences=pl.DataFrame(), unit="sequence")
 
 
-def matched(found: Matched | NotMatched) -> Matched:
-    assert isinstance(found, Matched), found
+def matched(found: MatchedSpans | NotMatched) -> MatchedSpans:
+    assert isinstance(found, MatchedSpans), found
     return found
 
 
 def test_runs_of_other_cadence_and_length_are_cut_at_the_same_steps() -> None:
     dense, every_8, every_16 = range(1, 701), range(1, 501, 8), range(1, 701, 16)
-    found = matched(matched_by_steps([recorded_at(list(one)) for one in (dense, every_8, every_16)], 12))
+    found = matched(match_by_steps([recorded_at(list(one)) for one in (dense, every_8, every_16)], 12))
     assert (found.first, found.last) == (1, 497)
     assert [len(spans) for spans in found.spans] == [12, 12, 12]
     for place in range(12):
@@ -53,26 +53,26 @@ def test_runs_of_other_cadence_and_length_are_cut_at_the_same_steps() -> None:
 def test_halves_of_one_recording_are_matched() -> None:
     steps = [step for step in range(1, 701) if (step - 1) % 16 in (0, 1)]
     others = [step for step in range(1, 701) if (step - 1) % 16 in (8, 9)]
-    found = matched(matched_by_steps([recorded_at(steps), recorded_at(others)]))
+    found = matched(match_by_steps([recorded_at(steps), recorded_at(others)]))
     assert len(found.spans[0]) == len(found.spans[1]) == 12
 
 
 def test_two_of_the_same_steps_get_the_same_spans() -> None:
     one = recorded_at(list(range(5, 60)))
-    found = matched(matched_by_steps([one, one]))
+    found = matched(match_by_steps([one, one]))
     assert found.spans[0] == found.spans[1]
     assert found.spans[0][0].first == 5
     assert found.spans[0][-1].last == 59
 
 
-@pytest.mark.parametrize("match", [matched_by_steps, matched_by_tokens])
+@pytest.mark.parametrize("match", [match_by_steps, match_by_tokens])
 def test_runs_that_share_too_little_are_told_why(match: object) -> None:
     assert callable(match)
     apart = match([recorded_at(list(range(1, 50))), recorded_at(list(range(5000, 5050)))])
     assert isinstance(apart, NotMatched)
     few = match([recorded_at(list(range(1, 50))), recorded_at([1, 20, 49])])
     assert isinstance(few, NotMatched)
-    assert f"at least {LEAST_SPANS}" in few.reason
+    assert f"at least {MIN_SPANS}" in few.reason
     empty = match([recorded_at(list(range(1, 50))), recorded_at([])])
     assert isinstance(empty, NotMatched)
 
@@ -92,7 +92,7 @@ def test_runs_that_share_too_little_are_told_why(match: object) -> None:
 def test_the_reason_names_the_run_and_which_of_the_two_it_is(steps: list[int], said: str) -> None:
     runs, names = [recorded_at(list(range(1, 50))), recorded_at(steps)], ["dense", "sparse"]
     # spans of steps lie where the sparse run has its own, so that only those of tokens can miss them
-    found = matched_by_tokens(runs, names=names) if "gaps" in said else matched_by_steps(runs, names=names)
+    found = match_by_tokens(runs, names=names) if "gaps" in said else match_by_steps(runs, names=names)
     assert isinstance(found, NotMatched)
     assert found.reason.endswith(said)
     assert not ("only" in found.reason and "gaps" in found.reason)
@@ -100,7 +100,7 @@ def test_the_reason_names_the_run_and_which_of_the_two_it_is(steps: list[int], s
 
 def test_the_same_tokens_are_other_steps_where_a_run_makes_more_of_them() -> None:
     slow, fast = recorded_at(list(range(1, 201)), 100), recorded_at(list(range(1, 101)), 200)
-    found = matched(matched_by_tokens([slow, fast], 10))
+    found = matched(match_by_tokens([slow, fast], 10))
     assert found.last == pytest.approx(20_000, rel=0.01)
     for one, other in zip(*found.spans, strict=True):
         assert one.middle == pytest.approx(2 * other.middle, abs=3)
@@ -114,7 +114,7 @@ def test_tokens_trained_on_do_not_depend_on_how_often_steps_were_recorded(cadenc
     counts = np.interp(steps, np.linspace(1, steps[-1], len(levels)), levels)
     whole = recorded_at(steps.tolist(), [round(1000 * count) for count in counts])
     part = recorded_at(steps[::cadence].tolist(), [round(1000 * count) for count in counts[::cadence]])
-    found = matched(matched_by_tokens([whole, part], 6))
+    found = matched(match_by_tokens([whole, part], 6))
     for one, other in zip(*found.spans, strict=True):
         assert abs(one.middle - other.middle) <= cadence
     total, middle = 0.0, 0.0
@@ -127,24 +127,24 @@ def test_tokens_trained_on_do_not_depend_on_how_often_steps_were_recorded(cadenc
 def test_logged_totals_are_taken_where_every_run_has_them() -> None:
     steps = list(range(1, 101))
     runs = [recorded_at(steps), recorded_at(steps)]
-    logged = [Logged(steps=np.arange(1, 101), totals=np.cumsum(np.full(100, size))) for size in (1e4, 2e4)]
-    found = matched(matched_by_tokens(runs, 6, logged))
+    logged = [LoggedTotal(steps=np.arange(1, 101), totals=np.cumsum(np.full(100, size))) for size in (1e4, 2e4)]
+    found = matched(match_by_tokens(runs, 6, logged))
     assert found.last == pytest.approx(1e6)
     assert found.spans[0][-1].last == 100
     assert found.spans[1][-1].last == 50
-    partly = matched(matched_by_tokens(runs, 6, [logged[0], None]))
+    partly = matched(match_by_tokens(runs, 6, [logged[0], None]))
     assert partly.last == pytest.approx(100 * 100, rel=0.01)
-    falling = Logged(steps=np.arange(1, 101), totals=np.linspace(1e6, 0, 100))
-    assert matched(matched_by_tokens(runs, 6, [logged[0], falling])).last == partly.last
+    falling = LoggedTotal(steps=np.arange(1, 101), totals=np.linspace(1e6, 0, 100))
+    assert matched(match_by_tokens(runs, 6, [logged[0], falling])).last == partly.last
 
 
 def test_a_gap_that_one_run_has_is_spanned_by_wider_parts() -> None:
     whole = list(range(1, 121))
     gap = [step for step in whole if not 30 <= step < 45]
-    found = matched(matched_by_steps([recorded_at(whole), recorded_at(gap)]))
-    assert len(found.spans[0]) == len(found.spans[1]) >= LEAST_SPANS
+    found = matched(match_by_steps([recorded_at(whole), recorded_at(gap)]))
+    assert len(found.spans[0]) == len(found.spans[1]) >= MIN_SPANS
 
 
 def test_steps_as_large_as_can_be_cost_nothing() -> None:
     far = recorded_at([10**9 * step for step in range(1, 30)])
-    assert len(matched(matched_by_tokens([far, far])).spans[0]) == 12
+    assert len(matched(match_by_tokens([far, far])).spans[0]) == 12

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptt.diagnostics.statistics.stratified_difference import stratified_gap
+from ptt.diagnostics.statistics.stratified_difference import stratified_difference
 
 
 def test_by_hand() -> None:
-    gap = stratified_gap(
+    gap = stratified_difference(
         stratum=np.repeat([0, 1], 20),
         by=np.tile(np.repeat([1.0, 5.0], 10), 2),
         hits=np.concatenate(
@@ -26,7 +26,7 @@ def test_by_hand() -> None:
 
 def test_entries_at_the_median_belong_to_neither_half() -> None:
     even = np.ones(40)
-    assert stratified_gap(stratum=np.repeat([0, 1], 20), by=even, hits=even, trials=even) is None
+    assert stratified_difference(stratum=np.repeat([0, 1], 20), by=even, hits=even, trials=even) is None
 
 
 def test_a_trend_of_both_is_no_gap() -> None:
@@ -37,7 +37,7 @@ def test_a_trend_of_both_is_no_gap() -> None:
         stratum = np.repeat(np.arange(20), 30)
         by = stratum + chance.random(600)
         hits = (chance.random(600) < 0.02 * (1 + stratum)).astype(float)
-        gap = stratified_gap(stratum=stratum, by=by, hits=hits, trials=np.ones(600))
+        gap = stratified_difference(stratum=stratum, by=by, hits=hits, trials=np.ones(600))
         assert gap is not None
         wide.append(abs(gap.high - gap.low) > 4 * gap.error)
     assert sum(wide) <= 1

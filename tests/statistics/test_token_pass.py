@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 from ptt.diagnostics.statistics import batch_layout, bins, token_pass
 from ptt.diagnostics.statistics.cells import KINDS, SEQUENCE_SUMS, STEP_LIMIT, SUMS, cell_key, unpack_cells
-from ptt.diagnostics.statistics.logprob_pairs import PAIRS, available
+from ptt.diagnostics.statistics.logprob_pairs import PAIRS, available_pairs
 from ptt.diagnostics.statistics.token_pass import TokenTables
 
 NAN = math.nan
@@ -81,7 +81,7 @@ def test_cells_and_sequences_are_the_sums_of_a_plain_loop_over_tokens() -> None:
             [weights[name][mine].sum() for name in SEQUENCE_SUMS], rel=1e-11, abs=1e-12
         )
         assert (row["min_r"], row["max_r"]) == (r[mine].min(), r[mine].max())
-        coarse, count = np.unique(bins.coarse_of(index[mine]), return_counts=True)
+        coarse, count = np.unique(bins.coarse_bin_of(index[mine]), return_counts=True)
         assert row["coarse_bin"] == coarse.tolist()
         assert row["coarse_n"] == count.tolist()
     assert {(row["step"], row["slice"]): row["n_bad"] for row in tables.bad.to_dicts()} == bad
@@ -207,7 +207,7 @@ def test_a_row_without_one_logprob_counts_for_the_pairs_it_has() -> None:
         },
     ]
     frame = frame_of(rows, logps=logps).with_columns(model_mask=pl.Series([[True]] * 4))
-    pairs = available(set(logps))
+    pairs = available_pairs(set(logps))
     assert [pair.name for pair in pairs] == ["policy/ref", "policy/rollout", "old/rollout", "policy/old"]
     tables = tables_of(frame, pairs=pairs)
     summed = tables.cells.group_by("pair").agg(pl.col("n").sum(), pl.col("s_r").sum()).sort("pair")
@@ -259,9 +259,9 @@ def test_a_cell_key_gives_back_what_it_was_made_of(pair: int, step: int, part: i
 
 
 def test_old_stands_in_for_policy_only_where_policy_is_missing() -> None:
-    assert [pair.name for pair in available({"old_logp", "ref_logp", "rollout_logp"})] == [
+    assert [pair.name for pair in available_pairs({"old_logp", "ref_logp", "rollout_logp"})] == [
         "old/ref",
         "old/rollout",
     ]
-    assert available({"policy_logp"}) == ()
+    assert available_pairs({"policy_logp"}) == ()
     assert POLICY_REF.inverse == "ref/policy"

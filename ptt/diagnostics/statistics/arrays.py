@@ -1,0 +1,8 @@
+"""NumPy array types that the statistics, and all who call them, take and return."""
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
