@@ -12,22 +12,22 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.calls import (
-    Call,
+    RESPELT,
+    UNFIT,
     Joined,
     SequenceRows,
     Sessions,
-    TokenRow,
-    logp_array,
-    lost_rows,
+    engine_call,
+    joined_row,
     name_of,
     number,
-    respelt,
     token_array,
     whole,
 )
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds
+from ptt.diagnostics.parsers.io.samples import inner
 from ptt.diagnostics.parsers.io.sqlite import (
     DAMAGE,
     is_database,
@@ -44,17 +44,17 @@ ROWS: Final = "SELECT cursor, * FROM wire_rows WHERE cursor > ? ORDER BY cursor"
 SCOPE: Final = ("run_id", "run_attempt", "split", "iteration", "group_idx", "traj_idx", "purpose")
 NEEDED: Final = frozenset({"cursor", "run_id", "iteration", "prompt_tokens", "sampled_tokens", "logprobs"})
 TRAINED: Final = frozenset({None, "", "train", "training", "rollout"})
+UNUSABLE: Final = "record(s) lack an iteration or sampled tokens."
+UNTRAINED: Final = "sampled sequence(s) of evaluations or other purposes are no training data."
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the keys of the first line, or by the table of a database."""
     if is_database(file):
         return NEEDED.issubset(tables_of(file).get(TABLE, ()))
-    found = first_objects(file, 1)
-    if not found or not isinstance(found[0].get("scope"), dict):
-        return False
-    kind = found[0].get("kind")
-    return (kind == "sample" and "num_samples" in found[0]) or (kind == "train_op" and "op" in found[0])
+    first = next(iter(first_objects(file, 1)), {})
+    key = {"sample": "num_samples", "train_op": "op"}.get(str(first.get("kind")))
+    return isinstance(first.get("scope"), dict) and key in first
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -66,28 +66,22 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _lines(file: RunFile, reader: _Reader) -> Iterator[Piece]:
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        for line in filter(bytes.strip, block.split(b"\n")):
-            found = json_object(line)
-            if found is None and is_torn(block):
-                yield torn_line(file, line)
-            elif found is None or not isinstance(found.get("scope"), dict):
-                reader.bad += 1
-            elif found.get("kind") == "train_op":
-                reader.add_metrics(found)
-            elif found.get("kind") == "sample":
-                yield from reader.add_record(found)
-        yield from reader.take()
+    for record in line_objects(file):
+        if isinstance(record, Lost):
+            yield record
+        elif record is None or not isinstance(record.get("scope"), dict):
+            reader.counts[UNUSABLE] += 1
+        elif record.get("kind") == "train_op":
+            yield from reader.add_metrics(record)
+        elif record.get("kind") == "sample":
+            yield from reader.add_record(record)
 
 
 def _database(file: RunFile, reader: _Reader) -> Iterator[Piece]:
-    if told := wal_note(file):
-        yield told
-    held = tables_of(file).get(TABLE, ())
-    if not NEEDED.issubset(held):
+    if note := wal_note(file):
+        yield note
+    columns = tables_of(file).get(TABLE, ())
+    if not NEEDED.issubset(columns):
         yield Lost(bytes=file.size, note=f"{file.rel}: its table of sampled sequences could not be read.")
         return
     try:
@@ -96,7 +90,7 @@ def _database(file: RunFile, reader: _Reader) -> Iterator[Piece]:
                 if isinstance(row, Lost):
                     yield Lost(rows=row.rows, bytes=row.bytes, note=f"{file.rel}: {row.note}")
                 else:
-                    yield from reader.add_wire(dict(zip(held, row[1:], strict=True)))
+                    yield from reader.add_wire(dict(zip(columns, row[1:], strict=True)))
     except DAMAGE as error:
         yield unreadable(file, error)
 
@@ -105,118 +99,90 @@ class _Reader:
     """Turns calls into sequences."""
 
     def __init__(self, file: RunFile) -> None:
+        self.counts = dict.fromkeys((UNUSABLE, UNFIT, RESPELT, UNTRAINED), 0)
         self._file = file
         folder = PurePosixPath(file.rel).parent
         self._root = str(folder.parent if folder.name == "capture" else folder)
         self._sessions, self._sequences, self._metrics = Sessions(), SequenceRows(), MetricColumns()
-        self._seen = self._number = self._other = self._unfit = self._respelt = 0
-        self.bad = 0
+        self._train_ops = self._sequence = 0
 
-    def add_record(self, found: Mapping[str, Any]) -> Iterator[Piece]:
-        """Take one line: a call, which may have sampled several sequences."""
-        samples = found.get("samples")
+    def add_record(self, record: Mapping[str, Any]) -> Iterator[Piece]:
+        """Add one line: a call, which may have sampled several sequences."""
+        samples, version = record.get("samples"), whole(record.get("model_path") or record.get("policy_version"))
         for sample in samples if isinstance(samples, list) else []:
-            taken = sample if isinstance(sample, dict) else {}
-            tokens, logps = taken.get("tokens"), taken.get("logprobs")
-            version = whole(found.get("model_path")) if found.get("model_path") else whole(found.get("policy_version"))
-            yield from self._add(found["scope"], found.get("prompt_tokens"), tokens, logps, version, found)
+            lists = record.get("prompt_tokens"), inner(sample, "tokens"), inner(sample, "logprobs")
+            yield from self._add(record["scope"], lists, version, record)
 
     def add_wire(self, row: Mapping[str, Any]) -> Iterator[Piece]:
-        """Take one row of the database: a sampled sequence."""
+        """Add one row of the database: a sampled sequence."""
         prompt, tokens, logps = (json_cell(row.get(name)) for name in ("prompt_tokens", "sampled_tokens", "logprobs"))
-        more = json_cell(row.get("metadata"))
-        more = more if isinstance(more, dict) else {}
-        yield from self._add(row, prompt, tokens, logps, whole(row.get("policy_version")), more)
+        version = whole(row.get("policy_version"))
+        yield from self._add(row, (prompt, tokens, logps), version, json_cell(row.get("metadata")))
 
     def _add(
-        self,
-        scope: Mapping[str, Any],
-        prompt: Any,
-        tokens: Any,
-        logps: Any,
-        version: int | None,
-        more: Mapping[str, Any],
+        self, scope: Mapping[str, Any], lists: tuple[Any, Any, Any], version: int | None, settings: Any
     ) -> Iterator[Piece]:
+        """Add one sampled sequence by its `lists`: prompt, tokens and log-probabilities."""
+        prompt, tokens, logps = lists
         ids = token_array(tokens)
-        told = {name: scope.get(name) for name in SCOPE}
-        if ids is None or not len(ids) or not all(isinstance(value, str | int | None) for value in told.values()):
-            self.bad += 1
-            return
-        if told["split"] not in TRAINED or told["purpose"] not in TRAINED:
-            self._other += 1
-            return
-        fitting = logp_array(logps, len(ids))
-        self._unfit += fitting is None
-        sampling = more.get("sampling_params")
-        told |= {"version": version, "sampling": sampling if isinstance(sampling, dict) else {}}
-        before = token_array(prompt)
-        call = Call(prompt=ids[:0] if before is None else before, completion=ids, logps=fitting, told=told)
-        key = tuple(told[name] for name in SCOPE)
-        for joined in self._sessions.add(key, call):
-            yield from self._give(joined)
+        call = {name: scope.get(name) for name in SCOPE}
+        if ids is None or not len(ids) or not all(isinstance(value, str | int | None) for value in call.values()):
+            self.counts[UNUSABLE] += 1
+        elif call["split"] not in TRAINED or call["purpose"] not in TRAINED:
+            self.counts[UNTRAINED] += 1
+        else:
+            key = tuple(call.values())
+            sampling = {name: number(inner(settings, "sampling_params", name)) for name in ("temperature", "top_p")}
+            made = engine_call(token_array(prompt), ids, logps, call | {"version": version, "sampling": sampling})
+            self.counts[UNFIT] += made.logps is None
+            for joined in self._sessions.add(key, made):
+                yield from self._put(joined)
 
-    def _give(self, joined: Joined) -> Iterator[Piece]:
+    def _put(self, joined: Joined) -> Iterator[Piece]:
         first = joined.told[0]
         step = whole(first["iteration"])
         if step is None:
-            self.bad += 1
+            self.counts[UNUSABLE] += 1
             return
-        names = [name_of(first[name]) for name in ("run_id", "group_idx", "traj_idx")]
-        trajectory = None if names[2] is None else f"{self._root}:train/{step}/{names[1]}/{names[2]}"
-        versions = [call["version"] for call in joined.told if call["version"] is not None]
-        self._number += 1
-        self._respelt += joined.retokenised
-        sample = "/".join(name for name in (names[0], str(step), *names[1:]) if name is not None)
-        yield from self._sequences.add(
-            TokenRow(
-                token_ids=joined.token_ids,
-                model_mask=joined.model_mask,
-                rollout_logp=joined.rollout_logp,
-                told={
-                    "step": step,
-                    "sample_id": f"{sample}#{self._number}",
-                    "group_id": None if names[1] is None else f"{names[0] or self._root}/{step}/{names[1]}",
-                    "trajectory_id": trajectory,
-                    "policy_version": min(versions) if versions else None,
-                    "temperature": number(first["sampling"].get("temperature")),
-                    "top_p": number(first["sampling"].get("top_p")),
-                },
-            )
-        )
+        run, group, trajectory = (name_of(first[name]) for name in ("run_id", "group_idx", "traj_idx"))
+        self._sequence += 1
+        self.counts[RESPELT] += joined.retokenised
+        sample = "/".join(name for name in (run, str(step), group, trajectory) if name is not None)
+        columns = {
+            "step": step,
+            "sample_id": f"{sample}#{self._sequence}",
+            "group_id": None if group is None else f"{run or self._root}/{step}/{group}",
+            "trajectory_id": None if trajectory is None else f"{self._root}:train/{step}/{group}/{trajectory}",
+            "policy_version": min(
+                (call["version"] for call in joined.told if call["version"] is not None), default=None
+            ),
+            **first["sampling"],
+        }
+        yield from self._sequences.add(joined_row(joined, columns))
 
-    def add_metrics(self, found: Mapping[str, Any]) -> None:
-        """Take one training call: what it returned, as metrics of its iteration."""
-        step = whole(found["scope"].get("iteration"))
-        measured = found.get("metrics")
+    def add_metrics(self, record: Mapping[str, Any]) -> Iterator[Piece]:
+        """Add one training call: what it returned, as metrics of its iteration."""
+        step, metrics = whole(record["scope"].get("iteration")), record.get("metrics")
         if step is None:
-            self.bad += 1
+            self.counts[UNUSABLE] += 1
             return
-        for name, value in (measured if isinstance(measured, dict) else {}).items():
-            read_value = number(value)
-            if read_value is not None or value is None:
-                label = f"{found.get('op')}/{name}"
-                self._metrics.add(step, label, read_value, as_seconds(found.get("created_at")), self._seen)
-        self._seen += 1
-
-    def take(self) -> Iterator[Piece]:
-        """Yield what is ready."""
-        if self._metrics.steps:
+        for name, raw in (metrics if isinstance(metrics, dict) else {}).items():
+            value = number(raw)
+            if value is not None or raw is None:
+                when = as_seconds(record.get("created_at"))
+                self._metrics.add(step, f"{record.get('op')}/{name}", value, when, self._train_ops)
+        self._train_ops += 1
+        if self._metrics.full:
             yield Rows(table="metrics", frame=self._metrics.take(self._file.rel))
 
     def close(self) -> Iterator[Piece]:
         """Yield the rest, and what could not be used."""
-        yield from self.take()
+        if self._metrics.steps:
+            yield Rows(table="metrics", frame=self._metrics.take(self._file.rel))
         for joined in self._sessions.close():
-            yield from self._give(joined)
+            yield from self._put(joined)
         yield from self._sequences.take()
-        rel = self._file.rel
-        yield from lost_rows(self.bad, f"{rel}: {self.bad} record(s) lack an iteration or sampled tokens.")
-        if self._unfit:
-            yield Lost(note=f"{rel}: {self._unfit} call(s) hold no log-probability for each of their tokens.")
-        yield from respelt(rel, self._respelt)
-        if self._other:
-            note = f"{rel}: {self._other} sampled sequence(s) of evaluations or other purposes are no training data."
-            yield Lost(note=note)
+        yield from count_notes(self._file, self.counts, lost=UNUSABLE)
 
 
 PARSER = Parser(

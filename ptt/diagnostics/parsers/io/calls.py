@@ -313,3 +313,24 @@ def _marks(tokens: Array, *, sampled: bool) -> Array:
 
 def _logps(call: Call) -> Array:
     return np.full(len(call.completion), np.nan, np.float32) if call.logps is None else call.logps
+
+
+UNFIT: Final = "call(s) hold no log-probability for each of their tokens."
+RESPELT: Final = "call(s) spell the answer before them in other tokens than were sampled."
+
+
+def engine_call(prompt: Array | None, completion: Array, logps: Any, told: Any) -> Call:
+    """Make a call of an unread list of log-probabilities and, where it is recorded, its prompt."""
+    known = completion[:0] if prompt is None else prompt
+    return Call(prompt=known, completion=completion, logps=logp_array(logps, len(completion)), told=told)
+
+
+def joined_row(joined: Joined, columns: Mapping[str, Any], advantage: Array | None = None) -> TokenRow:
+    """Make a row of a sequence that was put together from calls."""
+    return TokenRow(
+        token_ids=joined.token_ids,
+        model_mask=joined.model_mask,
+        rollout_logp=joined.rollout_logp,
+        advantage=advantage,
+        told=columns,
+    )

@@ -42,6 +42,14 @@ class RunFile:
         found: bytes = self.looks["head"]
         return found
 
+    @property
+    def readable_head(self) -> bytes:
+        """The first bytes; empty where the file cannot be read, so that no parser takes it."""
+        try:
+            return self.head
+        except OSError:
+            return b""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
@@ -90,6 +98,13 @@ class Context:
 
 
 Piece = Rows | Wide | InPlace | Lost | Context
+
+
+def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: str = "") -> Iterator[Lost]:
+    """Yield `{path}: {count} {text}` for each count above 0, in their order; the count under `lost` is of lost rows."""
+    for text, count in counts.items():
+        if count:
+            yield Lost(rows=count if text == lost else 0, note=f"{file.rel}: {count} {text}")
 
 
 @dataclass(frozen=True, kw_only=True)

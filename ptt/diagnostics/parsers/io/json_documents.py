@@ -112,3 +112,16 @@ class _Walk:
         if not self.text.startswith(closing, at):
             raise ValueError
         return at
+
+
+def whole_document(file: RunFile, max_bytes: int, *, too_large: str, damaged: str) -> Any:
+    """Read a document as one value, or `Lost` with the note `{path}: {too_large}` or `{path} {damaged}`."""
+    if file.size > max_bytes:
+        return Lost(rows=1, bytes=file.size, note=f"{file.rel}: {too_large}")
+    try:
+        text = file.path.read_bytes().decode("utf-8", "replace")
+        return well_formed(json.loads(text), text)
+    except OSError as error:
+        return Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+    except (ValueError, RecursionError):  # cut, damaged, or nested too deep
+        return Lost(rows=1, bytes=file.size, note=f"{file.rel} {damaged}")

@@ -219,3 +219,14 @@ def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
     first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
     rows = (row for line in first if (row := json_object(line)) is not None)
     return list(itertools.islice(rows, count))
+
+
+def line_objects(file: RunFile) -> Iterator[dict[str, Any] | Lost | None]:
+    """Yield the JSON object on each line, None for a line that holds none, and `Lost` for a torn last line."""
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        for line in filter(bytes.strip, block.split(b"\n")):
+            found = json_object(line)
+            yield torn_line(file, line) if found is None and is_torn(block) else found

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import polars as pl
 
 from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name, calls_of, messages_of, turns_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import line_objects
 from ptt.diagnostics.parsers.io.metric_rows import as_step, as_value
 from ptt.diagnostics.schema import TABLES
 
@@ -99,26 +99,39 @@ class Samples:
         turns = turns_of(messages, keep_text=self.file.keep_text)
         for turn, timing in zip(turns, sample.timing, strict=False):
             turn.update(timing)
-        digest = as_hash(as_json([self.parser, *sample.identity]))
-        prompt = None if sample.prompt is None else as_hash(as_json(sample.prompt))
+        columns = {
+            "step": sample.step,
+            "split": sample.split,
+            "prompt_hash": None if sample.prompt is None else as_hash(as_json(sample.prompt)),
+            "reward": sample.reward,
+            "n_turns": sum(message.get("role") == "assistant" for message in messages) if known else None,
+            **sample.columns,
+        }
+        name = self.new_id(as_hash(as_json([self.parser, *sample.identity])))
+        self.put(name, columns, turns=turns, calls=calls if known else None, rewards=scores_of(sample.components))
+
+    def new_id(self, digest: int) -> str:
+        """Name a trajectory by its digest, numbered where the file repeats it."""
         repeat, self._seen[digest] = self._seen[digest], self._seen[digest] + 1
-        key = {"trajectory_id": f"{digest:016x}-{repeat}" if repeat else f"{digest:016x}"}
-        self.rows["rewards"] += [{**key, "name": name, "score": score} for name, score in sample.components.items()]
+        return f"{digest:016x}-{repeat}" if repeat else f"{digest:016x}"
+
+    def put(
+        self,
+        trajectory_id: str,
+        columns: Mapping[str, Any],
+        *,
+        turns: Iterable[Mapping[str, Any]] = (),
+        calls: Sequence[Mapping[str, Any]] | None = None,
+        rewards: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """Add one trajectory's rows, which come without its id; without `calls` their number is not known."""
+        key, calls_made = {"trajectory_id": trajectory_id}, calls or ()
+        self.rows["rewards"] += [{**key, **reward} for reward in rewards]
         self.rows["turns"] += [{**key, **turn} for turn in turns]
-        self.rows["tool_calls"] += [{**key, "step": sample.step, **call} for call in calls]
+        self.rows["tool_calls"] += [{**key, "step": columns["step"], **call} for call in calls_made]
+        counts = {"n_tool_calls": len(calls_made), "n_tool_fail": sum(call["ok"] is False for call in calls_made)}
         self.rows["trajectories"].append(
-            {
-                **key,
-                "step": sample.step,
-                "split": sample.split,
-                "prompt_hash": prompt,
-                "reward": sample.reward,
-                "n_turns": sum(message.get("role") == "assistant" for message in messages) if known else None,
-                "n_tool_calls": len(calls) if known else None,
-                "n_tool_fail": sum(call["ok"] is False for call in calls) if known else None,
-                "source": self.file.rel,
-                **sample.columns,
-            }
+            {**key, **(counts if calls is not None else {}), "source": self.file.rel, **columns}
         )
 
     def mean(self, suite: str, step: int | None, metric: str, value: float | None) -> None:
@@ -156,18 +169,7 @@ def read_lines(
     file: RunFile, parser: str, add: Callable[[dict[str, Any], Samples], bool], facts: Facts | None = None
 ) -> Iterator[Piece]:
     """Read a line file of samples: `add` takes one object, and says whether it was one."""
-    samples = Samples(file, parser)
-    bad = 0
-    for found in objects(file):
-        if isinstance(found, Lost):
-            yield found
-            continue
-        bad += not attempt(add, found, samples)
-        if samples.full:
-            yield from samples.take()
-    yield from samples.close()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) lack what makes a sample and do not count.")
+    yield from read_samples(Samples(file, parser), objects(file), add)
     if facts:
         yield Context(facts=dict(facts))
 
@@ -183,18 +185,10 @@ def attempt(add: Callable[[dict[str, Any], Samples], bool], found: Any, samples:
 def objects(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
     """Yield the JSON objects of a line file; lines that are none are counted."""
     bad = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        for line in filter(bytes.strip, block.split(b"\n")):
-            found = json_object(line)
-            if found is not None:
-                yield found
-            elif is_torn(block):
-                yield torn_line(file, line)
-            else:
-                bad += 1
+    for found in line_objects(file):
+        if found is not None:
+            yield found
+        bad += found is None
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are no JSON objects and do not count.")
 
@@ -221,3 +215,27 @@ def split_of_path(rel: str) -> str:
         if words & TRAINING:
             return "train"
     return "unknown"
+
+
+def read_samples(
+    samples: Samples,
+    rows: Iterable[dict[str, Any] | Lost],
+    add: Callable[[dict[str, Any], Samples], bool],
+    lacking: str = "row(s) lack what makes a sample and do not count.",
+) -> Iterator[Piece]:
+    """Read `rows` of one file as samples: `add` takes one, and says whether it was a sample."""
+    bad = 0
+    for row in rows:
+        if isinstance(row, Lost):
+            yield row
+            continue
+        bad += not attempt(add, row, samples)
+        if samples.full:
+            yield from samples.take()
+    yield from samples.close()
+    yield from count_notes(samples.file, {lacking: bad}, lost=lacking)
+
+
+def scores_of(components: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """Spell the parts of a reward out as rows."""
+    return [{"name": name, "score": score} for name, score in components.items()]
