@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
-
 import polars as pl
 import pytest
 
 from ptt.diagnostics.metrics.aliases import annotate, canonical, framework_of, split_of
+from ptt.diagnostics.metrics.catalogue import metrics
 
 EXPECTED = {
     "loss": "loss/total",
@@ -64,10 +62,9 @@ def test_a_name_of_other_meaning_stays_unnamed(raw: str) -> None:
 
 
 def test_a_star_stands_for_one_segment_and_only_patterns_hold_one() -> None:
-    text = resources.files("ptt.diagnostics.parsers").joinpath("aliases.toml").read_text("utf-8")
-    for name, frameworks in tomllib.loads(text)["names"].items():
+    for name, metric in metrics().items():
         assert "*" not in name
-        for raws in frameworks.values():
+        for raws in metric.aliases.values():
             assert len(raws) == len(set(raws))
             for raw in raws:
                 assert canonical(raw.replace("*", "anything")) == name
@@ -211,7 +208,7 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
     "mem/peak_gb": {"verl": "perf/max_memory_reserved_gb", "prime-rl": "perf/peak_memory", "ms-swift": "memory(GiB)"},
 }  # fmt: skip
 
-OTHERWISE = (  # looks like one of the above, and is not: see the head of aliases.toml
+OTHERWISE = (  # looks like one of the above, and is not: see the head of metrics.toml
     "training/rollout_probs_diff_max",
     "train/batch/masked_token_frac",
     "train/probs_ratio",

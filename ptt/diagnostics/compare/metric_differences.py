@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
 from ptt.diagnostics.compare.logged_metrics import Logged, Series, windows_of
 from ptt.diagnostics.compare.wording import metric_name
-from ptt.diagnostics.metrics.catalogue import COUNTERS, kind_of
+from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (
     T95,
     MeanEstimate,
@@ -164,7 +164,7 @@ def compare_aggregates(
     """Give the tables `aggregates` and `aggregate_differences`; `held`: series by member, `reach`: the steps shared."""
     means: list[tuple[object, ...]] = []
     apart: list[tuple[object, ...]] = []
-    for metric in sorted({name for series in held.values() for name in series} - set(COUNTERS) if reach else ()):
+    for metric in sorted(_compared(name for series in held.values() for name in series) if reach else ()):
         logging = [arm for arm in arms if all(metric in held[member.name] for member in arm.members)]
         if len(logging) < 2 or reach is None:
             continue
@@ -194,7 +194,7 @@ def compare_aggregates(
 
 def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[NotCompared, ...]:
     """List the metrics that some arms log and others do not."""
-    by = {arm.name: _of_all([set(held[member.name]) for member in arm.members]) - set(COUNTERS) for arm in arms}
+    by = {arm.name: _compared(_of_all([set(held[member.name]) for member in arm.members])) for arm in arms}
     partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
     if not partly or not all(by.values()):  # an arm without any metric is told of by itself
         return ()
@@ -239,3 +239,8 @@ def _known(runs: Sequence[Sequence[MeanEstimate]], place: int) -> bool:
 
 def _told(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _compared(names: Iterable[str]) -> set[str]:
+    """Leave out running totals: what they grow by is told by other metrics."""
+    return {name for name in names if kind_of(name) != "counter"}

@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
 from ptt.diagnostics.compare.logged_metrics import Logged, Series
 from ptt.diagnostics.compare.wording import metric_name
-from ptt.diagnostics.metrics.catalogue import SCHEDULES
+from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import JsonScalar
 
 NO_SETTINGS: Final = frozenset({"global_step", "status", "framework", "algorithm"})
@@ -39,7 +39,7 @@ def compare_settings(
         recorded = [value for value in values.values() if value is not None]
         differs = len(set(recorded)) > 1 if len(recorded) > 1 else None
         rows += [(key, arm.name, values[arm.name], differs) for arm in arms]
-    for schedule in SCHEDULES if held else ():
+    for schedule in document()["kinds"]["schedule"] if held else ():
         rows += _scheduled(arms, held or {}, schedule)
     return pl.DataFrame(rows, schema=SETTINGS, orient="row"), _unrecorded(arms)
 

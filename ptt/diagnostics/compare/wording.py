@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptt.diagnostics.compare.readings import Tail
-from ptt.diagnostics.metrics.catalogue import PLAIN
+from ptt.diagnostics.metrics.catalogue import labels, listed
 
 MOST_DIGITS: Final = 9
 CLOSER: Final = 3  # digits of an end that two would round to 1, the value that tells nothing
-ASKED_FIRST: Final = ("kl/ref", "reward/mean", "grad_norm", "loss/total", "len/response_mean", "tools/call_frequency")
+ASKED_FIRST: Final = listed("asked_first")
 LABELS: Final = {"post_tool": "post-tool", "post_observation": "post-observation", "text_only": "text-only"}
 
 
 def metric_name(name: str) -> str:
     """Name a metric in prose; one that no table of ours knows keeps its own name."""
-    return PLAIN.get(name, name)
+    return labels().get(name, name)
 
 
 def by_interest(names: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final
 from ptt.diagnostics.custom.terms import RuleError
 from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm
 from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.catalogue import link_name
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.logprob_pairs import DEFAULT_ORDER
 
@@ -20,16 +21,6 @@ STATISTICS: Final = ("p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "secon
                      "ess_fraction_inverse", "k1", "k2", "k3", "n")  # fmt: skip
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-LINKS: Final = (
-    ("kl/", Link.POLICY_UPDATE), ("clip/", Link.POLICY_UPDATE), ("loss/", Link.POLICY_UPDATE),
-    (TOKENS, Link.POLICY_UPDATE), ("mismatch/", Link.DATA_FRESHNESS), ("is/", Link.DATA_FRESHNESS),
-    ("staleness/", Link.DATA_FRESHNESS), ("reward/", Link.REWARD), ("len/clipped", Link.TRAINING_SIGNAL),
-    ("len/", Link.REWARD), ("advantage/", Link.TRAINING_SIGNAL), ("critic/", Link.CRITIC),
-    ("entropy", Link.EXPLORATION), ("tools/", Link.ENVIRONMENT), ("turns/", Link.ENVIRONMENT),
-    ("eval/", Link.EVALUATION), ("grad_norm", Link.NUMERICS), ("lr", Link.NUMERICS), ("time/", Link.SYSTEMS),
-    ("mem/", Link.SYSTEMS), ("dpo/", Link.TRAINING_SIGNAL), ("sft/", Link.TRAINING_SIGNAL),
-)  # fmt: skip
-"""By the beginning of the canonical name."""
 TRAINERS: Final = {"dpo", "ppo", "sft", "orpo", "kto", "cpo", "grpo"}
 KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
 """Names under which frameworks configure the same algorithm, or a loss of its trainer."""
@@ -38,7 +29,8 @@ KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
 def link_of(metric: str) -> Link | None:
     """Give the link that a metric's canonical name tells, or None."""
     name = canonical(metric) or metric
-    return next((link for beginning, link in LINKS if name.startswith(beginning)), None)
+    link = link_name(name)
+    return Link(link) if link else None
 
 
 def checked_id(text: str) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -155,7 +156,7 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     return min(int(low), alarm), max(int(high), alarm)
 
 
-DASHBOARD_METRICS: Final = ("kl/ref", "reward/mean", "entropy", "grad_norm", "loss/total")
+DASHBOARD_METRICS: Final = listed("drawn")
 MAX_SERIES_POINTS: Final = 20_000  # points of a series: a longer one is kept as means of blocks
 MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 

@@ -24,7 +24,6 @@ from ptt.diagnostics.gate.policy import (
 from ptt.diagnostics.gate.subjects import (
     ESS,
     LOGGED,
-    NO_FLOOR,
     POOLED,
     QUANTILES,
     SLICES,
@@ -39,6 +38,7 @@ from ptt.diagnostics.gate.subjects import (
 )
 from ptt.diagnostics.gate.toml_table import NAME, Table, meant
 from ptt.diagnostics.metrics.aliases import canonical, canonical_names, spellings
+from ptt.diagnostics.metrics.catalogue import known
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.statistics.autocorrelated_mean import (
     MIN_SUMMARY_VALUES,
@@ -162,7 +162,7 @@ def _bound_not_vacuous(table: Table, bound: Bound, metric: str) -> None:
         table.wrong("max", f"is {high:g}, and {what} is never above {most:g}: no run could ever fail")
     if low is not None and low <= least:
         table.wrong("min", f"is {low:g}, and {what} is never below {least:g}: no run could ever fail")
-    if low is not None and low <= 0 and ours in NO_FLOOR and bound.statistic not in ("change", "slope"):
+    if low is not None and low <= 0 and known(ours).signed_estimate and bound.statistic not in ("change", "slope"):
         why = "estimates by k3 are never negative, and others only by their noise"
         table.wrong("min", f"is {low:g}, and {what} is not held by that: {why}; leave it out")
     end = largest_of(bound.subject, ours)

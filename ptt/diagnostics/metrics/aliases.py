@@ -1,16 +1,16 @@
-"""Canonical names for what each framework calls its metrics; the table itself is data in aliases.toml."""
+"""Canonical names for what each framework calls its metrics; the table itself is data in metrics.toml."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from importlib import resources
 
 import polars as pl
+
+from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
 LEAST_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
@@ -27,17 +27,16 @@ class _Table:
 
 @cache
 def _table() -> _Table:
-    text = resources.files(__package__).joinpath("aliases.toml").read_text("utf-8")
-    data = tomllib.loads(text)
+    data = document()
     exact: dict[str, str] = {}
     patterns: list[tuple[re.Pattern[str], str]] = []
-    for name, frameworks in data["names"].items():
-        for raws in frameworks.values():
+    for name, metric in metrics().items():
+        for raws in metric.aliases.values():
             for raw in raws:
                 if "*" in raw:
                     patterns.append((_pattern(raw), name))
                 elif exact.setdefault(raw, name) != name:
-                    raise ValueError(f"aliases.toml: `{raw}` stands under both {exact[raw]} and {name}")
+                    raise ValueError(f"metrics.toml: `{raw}` stands under both {exact[raw]} and {name}")
     return _Table(
         exact=exact,
         patterns=tuple(patterns),

@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
+from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.schema import LOGPS
@@ -80,13 +81,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 INSTEAD: Final[Mapping[tuple[str, str], str]] = {("policy_logp", "ref_logp"): "old_logp"}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
-CURVES: Final = ("loss/total", "loss/policy", "kl/ref", "entropy", "reward/mean", "grad_norm")
+CURVES: Final = listed("curves")
 ANYWHERE: Final = frozenset({"metrics", "evals"})
 """What any training leaves; where nothing is sampled, only questions that need no more than these are asked."""
-BY_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
-    "tool_calls": ("tools/call_frequency", "tools/failure_frequency"),
-    "policy_version": ("staleness/mean", "staleness/max"),
-}
+BY_METRICS: Final[Mapping[str, list[str]]] = document()["stand_ins"]
 
 
 def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answerable:

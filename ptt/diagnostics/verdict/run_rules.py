@@ -20,6 +20,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.gather import Gathered
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
+from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import (
     Aggregates,
@@ -39,7 +40,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
 
-WATCHED: Final = ("loss/total", "reward/mean", "entropy", "kl/ref", "grad_norm", "clip/frac")
+WATCHED: Final = listed("watched")
 
 
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:

@@ -17,6 +17,7 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.model import CUSTOM
 from ptt.diagnostics.parsers import PARSERS
 from ptt.reports.redact.sharing import Treat
@@ -86,8 +87,10 @@ def vocabulary() -> Vocabulary:
     for room in ROOMS:
         for source in _sources(home.joinpath(room)):
             texts += [source.name, *_literals(source.read_bytes())]
-    for table in (*_tables(home.joinpath("metrics")), *_tables(home.joinpath("verdict"))):
-        texts += _strings(tomllib.loads(table.read_text(encoding="utf-8")))
+    for table in ("metrics/switches.toml", "verdict/causes.toml"):
+        texts += _strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8")))
+    texts += _strings({name: dict(metric.aliases) for name, metric in metrics().items()})
+    texts += _strings({name: document()[name] for name in ("reporters", "splits", "frameworks")})
     words = {piece for text in texts for word in text.split() for piece in (word, word.strip(EDGES)) if piece}
     return Vocabulary(frozenset(words), "\n".join(texts))
 
@@ -99,10 +102,6 @@ def _sources(place: Traversable) -> Iterator[Traversable]:
         for inner in sorted(place.iterdir(), key=lambda item: item.name):
             if inner.is_dir() or inner.name.endswith(".py"):
                 yield from _sources(inner)
-
-
-def _tables(place: Traversable) -> Iterator[Traversable]:
-    return (item for item in sorted(place.iterdir(), key=lambda item: item.name) if item.name.endswith(".toml"))
 
 
 def _literals(source: bytes) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.metrics.catalogue import PLAIN
+from ptt.diagnostics.metrics.catalogue import labels
 from ptt.diagnostics.model import Answer, Link, Severity, Status
 from ptt.reports.text.sanitize import safe
 
@@ -13,7 +13,7 @@ SLICES = {
     "post_tool_head": "first tokens after a tool",
     "all": "all tokens",
 }
-METRICS = dict(PLAIN)
+METRICS = labels()
 STATUSES = {
     Status.UNSTABLE: "Unstable",
     Status.SUSPECT: "Suspect",

@@ -20,6 +20,7 @@ from ptt.diagnostics.gate.baseline.values import (
     must_show,
     unasked,
 )
+from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
 from ptt.diagnostics.statistics.group_difference import GroupDifference, group_difference
 from ptt.diagnostics.statistics.windows import Span
@@ -41,44 +42,11 @@ class Direction:
 
 
 DIRECTIONS: Final[Mapping[str, Direction]] = {
-    "reward/mean": Direction(worse=Worse.LOWER, why="it is what training is for", signed=True),
-    "kl/ref": Direction(
-        worse=Worse.HIGHER,
-        why="the policy left its reference further",
-        floor=0.1,  # nats a token: a third of what kl-over-target raises an alarm at
-    ),
-    "kl/old": Direction(
-        worse=Worse.HIGHER, why="updates were larger than the clip is made for", floor=0.005
-    ),  # trust regions aim at 0.01 to 0.02
-    "entropy": Direction(
-        worse=Worse.BOTH,
-        why="a fall is lost exploration, a rise a policy that comes apart",
-        floor=0.1,  # nats a token: below it most tokens are certain, and answers differ by the task
-    ),
-    "grad_norm": Direction(worse=Worse.HIGHER, why="larger gradients come before divergence"),
-    "clip/frac": Direction(worse=Worse.HIGHER, why="more tokens lose their gradient", floor=0.02),
-    "len/response_mean": Direction(
-        worse=Worse.BOTH, why="longer answers cost and hide hacking, shorter ones stop reasoning", floor=8.0
-    ),
-    "len/clipped_frac": Direction(worse=Worse.HIGHER, why="more answers are cut before they end", floor=0.05),
-    "tools/failure_frequency": Direction(worse=Worse.HIGHER, why="more tool calls fail", floor=0.05),
-    "tools/malformed_frequency": Direction(worse=Worse.HIGHER, why="more tool calls cannot be parsed", floor=0.05),
-    "mismatch/kl": Direction(
-        worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.005
-    ),  # numerics of a healthy engine in bf16 lie below
-    "mismatch/logp_abs_mean": Direction(worse=Worse.HIGHER, why="trainer and inference engine agree less", floor=0.02),
-    "is/ess_frac": Direction(worse=Worse.LOWER, why="fewer samples carry the update", floor=0.1),
-    "staleness/mean": Direction(worse=Worse.HIGHER, why="samples come from older policies", floor=1.0),
-    "critic/explained_variance": Direction(
-        worse=Worse.LOWER, why="the critic predicts returns less", floor=0.2, signed=True
-    ),
-    "dpo/accuracy": Direction(worse=Worse.LOWER, why="chosen answers win less often", floor=0.1),
-    "dpo/margin": Direction(worse=Worse.LOWER, why="chosen and rejected answers are told apart less", signed=True),
-    "sft/token_accuracy": Direction(worse=Worse.LOWER, why="fewer tokens are predicted", floor=0.1),
-    "sft/perplexity": Direction(worse=Worse.HIGHER, why="given answers are less likely"),
+    name: Direction(worse=Worse(metric.worse), why=metric.why_worse, floor=metric.floor, signed=metric.signed)
+    for name, metric in metrics().items()
+    if metric.worse is not None
 }
-"""Others are kept and shown, not judged: the loss of a policy gradient says little by its value, more tool calls or
-turns are neither better nor worse, times depend on the machine. A policy may name them with a direction of its own."""
+"""Others are kept and shown, not judged; a policy may name them with a direction of its own."""
 
 NAMED: Final = "the policy names it"
 

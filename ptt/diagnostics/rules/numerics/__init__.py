@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import NAN_FLAGS, Series
+from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.statistics.arrays import IntArray
 
-CORE: Final = ("loss/total", "loss/policy", "grad_norm", "kl/ref", "entropy", "reward/mean")
+CORE: Final = listed("core")
 DEAD_NULLS: Final = 3  # nulls at the very end: a single one may be a row that does not log the metric
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.readings import logged
@@ -28,7 +29,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 ID = "frozen-loss"
 LEAST_EQUAL = 20.0  # logged values in a row: two or three equal ones come of rounding and of steps that share a batch
 LEAST_SHARE = 0.1  # of the logged values: a short stretch in a long run is a pause
-MOVING = ("kl/ref", "entropy", "reward/mean", "len/response_mean", "sft/token_accuracy", "dpo/margin", "kl/old")
+MOVING = listed("moves_while_training")
 DEAD, ZERO, MOVES, UNKNOWN = "NaN or infinite", "exactly 0", "finite and above 0", "not logged"
 
 

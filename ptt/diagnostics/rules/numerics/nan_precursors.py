@@ -14,37 +14,23 @@ steps before a NaN; a sudden NaN with no precursor points to one batch or one ke
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.interface import Limits, Rule
 from ptt.diagnostics.rules.numerics import CORE, core_series, first_not_a_number
 
 ID = "nan-precursors"
-WATCHED = {
-    "grad_norm": "gradient norm",
-    "kl/old": "KL to the old policy",
-    "kl/ref": "KL to the reference",
-    "is/ratio_max": "largest importance ratio",
-    "mismatch/logp_abs_max": "largest logprob difference to the engine",
-    "mismatch/kl": "KL to the engine",
-    "clip/frac": "clipped share",
-    "critic/value_loss": "value loss",
-    "loss/total": "loss",
-    "loss/policy": "policy loss",
-    "loss_scale": "loss scale",
-    "reward/mean": "reward",
-    "reward/std": "reward spread",
-    "advantage/std": "advantage spread",
-    "entropy": "entropy",
-}
+WATCHED: Mapping[str, str] = {name: row["title"] for name, row in document()["before_nan"].items()}
 SCATTERS = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 TIMES = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
-FLOORS = {"kl/ref": 0.1, "kl/old": 0.01, "mismatch/kl": 0.01, "clip/frac": 0.05, "entropy": 0.05, "loss/policy": 0.5}
+FLOORS: Mapping[str, float] = {name: row["floor"] for name, row in document()["before_nan"].items() if "floor" in row}
 STAYED = 0.5  # of the values up to the NaN
 BEFORE = 50  # logged values in which a precursor is looked for
 LEAST_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Comparison
+from ptt.diagnostics.metrics.catalogue import listed
 from ptt.reports.figures.compare.arms import looks
 from ptt.reports.figures.compare.kinds import (
     CompareFigure,
@@ -88,7 +89,7 @@ def _series(tables: Mapping[str, pl.DataFrame], metric: str) -> pl.DataFrame | N
     return rows if rows.height else None
 
 
-FIRST = ("reward/mean", "loss/total", "loss/policy", "entropy", "kl/ref", "grad_norm", "len/response_mean")
+FIRST = listed("compared_first")
 WIDTH, HEIGHT = 340, 196
 SPANS = 48  # of steps, one mean each: enough to see a bend, few enough to tell lines apart
 FEW_SPANS = 20  # where more arms than that share a panel
