@@ -61,6 +61,7 @@ ALLOWED = {
     "config": {"model", "errors"},
     "model": set(),
     "schema": set(),
+    "documents": set(),
     "errors": set(),
     "version": set(),
 }  # fmt: skip
