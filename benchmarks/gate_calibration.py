@@ -21,8 +21,9 @@ import polars as pl
 from benchmarks.calibration import SEEDS
 from benchmarks.designs import Design
 from benchmarks.synthetic import another, make
+from benchmarks.tails_against import tails_against
 from ptt.diagnostics.statistics.logprob_pairs import available_pairs
-from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS, Decision, tails_against
+from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS, Decision
 from ptt.diagnostics.statistics.slices import MIN_OBSERVATION
 from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Curve, Profile, tail_curves, third_of
 from ptt.diagnostics.statistics.token_pass import token_pass

@@ -14,10 +14,10 @@ import polars as pl
 from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Evidence, Tails
+from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
+from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
 from ptt.diagnostics.model import Aggregates, Run
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.logprob_pairs import PAIRS, Pair, available_pairs

@@ -11,8 +11,8 @@ from builders import Array, Story, frame_of, repeatable, sequences_of, steady, s
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptt.diagnostics.statistics.bootstrap import DRAWS
 from ptt.diagnostics.statistics.exposure_intensity import (
-    DRAWS,
     PARTS,
     exposure_intensity,
     moment_factors,

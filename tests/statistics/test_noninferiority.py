@@ -16,6 +16,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from benchmarks.gate_calibration import profile_of
+from benchmarks.tails_against import holm, tails_against
 from ptt.diagnostics.statistics.noninferiority import (
     MATERIAL_NATS,
     UNKNOWN,
@@ -23,9 +24,7 @@ from ptt.diagnostics.statistics.noninferiority import (
     NormalMixture,
     decide,
     fit_mixed_model,
-    holm,
     noninferiority_test,
-    tails_against,
 )
 from ptt.diagnostics.statistics.tail_curves import (
     SPAN_COUNT,

@@ -11,7 +11,7 @@ from scipy import signal, stats
 
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.statistics.autocorrelated_mean import (
-    QUANTILE_STATISTICS,
+    PERCENTILES,
     STATISTICS,
     Summary,
     min_values,
@@ -33,7 +33,7 @@ def of(
 
 def test_values_are_those_of_numpy_and_scipy() -> None:
     assert of("mean").value == pytest.approx(VALUES.mean())
-    for name, q in QUANTILE_STATISTICS.items():
+    for name, q in PERCENTILES.items():
         assert of(name).value == pytest.approx(np.quantile(VALUES, q))
     assert of("change").value == pytest.approx(VALUES[-30:].mean() - VALUES[:30].mean())
     assert of("ratio").value == pytest.approx(VALUES[-30:].mean() / VALUES[:30].mean())

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from builders import Story, growing, rising, sequences_of, steady, stepped, tails_of
 
-from ptt.diagnostics.evidence import Tails
-from ptt.diagnostics.statistics.tail_growth import FLOOR, Percentile, interval
+from ptt.diagnostics.evidence.tails import Tails
+from ptt.diagnostics.statistics.bootstrap import interval
+from ptt.diagnostics.statistics.tail_growth import FLOOR, Percentile
 from ptt.diagnostics.statistics.windows import Span
 
 

@@ -11,39 +11,12 @@ from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.freshness import Freshness
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.rewards import Rewards
+from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
-from ptt.diagnostics.evidence.validity import Segments, Validity
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Run
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.tail_growth import SliceTails
-from ptt.diagnostics.statistics.windows import Span
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tails:
-    """The tails of one pair: both slices, over the same blocks and windows."""
-
-    pair: str
-    blocks: tuple[Span, ...]
-    windows: tuple[Span, ...]
-    text: SliceTails
-    post: SliceTails
-    zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
-    bad_tokens: int  # model tokens whose r is null, NaN or infinite
-    tokens: int
-    steps: int  # with tokens
-    tool_free_tokens: int  # text-only tokens of sequences without any observation
-    unit: str  # what was resampled as a whole: "prompt group" or "sequence"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolUse:
-    """Share of recorded sequences with at least one observation, by step."""
-
-    steps: IntArray
-    share: FloatArray
-    sequences: IntArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -9,10 +10,29 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence.validity import Extent, Overlap, Segments, file_names, measure_extent, with_ranks
+from ptt.diagnostics.evidence.validity import Extent, file_names, measure_extent, with_ranks
 
 MIN_STEPS: Final = 2  # a resumed run often logs the step it was saved at once more
 DOUBLE_FACTOR: Final = 1.75  # times the usual sequences of a step: the same batch twice, short of what was cut off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Steps that two segments of a run both recorded, the second after the first: a run that was resumed."""
+
+    first_step: int
+    last_step: int
+    steps: int
+    sources: tuple[str, ...]  # one file that goes back, or the two that overlap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """What of a run was recorded twice by itself resumed; None where nothing was."""
+
+    metrics: tuple[Overlap, ...]
+    sequences: Overlap | None
+    extent: Extent | None  # of the sequences at these steps, both segments' together
 
 
 def gather_segments(metrics: pl.DataFrame, tokens: Tokens | None) -> Segments | None:

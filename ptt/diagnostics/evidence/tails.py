@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
-from ptt.diagnostics.evidence import Tails, ToolUse
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
+from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
 from ptt.diagnostics.statistics.tail_curves import Profile
-from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, interval, slice_tails
+from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES, SliceTails, block_count, slice_tails
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans, sliding_windows, split_steps
 
 ESS_WINDOWS = 24  # about so many windows, overlapping by three quarters
 IDS = ("group_id", "trajectory_id", "sample_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails:
+    """The tails of one pair: both slices, over the same blocks and windows."""
+
+    pair: str
+    blocks: tuple[Span, ...]
+    windows: tuple[Span, ...]
+    text: SliceTails
+    post: SliceTails
+    zero_share: float  # share of tokens whose r is exactly 0 (below 1e-12)
+    bad_tokens: int  # model tokens whose r is null, NaN or infinite
+    tokens: int
+    steps: int  # with tokens
+    tool_free_tokens: int  # text-only tokens of sequences without any observation
+    unit: str  # what was resampled as a whole: "prompt group" or "sequence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """Share of recorded sequences with at least one observation, by step."""
+
+    steps: IntArray
+    share: FloatArray
+    sequences: IntArray
 
 
 def tool_use_by_step(tokens: Tokens) -> ToolUse | None:

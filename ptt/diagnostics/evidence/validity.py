@@ -110,25 +110,6 @@ class MixedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlap:
-    """Steps that two segments of a run both recorded, the second after the first: a run that was resumed."""
-
-    first_step: int
-    last_step: int
-    steps: int
-    sources: tuple[str, ...]  # one file that goes back, or the two that overlap
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segments:
-    """What of a run was recorded twice by itself resumed; None where nothing was."""
-
-    metrics: tuple[Overlap, ...]
-    sequences: Overlap | None
-    extent: Extent | None  # of the sequences at these steps, both segments' together
-
-
-@dataclass(frozen=True, kw_only=True)
 class Validity:
     """What there is to say about the recorded logprobs themselves."""
 

@@ -43,7 +43,7 @@ from ptt.diagnostics.model import Severity
 from ptt.diagnostics.statistics.autocorrelated_mean import (
     MIN_SUMMARY_VALUES,
     MIN_TAIL_VALUES,
-    QUANTILE_STATISTICS,
+    PERCENTILES,
     STATISTICS,
 )
 
@@ -140,7 +140,7 @@ def _statistic(table: Table, subject: Subject, window: Window) -> str:
         table.wrong("statistic", f"is {text!r}; it can be {', '.join(known)}{told}")
     if text in ("change", "ratio", "slope") and window.name in ("early", "mid") and of_tokens:
         table.wrong("window", f"a {text} within the {window.name} third says little; use 'all'")
-    beyond = min(QUANTILE_STATISTICS.get(text, 0.5), 1 - QUANTILE_STATISTICS.get(text, 0.5))
+    beyond = min(PERCENTILES.get(text, 0.5), 1 - PERCENTILES.get(text, 0.5))
     if window.name == "last" and window.count * beyond < MIN_TAIL_VALUES:
         least = math.ceil(MIN_TAIL_VALUES / beyond)
         table.wrong("statistic", f"{text!r} of {window.count} values hangs on one of them; take 'last {least}' or more")

@@ -22,8 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence import Evidence, Tails
+from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,
@@ -42,13 +43,13 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.rules.readings import lasting_excess
+from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,
     MIN_BLOCK_TOKENS,
     Percentile,
     SliceTails,
     TailShift,
-    interval,
     tail_shift,
 )
 from ptt.diagnostics.statistics.trend import MIN_SHIFT_BLOCKS

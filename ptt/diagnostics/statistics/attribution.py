@@ -12,6 +12,7 @@ from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.statistics.bootstrap import histogram_entries
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL
 
@@ -68,11 +69,9 @@ def bin_limit(first_bin: int) -> float:
 
 def add_tail_counts(sequences: pl.DataFrame, first_bin: int) -> pl.DataFrame:
     """Add `tail`: how many tokens of each row lie in coarse bin `first_bin` or above."""
-    row = np.repeat(np.arange(sequences.height), sequences["coarse_bin"].list.len().to_numpy())
-    flat_bin = sequences["coarse_bin"].explode(empty_as_null=False).to_numpy()
-    flat_n = sequences["coarse_n"].explode(empty_as_null=False).to_numpy()
-    above = flat_bin >= first_bin
-    tail = np.bincount(row[above], weights=flat_n[above], minlength=sequences.height).astype(np.int64)
+    row, coarse, n = histogram_entries(sequences)
+    above = coarse >= first_bin
+    tail = np.bincount(row[above], weights=n[above], minlength=sequences.height).astype(np.int64)
     return sequences.with_columns(pl.Series("tail", tail))
 
 

@@ -1,39 +1,46 @@
-"""One number for a stretch of logged values, with its 95 % interval: what a bound is held against."""
+"""The mean of a stretch of logged values with an interval that allows for autocorrelation, and other such figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.detrended_noise import AR1_GRID, fit_line, residual_moments
+from ptt.diagnostics.statistics.detrended_noise import (
+    AR1_GRID,
+    LineFit,
+    block_means,
+    fit_line,
+    lag_products,
+    residual_moments,
+)
 from ptt.diagnostics.statistics.dot_product import dot
 from ptt.diagnostics.statistics.small_sample import MAX_AR1, MAX_BLOCKS, T975, T999
 from ptt.diagnostics.statistics.windows import Span
 
 MIN_MEAN_VALUES: Final = 20
-"""In a stretch: with fewer, likeness to the neighbour cannot be told from a trend, and intervals come out short."""
+"""In a stretch: with fewer, autocorrelation cannot be separated from a trend, and intervals come out short."""
 MIN_RELATIVE_NOISE: Final = 1e-9
 """Of the values' size: what scatters less about its line is a schedule or a constant, and was not measured."""
 FREEDOM_TOLERANCE: Final = 1e-9  # of degrees of freedom that are whole numbers but for their last bit
 T95: Final = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
               1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717)  # fmt: skip
-"""Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for tests of likeness."""
+"""Student's t, 95th percentile, at 1, 2, ... 22 degrees of freedom: for equivalence tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanEstimate:
-    """A mean with its standard error; `error` is NaN where too few values tell it."""
+    """A mean with its standard error; `error` is NaN where the values are too few for one."""
 
-    mean: float
-    error: float
-    freedom: int
-    noise: float  # standard deviation of a single value about the line through all
-    values: int
+    mean: float = math.nan
+    error: float = math.nan
+    freedom: int = 0
+    noise: float = math.nan  # standard deviation of a single value about the line through all
+    values: int = 0
 
     def bounds(self, table: Sequence[float] = T975) -> tuple[float, float]:
         """Return the interval, 95 % by default; NaN where the error is not known."""
@@ -52,66 +59,53 @@ def estimate_means(pieces: Sequence[FloatArray]) -> list[MeanEstimate]:
     """Return the mean of each of several stretches of one series, with an error that allows for autocorrelation.
 
     A stretch's error is that of at most 24 block means about a straight line (a trend is no noise), taken for an AR(1).
-    Its likeness is told from all stretches together, since a single short one cannot tell its own, and held within 0
-    and 0.8. A line takes off much of noise that follows itself: likeness, spread and degrees of freedom are what they
-    would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
+    Its correlation is estimated from all stretches together, since a single short one cannot tell its own, and held
+    within 0 and 0.8. A line takes off much of autocorrelated noise: correlation, spread and degrees of freedom are what
+    they would have to be for residuals of a line to look as they do (expectations; Satterthwaite's freedom).
     """
     usable = [piece[np.isfinite(piece)] for piece in pieces]
-    blocks = [_blocks(piece) for piece in usable if len(piece) >= MIN_MEAN_VALUES]
-    likeness = _likeness(blocks)
-    return [_estimate_mean(piece, likeness) for piece in usable]
+    lines = [fit_line(piece) if len(piece) >= MIN_MEAN_VALUES else None for piece in usable]
+    ar1 = _common_ar1([block_means(line.residual, MAX_BLOCKS) for line in lines if line is not None])
+    return [_estimate_mean(piece, line, ar1) for piece, line in zip(usable, lines, strict=True)]
 
 
-def _estimate_mean(values: FloatArray, likeness: float) -> MeanEstimate:
+def _estimate_mean(values: FloatArray, line: LineFit | None, ar1: float) -> MeanEstimate:
     if not len(values):
-        return MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
+        return MeanEstimate()
     mean = float(values.mean()) if np.ptp(values) else float(values[0])
-    if len(values) < MIN_MEAN_VALUES:
-        return MeanEstimate(mean=mean, error=math.nan, freedom=0, noise=math.nan, values=len(values))
-    noise = _about_line(values)[1]
-    if noise <= MIN_RELATIVE_NOISE * float(np.abs(values).max()):
+    if line is None:
+        return MeanEstimate(mean=mean, values=len(values))
+    if line.sd <= MIN_RELATIVE_NOISE * float(np.abs(values).max()):
         return MeanEstimate(mean=mean, error=0.0, freedom=len(values) - 2, noise=0.0, values=len(values))
-    blocks = _blocks(values)
-    squares, of_mean, freedom = residual_moments(len(blocks)).at(likeness)
+    blocks = block_means(line.residual, MAX_BLOCKS)
+    squares, of_mean, freedom = residual_moments(len(blocks)).at(ar1)
     error = math.sqrt(dot(blocks, blocks) / squares * of_mean)
-    return MeanEstimate(
-        mean=mean, error=error, freedom=max(1, math.floor(freedom + FREEDOM_TOLERANCE)), noise=noise, values=len(values)
-    )
+    freedom = max(1, math.floor(freedom + FREEDOM_TOLERANCE))
+    return MeanEstimate(mean=mean, error=error, freedom=freedom, noise=line.sd, values=len(values))
 
 
-def _blocks(values: FloatArray) -> FloatArray:
-    """Return what at most 24 blocks lie off the line through all values: blocks are not all of one length."""
-    residual = _about_line(values)[0]
-    if len(values) <= MAX_BLOCKS:
-        return residual
-    return np.array([part.mean() for part in np.array_split(residual, MAX_BLOCKS)])
-
-
-def _likeness(pieces: Sequence[FloatArray]) -> float:
-    """Return the AR(1) whose residuals, about a line in each piece, are expected to follow each other as these do."""
+def _common_ar1(pieces: Sequence[FloatArray]) -> float:
+    """Return the AR(1) whose residuals, about a line in each piece, are expected to correlate as these do."""
     squares = math.fsum(dot(piece, piece) for piece in pieces)
     if squares <= 0:
         return 0.0
-    followed = math.fsum(dot(piece[1:], piece[:-1]) for piece in pieces) / squares
-    left = [residual_moments(len(piece)) for piece in pieces]
-    expected = np.sum([one.neighbours for one in left], axis=0) / np.sum([one.squares for one in left], axis=0)
-    return min(float(np.interp(followed, expected, AR1_GRID)), MAX_AR1)
+    correlation = math.fsum(lag_products(piece) for piece in pieces) / squares
+    moments = [residual_moments(len(piece)) for piece in pieces]
+    expected = np.sum([one.neighbours for one in moments], axis=0) / np.sum([one.squares for one in moments], axis=0)
+    return min(float(np.interp(correlation, expected, AR1_GRID)), MAX_AR1)
 
 
 def pool_seeds(levels: Sequence[MeanEstimate], between: float = 0.0, freedom: int = 0) -> MeanEstimate:
     """Return the mean over seeds; `between` is the variance of a seed's mean, by `freedom` differences of seeds.
 
-    Never closer than the seeds' own noise: a few seeds may lie together by chance.
+    Its error is never below the seeds' own noise: a few seeds may lie together by chance.
     """
     count = len(levels)
-    mean = math.fsum(level.mean for level in levels) / count
     own = math.fsum(level.error**2 for level in levels) / count
-    least = min((level.freedom for level in levels), default=0)
-    spread = freedom > 0 and between > own
     return MeanEstimate(
-        mean=mean,
+        mean=math.fsum(level.mean for level in levels) / count,
         error=math.sqrt(max(own, between if freedom else 0.0) / count),
-        freedom=freedom if spread else least,
+        freedom=freedom if freedom > 0 and between > own else min(level.freedom for level in levels),
         noise=math.fsum(level.noise for level in levels) / count,
         values=sum(level.values for level in levels),
     )
@@ -128,37 +122,21 @@ def between_seed_variance(sides: Sequence[Sequence[MeanEstimate]]) -> tuple[floa
 
 
 def subtract_means(one: MeanEstimate, other: MeanEstimate) -> MeanEstimate:
-    """Return the difference of two levels that were measured apart; freedom after Welch and Satterthwaite."""
+    """Return the difference of two independent means; freedom after Welch and Satterthwaite; error NaN: unknown."""
     variance = one.error**2 + other.error**2
-    if math.isnan(variance):  # too few values on one side: a difference, and no error of it
-        freedom = max(one.freedom, other.freedom)
-        return MeanEstimate(
-            mean=one.mean - other.mean,
-            error=math.nan,
-            freedom=freedom,
-            noise=max(one.noise, other.noise),
-            values=min(one.values, other.values),
-        )
-    parts = [(level.error**4, level.freedom) for level in (one, other) if level.freedom > 0]
-    weight = math.fsum(fourth / freedom for fourth, freedom in parts)
-    freedom = max(1, int(variance**2 / weight)) if weight > 0 else max(one.freedom, other.freedom)
+    weight = math.fsum(level.error**4 / level.freedom for level in (one, other) if level.freedom > 0)
+    known = variance > 0 and weight > 0
     return MeanEstimate(
         mean=one.mean - other.mean,
         error=math.sqrt(variance),
-        freedom=freedom,
+        freedom=max(1, int(variance**2 / weight)) if known else max(one.freedom, other.freedom),
         noise=max(one.noise, other.noise),
         values=min(one.values, other.values),
     )
 
 
-def _about_line(values: FloatArray) -> tuple[FloatArray, float]:
-    """Return what values lie off their straight line, and the standard deviation of it."""
-    line = fit_line(values)
-    return line.residual, math.sqrt(line.squares / (len(values) - 2))
-
-
 MIN_WINDOW_VALUES: Final = 6  # four degrees of freedom about a line
-MAX_WINDOW_BLOCKS: Final = 40  # of a window: more are taken as the means of so many blocks
+MAX_WINDOW_BLOCKS: Final = 40  # of a window: more values are taken as the means of so many blocks
 AR1_MARGIN: Final = 1.0
 """Standard errors that the estimated correlation is raised by: taken too low it makes any two seeds differ."""
 
@@ -168,7 +146,7 @@ class WindowMean:
     """The mean over one window of steps, and how closely it is known."""
 
     mean: float  # NaN where the window holds no value
-    error: float  # standard error, NaN where too few values to say
+    error: float  # standard error, NaN where the values are too few for one
     freedom: float  # degrees of freedom that the error is known with
     n: int  # finite values
     scatter: float  # standard deviation of a value about its line
@@ -178,57 +156,46 @@ def window_means(steps: IntArray, values: FloatArray, windows: Sequence[Span]) -
     """Return the mean over each window, its error by how values lie about a straight line within the window.
 
     A line of its own in each window takes out the run's shape; the rest is taken for AR(1) noise, whose correlation
-    is told from all windows together and corrected for what the lines took out of it.
+    is estimated from all windows together and corrected for what the lines took out of it.
     """
     usable = np.isfinite(values)
     steps, values = steps[usable], values[usable]
     parts = [values[(steps >= span.first) & (steps <= span.last)] for span in windows]
-    blocks = [_blocks_window_means(part) for part in parts]
-    likeness = _likeness_window_means([part for part in blocks if len(part) >= MIN_WINDOW_VALUES])
-    return tuple(_window(part, held, likeness) for part, held in zip(parts, blocks, strict=True))
+    blocks = [block_means(part, MAX_WINDOW_BLOCKS) for part in parts]
+    ar1 = _raised_ar1([part for part in blocks if len(part) >= MIN_WINDOW_VALUES])
+    return tuple(_window_mean(part, means, ar1) for part, means in zip(parts, blocks, strict=True))
 
 
-def _blocks_window_means(part: FloatArray) -> FloatArray:
-    if len(part) <= MAX_WINDOW_BLOCKS:
-        return part
-    return np.array([piece.mean() for piece in np.array_split(part, MAX_WINDOW_BLOCKS)])
-
-
-def _window(part: FloatArray, blocks: FloatArray, likeness: float) -> WindowMean:
+def _window_mean(part: FloatArray, blocks: FloatArray, ar1: float) -> WindowMean:
     mean = float(part.mean()) if len(part) else math.nan
     if len(blocks) < MIN_WINDOW_VALUES:
         return WindowMean(mean=mean, error=math.nan, freedom=0.0, n=len(part), scatter=math.nan)
-    squares, of_mean, freedom = residual_moments(len(blocks)).at(likeness)
+    squares, of_mean, freedom = residual_moments(len(blocks)).at(ar1)
     error = math.sqrt(fit_line(blocks).squares / squares * of_mean)
-    scatter = math.sqrt(fit_line(part).squares / (len(part) - 2))
-    return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=scatter)
+    return WindowMean(mean=mean, error=error, freedom=freedom, n=len(part), scatter=fit_line(part).sd)
 
 
-def _likeness_window_means(parts: Sequence[FloatArray]) -> float:
+def _raised_ar1(parts: Sequence[FloatArray]) -> float:
     """Return the correlation of neighbours, raised by its own uncertainty."""
-    seen = weight = slope = 0.0
-    usable = 0
-    table = np.zeros(len(AR1_GRID))
+    seen, count, table = 0.0, 0, np.zeros(len(AR1_GRID))
     for part in parts:
         line = fit_line(part)
-        if line.squares <= 0:
-            continue
-        seen += len(part) * dot(line.residual[1:], line.residual[:-1]) / line.squares
-        left = residual_moments(len(part))
-        table += len(part) * left.neighbours / left.squares
-        weight += len(part)
-        usable += len(part)
-    if not weight:
+        if line.squares > 0:
+            moments = residual_moments(len(part))
+            seen += len(part) * lag_products(line.residual) / line.squares
+            table += len(part) * moments.neighbours / moments.squares
+            count += len(part)
+    if not count:
         return float(AR1_GRID[-1])
-    seen, table = seen / weight, table / weight
-    found = float(np.interp(seen, table, AR1_GRID))
-    slope = float(np.interp(found, AR1_GRID, np.gradient(AR1_GRID, table)))
-    error = math.sqrt((1 - found**2) / usable) * max(1.0, slope)
-    return min(float(AR1_GRID[-1]), found + AR1_MARGIN * error)
+    table /= count
+    ar1 = float(np.interp(seen / count, table, AR1_GRID))
+    slope = float(np.interp(ar1, AR1_GRID, np.gradient(AR1_GRID, table)))
+    error = math.sqrt((1 - ar1**2) / count) * max(1.0, slope)
+    return min(float(AR1_GRID[-1]), ar1 + AR1_MARGIN * error)
 
 
-QUANTILE_STATISTICS: Final = {"median": 0.5, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95}
-STATISTICS: Final = ("mean", *QUANTILE_STATISTICS, "change", "ratio", "slope")
+PERCENTILES: Final = {"median": 0.5, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95}
+STATISTICS: Final = ("mean", *PERCENTILES, "change", "ratio", "slope")
 """change and ratio: the mean of the last third against that of the first; slope: of a straight line, a step."""
 MIN_SUMMARY_VALUES: Final = 10
 """Fewer are not summed up: half of them would be one spell of noise."""
@@ -250,22 +217,22 @@ class Summary:
 def summarize(
     steps: FloatArray, values: FloatArray, statistic: str, *, spread: float, likeness: float
 ) -> Summary | str:
-    """Sum up finite values in their order, or say why that cannot be.
+    """Return one of STATISTICS of finite values in their order, or the reason why it cannot be had.
 
     `spread` is the standard deviation of the noise of a value and `likeness` its AR(1): n values tell as much as
-    n (1 - likeness) / (1 + likeness) that do not follow one another. Both are what evidence/departures.py measures.
+    n (1 - likeness) / (1 + likeness) independent ones. Both are what evidence/baseline_shift.py measures.
     """
     if len(values) < min_values(statistic):
         return f"{len(values)} finite values are logged there; {min_values(statistic)} are needed for this"
-    alike = (1 + likeness) / (1 - likeness)
-    if statistic in QUANTILE_STATISTICS:
-        return _summarize_quantile(values, QUANTILE_STATISTICS[statistic], len(values) / alike)
-    noise = spread * math.sqrt(alike)
+    inflation = (1 + likeness) / (1 - likeness)
+    if statistic in PERCENTILES:
+        return _summarize_quantile(values, PERCENTILES[statistic], len(values) / inflation)
+    noise = spread * math.sqrt(inflation)
     freedom = len(values) - 2
     t = T975[freedom - 1] if freedom <= MAX_T_FREEDOM else Z975
     if statistic == "ratio":
         return _summarize_ratio(values, noise, t)
-    weights = _WEIGHTS[statistic](steps)
+    weights = _linear_weights(steps, statistic)
     value = float(weights @ values)
     reach = t * noise * math.sqrt(float(weights @ weights))
     return Summary(value=value, low=value - reach, high=value + reach)
@@ -273,32 +240,20 @@ def summarize(
 
 def min_values(statistic: str) -> int:
     """Return how many values a statistic needs so that a single one does not decide it."""
-    q = QUANTILE_STATISTICS.get(statistic, 0.5)
+    q = PERCENTILES.get(statistic, 0.5)
     return max(MIN_SUMMARY_VALUES, math.ceil(MIN_TAIL_VALUES / min(q, 1 - q) - 1e-9))
 
 
-def _mean_weights(steps: FloatArray) -> FloatArray:
-    return np.full(len(steps), 1 / len(steps))
-
-
-def _change_weights(steps: FloatArray) -> FloatArray:
-    third = len(steps) // 3
-    weights = np.zeros(len(steps))
-    weights[:third], weights[-third:] = -1 / third, 1 / third
-    return weights
-
-
-def _slope_weights(steps: FloatArray) -> FloatArray:
+def _linear_weights(steps: FloatArray, statistic: str) -> FloatArray:
+    """Return the weights of the values in a mean, a change or a slope."""
+    count, third = len(steps), len(steps) // 3
+    if statistic == "mean":
+        return np.full(count, 1 / count)
+    if statistic == "change":
+        return np.repeat([-1 / third, 0.0, 1 / third], [third, count - 2 * third, third])
     centred = steps - steps.mean()
     weights: FloatArray = centred / float(centred @ centred)
     return weights
-
-
-_WEIGHTS: Final[dict[str, Callable[[FloatArray], FloatArray]]] = {
-    "mean": _mean_weights,
-    "change": _change_weights,
-    "slope": _slope_weights,
-}
 
 
 def _summarize_ratio(values: FloatArray, noise: float, t: float) -> Summary | str:
@@ -314,11 +269,11 @@ def _summarize_ratio(values: FloatArray, noise: float, t: float) -> Summary | st
     return Summary(value=value, low=value * math.exp(-reach), high=value * math.exp(reach))
 
 
-def _summarize_quantile(values: FloatArray, q: float, telling: float) -> Summary:
+def _summarize_quantile(values: FloatArray, q: float, effective: float) -> Summary:
     """Return a percentile and the order statistics between which it lies (binomial, normal approximation).
 
     An end that would lie beyond all values is open: so few tell nothing of it.
     """
-    reach = Z975 * math.sqrt(q * (1 - q) / telling)
-    low, value, high = (float(one) for one in np.quantile(values, [max(0.0, q - reach), q, min(1.0, q + reach)]))
+    reach = Z975 * math.sqrt(q * (1 - q) / effective)
+    low, value, high = (float(end) for end in np.quantile(values, [max(0.0, q - reach), q, min(1.0, q + reach)]))
     return Summary(value=value, low=low if q > reach else -math.inf, high=high if q + reach < 1 else math.inf)

@@ -1,8 +1,9 @@
-"""Resample whole sequences (or prompt groups): how far could a percentile lie from what was seen."""
+"""Bootstrap over whole sequences or prompt groups, and percentiles of the coarse histograms it draws."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,6 +17,8 @@ from ptt.diagnostics.statistics.dot_product import product
 
 DRAWS: Final = 400
 SEED: Final = 20_260_128
+INTERVAL: Final = (2.5, 97.5)
+"""Percentiles of the draws that a 95 % interval lies between."""
 _EDGES = bins.coarse_edges()
 
 
@@ -41,34 +44,42 @@ def resample_blocks(sequences: pl.DataFrame, *, blocks: int, seed: int, draws: i
     drawn = np.zeros((blocks, draws, bins.COARSE_COUNT))
     units = np.zeros(blocks, np.int64)
     generator = np.random.default_rng(seed)
-    for block, table in _histograms(sequences):
+    for block, table in _unit_histograms(sequences):
         units[block] = len(table)
         recorded[block] = table.sum(axis=0)
-        drawn[block] = product(_times_drawn(len(table), draws, generator), table)
+        drawn[block] = product(draw_counts(len(table), draws, generator).astype(np.float64), table)
     return Resampled(recorded, drawn, units)
 
 
-def _times_drawn(units: int, draws: int, generator: np.random.Generator) -> FloatArray:
-    """Return (draws, units): how often each unit is drawn when as many are drawn as there are."""
-    chosen = generator.integers(0, units, size=(draws, units)) + units * np.arange(draws)[:, None]
-    return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units).astype(np.float64)
+def draw_counts(units: int, draws: int, generator: np.random.Generator, dtype: type[np.integer] = np.int64) -> IntArray:
+    """Return how often each unit is drawn when as many are drawn as there are, (draws, units).
+
+    `dtype`: of the random numbers; another one takes other numbers from the generator.
+    """
+    chosen = generator.integers(0, units, size=(draws, units), dtype=dtype)
+    chosen += (units * np.arange(draws, dtype=dtype))[:, None]
+    return np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
 
 
-def _histograms(sequences: pl.DataFrame) -> Iterator[tuple[int, FloatArray]]:
-    """Give, block by block, (units, COARSE_COUNT) token counts; units in ascending order."""
+def _unit_histograms(sequences: pl.DataFrame) -> Iterator[tuple[int, FloatArray]]:
+    """Yield, block by block, (units, COARSE_COUNT) token counts; units in ascending order."""
     if not sequences["block"].is_sorted():
         sequences = sequences.sort("block", maintain_order=True)
     block, unit = sequences["block"].to_numpy(), sequences["unit"].to_numpy()
-    flat_bin = sequences["coarse_bin"].explode(empty_as_null=False).to_numpy()
-    flat_n = sequences["coarse_n"].explode(empty_as_null=False).to_numpy()
-    length = sequences["coarse_bin"].list.len().to_numpy().astype(np.int64)
-    offsets = np.append(0, np.cumsum(length))
+    row, coarse, n = histogram_entries(sequences)
     for start, stop in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1))):
-        units, place = np.unique(unit[start:stop], return_inverse=True)
-        held = slice(offsets[start], offsets[stop])
-        cell = np.repeat(place * bins.COARSE_COUNT, length[start:stop]) + flat_bin[held]
-        table = np.bincount(cell, weights=flat_n[held], minlength=len(units) * bins.COARSE_COUNT).astype(np.float64)
+        units, unit_index = np.unique(unit[start:stop], return_inverse=True)
+        entries = slice(*np.searchsorted(row, [start, stop]))
+        cell = unit_index[row[entries] - start] * bins.COARSE_COUNT + coarse[entries]
+        table = np.bincount(cell, weights=n[entries], minlength=len(units) * bins.COARSE_COUNT).astype(np.float64)
         yield int(block[start]), table.reshape(len(units), bins.COARSE_COUNT)
+
+
+def histogram_entries(sequences: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray]:
+    """Return row, coarse bin and count of every entry of the rows' coarse histograms, (entries,) each."""
+    row = np.repeat(np.arange(sequences.height), sequences["coarse_bin"].list.len().to_numpy())
+    coarse, n = (sequences[name].explode(empty_as_null=False).to_numpy() for name in ("coarse_bin", "coarse_n"))
+    return row, coarse, n
 
 
 def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatArray:
@@ -97,3 +108,17 @@ def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
     share = np.divide(wanted[..., 0] - before, here, out=np.zeros_like(here), where=here > 0)
     inside = np.where(low > 0, low * (high / np.where(low > 0, low, 1.0)) ** share, high * share)
     return np.where(total[..., 0] > 0, inside, np.nan)
+
+
+def interval(draws: FloatArray) -> tuple[float, float]:
+    """Return the 95 % interval of resampled values; NaN where none is finite."""
+    usable = draws[np.isfinite(draws)]
+    if not len(usable):
+        return math.nan, math.nan
+    low, high = np.percentile(usable, INTERVAL)
+    return float(low), float(high)
+
+
+def finite_or_none(values: Iterable[float]) -> list[float | None]:
+    """Return the values as a table holds them: null where one is not finite."""
+    return [float(value) if math.isfinite(value) else None for value in values]

@@ -17,6 +17,7 @@ from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 Columns = dict[str, npt.NDArray[Any] | pl.Series]
 """Records of a batch, column by column: a data frame for each of many batches would cost as much as its sums."""
 
+EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
 SUMS: Final = ("s_rho", "s_rho2", "s_r", "s_r2", "s_abs")
 """Sums over the tokens of a cell: rho = exp(r), its square, r, its square, |r|."""
 SEQUENCE_SUMS: Final = ("s_r", "s_rho", "s_rho2", "s_inv", "s_inv2")

@@ -1,7 +1,8 @@
-"""What a straight line leaves of values that follow one another: a trend is no noise, and the rest is less than all."""
+"""What a straight line leaves of autocorrelated values: a trend is no noise, and residuals understate the noise."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -12,13 +13,18 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.dot_product import dot
 
 AR1_GRID: Final = np.linspace(0.0, 0.95, 39)
-"""AR(1) correlations of neighbours that are considered; what is longer remembered cannot be told from a shape."""
-CACHED_TABLES: Final = 64  # tables that are held: each caller takes long series as the means of a few dozen blocks
+"""AR(1) correlations of neighbours that are considered; what is longer remembered looks like a shape."""
+CACHED_TABLES: Final = 64  # each caller takes long series as the means of a few dozen blocks
 
 
 def centred_positions(count: int) -> FloatArray:
-    """Return `count` places one apart, their mean 0."""
+    """Return `count` positions one apart, their mean 0."""
     return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+def block_means(values: FloatArray, count: int) -> FloatArray:
+    """Return the means of `count` blocks of as equal a length as can be; the values themselves where no more."""
+    return values if len(values) <= count else np.array([part.mean() for part in np.array_split(values, count)])
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,11 @@ class LineFit:
         """The sum of squared residuals; it has n - 2 degrees of freedom where the noise is white."""
         return dot(self.residual, self.residual)
 
+    @property
+    def sd(self) -> float:
+        """The standard deviation of a value about the line, for white noise."""
+        return math.sqrt(self.squares / (len(self.residual) - 2))
+
 
 def fit_line(values: FloatArray) -> LineFit:
     """Fit a straight line through two or more finite values, (n,)."""
@@ -41,19 +52,24 @@ def fit_line(values: FloatArray) -> LineFit:
     return LineFit(slope=slope, residual=centred - slope * position)
 
 
+def lag_products(residual: FloatArray) -> float:
+    """Return the sum of products of neighbours, (n,)."""
+    return dot(residual[1:], residual[:-1])
+
+
 @dataclass(frozen=True)
 class ResidualMoments:
-    """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of LIKENESSES."""
+    """What AR(1) noise of variance 1 is expected to show about a line, one entry a correlation of AR1_GRID."""
 
     squares: FloatArray  # sum of squared residuals
     neighbours: FloatArray  # sum of products of residuals that follow one another
     of_mean: FloatArray  # variance of the mean
     freedom: FloatArray  # of the sum of squares (Satterthwaite)
 
-    def at(self, likeness: float) -> tuple[float, float, float]:
+    def at(self, ar1: float) -> tuple[float, float, float]:
         """Return the squares, the variance of the mean, and the freedom at one correlation."""
         squares, of_mean, freedom = (
-            float(np.interp(likeness, AR1_GRID, column)) for column in (self.squares, self.of_mean, self.freedom)
+            float(np.interp(ar1, AR1_GRID, column)) for column in (self.squares, self.of_mean, self.freedom)
         )
         return squares, of_mean, freedom
 
@@ -67,10 +83,10 @@ def residual_moments(count: int) -> ResidualMoments:
     """
     position = centred_positions(count)
     off = np.eye(count) - 1 / count - np.outer(position, position) / dot(position, position)
-    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    lag = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
     rows = []
-    for likeness in AR1_GRID:
-        noise = np.where(apart == 0, 1.0, likeness ** np.maximum(apart, 1))
+    for ar1 in AR1_GRID:
+        noise = np.where(lag == 0, 1.0, ar1 ** np.maximum(lag, 1))
         residual = np.einsum("ij,jk->ik", np.einsum("ij,jk->ik", off, noise), off)  # BLAS may add in another order
         squares = float(np.trace(residual))
         freedom = squares**2 / float(np.square(residual).sum())

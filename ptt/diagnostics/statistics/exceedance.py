@@ -14,12 +14,19 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile
+from ptt.diagnostics.statistics.bootstrap import (
+    DRAWS,
+    INTERVAL,
+    SEED,
+    coarse_percentile,
+    finite_or_none,
+    interval,
+)
 from ptt.diagnostics.statistics.cells import BINS
 from ptt.diagnostics.statistics.histograms import BLOCKS, Histograms
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL, TEXT_ONLY
-from ptt.diagnostics.statistics.tail_growth import FLOOR, INTERVAL
+from ptt.diagnostics.statistics.tail_growth import FLOOR
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 LIMITS: Final = (2, 5, 10, 100)
@@ -106,11 +113,8 @@ def _with_interval(value: float, centre: FloatArray, drawn: FloatArray | None) -
     """Return a value and its interval: the spread of the coarse draws, carried over to it."""
     if drawn is None or not np.isfinite(centre) or centre <= 0:
         return value, None, None
-    usable = drawn[np.isfinite(drawn)]
-    if not len(usable):
-        return value, None, None
-    low, high = np.percentile(usable / centre, INTERVAL)
-    return value, float(value * low), float(value * high)
+    low, high = interval(drawn / centre)
+    return value, *finite_or_none((value * low, value * high))
 
 
 def _shares(above: FloatArray, n: float, drawn: FloatArray | None) -> list[float | None]:

@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.cells import grouped_sums
+from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, draw_counts, finite_or_none
+from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums
 from ptt.diagnostics.statistics.clipping_replay import WEIGHT_CAP, split_by_sign
 from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
@@ -23,16 +24,12 @@ from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
 Top = tuple[float, float | None]
 """Share of the largest token, and of the largest sequence where sequences are known."""
 
-DRAWS: Final = 400
-SEED: Final = 20_260_128
 BLOCKS: Final = 8  # of steps in a window: sequences share their step, so these are redrawn as well
 MIN_STEPS: Final = 8  # in a window: fewer, and redrawing whole steps tells nothing
 DOMINANT_SHARE: Final = 0.5
-EXPONENT_CAP: Final = 300.0  # as in the token pass
 FACTORS: Final = ("alpha", "m_text", "m_tool", "total")
 PARTS: Final = ("change", "exposure", "text", "tool")
 SHARES: Final = tuple(f"{name}_share" for name in PARTS[1:])
-INTERVAL: Final = (2.5, 97.5)
 
 SCHEMA: Final[dict[str, pl.DataType]] = {
     "weights": pl.String(),  # the pair, or the pair turned round
@@ -62,39 +59,35 @@ def shapley_split(early: FloatArray, late: FloatArray) -> FloatArray:
     A slice without tokens in one window has no intensity there; it is taken as unchanged, so that what comes
     or goes with the slice is exposure.
     """
-    a0, t0, p0 = (early[..., i] for i in range(3))
-    a1, t1, p1 = (late[..., i] for i in range(3))
-    t0, t1 = np.where(np.isnan(t0), t1, t0), np.where(np.isnan(t1), t0, t1)
-    p0, p1 = np.where(np.isnan(p0), p1, p0), np.where(np.isnan(p1), p0, p1)
-    t0, t1 = np.where(np.isnan(t0), 0.0, t0), np.where(np.isnan(t1), 0.0, t1)
-    p0, p1 = np.where(np.isnan(p0), 0.0, p0), np.where(np.isnan(p1), 0.0, p1)
+    a0, a1 = early[..., 0], late[..., 0]
+    t0, p0 = (_fill_missing(early[..., factor], late[..., factor]) for factor in (1, 2))
+    t1, p1 = (_fill_missing(late[..., factor], early[..., factor]) for factor in (1, 2))
     mean_alpha = (a0 + a1) / 2
     exposure = (a1 - a0) * ((p0 + p1) / 2 - (t0 + t1) / 2)
     text, tool = (t1 - t0) * (1 - mean_alpha), (p1 - p0) * mean_alpha
     return np.stack([late[..., 3] - early[..., 3], exposure, text, tool], axis=-1)
 
 
+def _fill_missing(values: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the other's value where one is NaN, and 0 where both are."""
+    filled = np.where(np.isnan(values), other, values)
+    return np.where(np.isnan(filled), 0.0, filled)
+
+
 def resample_units(values: FloatArray, block: IntArray, *, seed: int, draws: int = DRAWS) -> FloatArray:
     """Redraw units within blocks, then blocks: (units, K) sums, ascending (units,) blocks to (draws, K)."""
     generator = np.random.default_rng(seed)
-    bounds = np.flatnonzero(np.diff(block, prepend=-1, append=-1))
-    drawn = [_resample(values[a:b], draws, generator) for a, b in pairwise(bounds)]
+    drawn = []
+    for start, stop in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1))):
+        times = draw_counts(int(stop - start), draws, generator, np.int32)
+        drawn.append(product(times.astype(np.float64), values[start:stop]))
     if len(drawn) == 1:
         return drawn[0]
-    held, each = np.stack(drawn), np.arange(draws)
-    chosen = generator.integers(0, len(held), size=(len(held), draws))
+    blocks = np.stack(drawn)
     total: FloatArray = np.zeros((draws, values.shape[1]))
-    for places in chosen:
-        total += held[places, each]
+    for chosen in generator.integers(0, len(blocks), size=(len(blocks), draws)):
+        total += blocks[chosen, np.arange(draws)]
     return total
-
-
-def _resample(values: FloatArray, draws: int, generator: np.random.Generator) -> FloatArray:
-    units = len(values)
-    chosen = generator.integers(0, units, size=(draws, units), dtype=np.int32)
-    chosen += (units * np.arange(draws, dtype=np.int32))[:, None]
-    times = np.bincount(chosen.ravel(), minlength=draws * units).reshape(draws, units)
-    return product(times.astype(np.float64), values)
 
 
 def exposure_intensity(
@@ -163,46 +156,41 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 def _largest(rows: pl.DataFrame, square: str, sign: float) -> Top:
     """Return the shares of the sum of squares that the largest token and the largest sequence hold."""
     total = float(rows[square].to_numpy().sum())
-    by_sequence = grouped_sums(rows, ("seq",), (square,))
-    return _largest_weight(rows, sign) ** 2 / total, float(by_sequence[square].max()) / total  # type: ignore[arg-type]
+    by_sequence = grouped_sums(rows, ("seq",), (square,))[square].to_numpy()
+    return _largest_weight(rows, sign) ** 2 / total, float(by_sequence.max()) / total
 
 
 def _largest_weight(rows: pl.DataFrame, sign: float) -> float:
-    most = rows["max_r"].max() if sign > 0 else -rows["min_r"].min()  # type: ignore[operator]
-    return float(np.exp(min(float(most), EXPONENT_CAP)))  # type: ignore[arg-type]
+    log_weights = sign * rows["max_r" if sign > 0 else "min_r"].to_numpy()
+    return float(np.exp(min(float(log_weights.max()), EXPONENT_CAP)))
 
 
 def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[Top]) -> dict[str, object]:
-    held = [table.drop("block").to_numpy() for table in tables]
-    recorded = [moment_factors(values.sum(axis=0)) for values in held]
-    row: dict[str, object] = {"weights": weights, "cap": cap}
-    for window, values in zip(("early", "late"), recorded, strict=True):
-        row |= {f"{name}_{window}": value for name, value in zip(FACTORS, _finite(values), strict=True)}
-    parted = shapley_split(*recorded)
-    row |= dict(zip(PARTS, _finite(parted), strict=True))
+    sums = [table.drop("block").to_numpy() for table in tables]
     blocks = [table["block"].to_numpy() for table in tables]
+    recorded = [moment_factors(values.sum(axis=0)) for values in sums]
+    change = shapley_split(*recorded)
+    row: dict[str, object] = {"weights": weights, "cap": cap, **dict(zip(PARTS, finite_or_none(change), strict=True))}
+    for window, values, (token, sequence) in zip(("early", "late"), recorded, tops, strict=True):
+        row |= {f"{name}_{window}": value for name, value in zip(FACTORS, finite_or_none(values), strict=True)}
+        row |= {f"top_token_{window}": token, f"top_sequence_{window}": sequence}
     if all(block[0] >= 0 for block in blocks):
         drawn = [
             moment_factors(resample_units(values, block, seed=SEED + number))
-            for number, (values, block) in enumerate(zip(held, blocks, strict=True))
+            for number, (values, block) in enumerate(zip(sums, blocks, strict=True))
         ]
-        row |= _intervals(parted, shapley_split(*drawn))
-    for window, (token, sequence) in zip(("early", "late"), tops, strict=True):
-        row |= {f"top_token_{window}": token, f"top_sequence_{window}": sequence}
+        row |= _intervals(change, shapley_split(*drawn))
     return row | {"dominated": any(share is not None and share > DOMINANT_SHARE for top in tops for share in top)}
 
 
-def _intervals(parted: FloatArray, drawn: FloatArray) -> dict[str, float | None]:
+def _intervals(change: FloatArray, drawn: FloatArray) -> dict[str, float | None]:
     """Return the intervals of change and parts; if the change's excludes 0, also the parts' shares with theirs."""
     found = dict(zip(PARTS, np.nanpercentile(drawn, INTERVAL, axis=0).T, strict=True))
     shares: dict[str, float | None] = {}
     if found["change"][0] > 0 or found["change"][1] < 0:
-        shares = dict(zip(SHARES, _finite(parted[1:] / parted[0]), strict=True))
+        shares = dict(zip(SHARES, finite_or_none(change[1:] / change[0]), strict=True))
         usable = drawn[drawn[:, 0] != 0]
         found |= dict(zip(SHARES, np.nanpercentile(usable[:, 1:] / usable[:, :1], INTERVAL, axis=0).T, strict=True))
-    ends = {f"{name}_{end}": _finite(pair)[i] for name, pair in found.items() for i, end in enumerate(("lo", "hi"))}
-    return shares | ends
-
-
-def _finite(values: FloatArray) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
+    for name, (low, high) in found.items():
+        shares[f"{name}_lo"], shares[f"{name}_hi"] = finite_or_none((low, high))
+    return shares

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.cells import EXPONENT_CAP
 from ptt.diagnostics.statistics.ess import ess_of_log_weights
 from ptt.diagnostics.statistics.histograms import Histograms, largest_log_ratios
 from ptt.diagnostics.statistics.slices import SLICES
@@ -81,7 +82,6 @@ def _fit_shape(excess: FloatArray) -> float:
 
 Numbers = tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, str | None]
 
-EXPONENT_CAP: Final = 300.0  # as in the token pass: beyond it a weight has no square
 ALL: Final = len(SLICES)  # number of the slice that is both
 NAMES: Final = (*SLICES, "all")
 LEVELS: Final = {"sequence": 0.0, "sequence mean": 1.0}  # power of the length by which sum r is divided

@@ -1,4 +1,4 @@
-"""How far a figure with few points moved, and how closely that is known: evaluations are rare."""
+"""The change over a figure with few points and its confidence interval: evaluations are rare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.detrended_noise import centred_positions, fit_line
+from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line, lag_products
 from ptt.diagnostics.statistics.dot_product import dot
 
 MIN_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
@@ -71,14 +71,12 @@ def estimate_change(values: FloatArray) -> LineChange | None:
     values = values[np.isfinite(values)]
     if len(values) < MIN_POINTS:
         return None
-    if len(values) > MAX_BLOCKS:
-        values = np.array([part.mean() for part in np.array_split(values, MAX_BLOCKS)])
+    values = block_means(values, MAX_BLOCKS)
     count = len(values)
     line, position = fit_line(values), centred_positions(count)
-    spread = math.sqrt(line.squares / (count - 2))
-    raw = dot(line.residual[1:], line.residual[:-1]) / line.squares if line.squares > 0 else 0.0
-    likeness = min(max(0.0, raw + (1 + 3 * raw) / count), MAX_AR1)
-    error = spread * (count - 1) / math.sqrt(dot(position, position)) * math.sqrt((1 + likeness) / (1 - likeness))
+    raw = lag_products(line.residual) / line.squares if line.squares > 0 else 0.0
+    ar1 = min(max(0.0, raw + (1 + 3 * raw) / count), MAX_AR1)
+    error = line.sd * (count - 1) / math.sqrt(dot(position, position)) * math.sqrt((1 + ar1) / (1 - ar1))
     third = max(1, count // 3)
     return LineChange(
         early=float(values[:third].mean()),

@@ -18,17 +18,23 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.bootstrap import coarse_percentile
+from ptt.diagnostics.statistics.bootstrap import (
+    SEED,
+    coarse_percentile,
+    draw_counts,
+    finite_or_none,
+    histogram_entries,
+    interval,
+)
 from ptt.diagnostics.statistics.dot_product import product
 from ptt.diagnostics.statistics.slices import SLICES
+from ptt.diagnostics.statistics.tail_growth import FLOOR
 from ptt.diagnostics.statistics.windows import Span, label_spans
 
 BUCKETS: Final = ("0", "1", "2-3", "4-7", "8-15", "16+")
 UNKNOWN: Final = "unknown"
 MIN_TOKENS: Final = 200  # fewer, and p99 of a bucket is its largest token or two: it takes no part in the slope
-FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 DRAWS: Final = 200
-SEED: Final = 20_260_128
 
 SCHEMA: Final[dict[str, pl.DataType]] = {
     "slice": pl.UInt8(),
@@ -80,32 +86,24 @@ def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[
 
 
 def _slice_rows(rows: pl.DataFrame, number: int, offset: int) -> list[tuple[object, ...]]:
-    table = _histograms(rows)
+    row, coarse, n = histogram_entries(rows)
+    cell, size = row * bins.COARSE_COUNT + coarse, rows.height * bins.COARSE_COUNT
+    table = np.bincount(cell, weights=n, minlength=size).astype(np.float64).reshape(rows.height, bins.COARSE_COUNT)
     slope = _slope_with_interval(rows, table)
-    total = float(table.sum())
     bucket = rows["bucket"].to_numpy()
     found: list[tuple[object, ...]] = []
     for name in (*BUCKETS, UNKNOWN):
         mine = bucket == name
         if mine.any():
-            held = table[mine].sum(axis=0)
-            p95, p99 = (float(coarse_percentile(held, q)) for q in (0.95, 0.99))
-            n = int(held.sum())
-            found.append((number, name, n, int(mine.sum()), p95, p99, n / total, offset, *slope))
+            histogram = table[mine].sum(axis=0)
+            p95, p99 = (float(coarse_percentile(histogram, q)) for q in (0.95, 0.99))
+            n_tokens = int(histogram.sum())
+            share = n_tokens / float(table.sum())
+            found.append((number, name, n_tokens, int(mine.sum()), p95, p99, share, offset, *slope))
     return found
 
 
-def _histograms(rows: pl.DataFrame) -> FloatArray:
-    """Return (rows, COARSE_COUNT) token counts."""
-    row = np.repeat(np.arange(rows.height), rows["coarse_bin"].list.len().to_numpy())
-    cell = row * bins.COARSE_COUNT + rows["coarse_bin"].explode(empty_as_null=False).to_numpy()
-    counts = rows["coarse_n"].explode(empty_as_null=False).to_numpy()
-    size = rows.height * bins.COARSE_COUNT
-    flat: FloatArray = np.bincount(cell, weights=counts, minlength=size).astype(np.float64)
-    return flat.reshape(rows.height, bins.COARSE_COUNT)
-
-
-def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> tuple[float | None, float | None, float | None]:
+def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> list[float | None]:
     """Fit log p99 of the buckets on log2(1 + mean lag), each weighing as many tokens as it holds."""
     bucket = rows["bucket"].to_numpy()
     number = np.full(len(bucket), -1)
@@ -117,18 +115,11 @@ def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> tuple[float |
             number[mine] = len(x)
             x.append(math.log2(1 + float(np.average(lag[mine], weights=n[mine]))))
     if len(x) < 2:
-        return None, None, None
-    recorded = np.stack([table[number == place].sum(axis=0) for place in range(len(x))])
+        return [None, None, None]
+    recorded = np.stack([table[number == index].sum(axis=0) for index in range(len(x))])
     drawn = _resample_rows(rows["block"].to_numpy(), number, table, len(x))
-    slopes = _slopes(drawn, np.array(x))
-    usable = slopes[np.isfinite(slopes)]
     value = float(_slopes(recorded[None], np.array(x))[0])
-    low, high = np.percentile(usable, (2.5, 97.5)).tolist() if len(usable) else (math.nan, math.nan)
-    return _finite(value), _finite(low), _finite(high)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return finite_or_none((value, *interval(_slopes(drawn, np.array(x)))))
 
 
 def _slopes(histograms: FloatArray, x: FloatArray) -> FloatArray:
@@ -157,11 +148,9 @@ def _resample_rows(block: IntArray, number: IntArray, table: FloatArray, buckets
     drawn = np.zeros((DRAWS, buckets, bins.COARSE_COUNT))
     for start, end in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1))):
         count = int(end - start)
-        chosen = generator.integers(0, count, size=(DRAWS, count), dtype=np.int32)
-        chosen += (count * np.arange(DRAWS, dtype=np.int32))[:, None]
-        times = np.bincount(chosen.ravel(), minlength=DRAWS * count).reshape(DRAWS, count).astype(np.float32)
+        times = draw_counts(count, DRAWS, generator, np.int32).astype(np.float32)
         edges = np.searchsorted(number[start:end], np.arange(buckets + 1))
-        for place, (first, last) in enumerate(pairwise(edges)):
+        for index, (first, last) in enumerate(pairwise(edges)):
             if last > first:
-                drawn[:, place] += product(times[:, first:last], table[start + first : start + last])
+                drawn[:, index] += product(times[:, first:last], table[start + first : start + last])
     return drawn

@@ -13,7 +13,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, coarse_percentile, pool_blocks, resample_blocks
+from ptt.diagnostics.statistics.bootstrap import (
+    DRAWS,
+    INTERVAL,
+    SEED,
+    coarse_percentile,
+    interval,
+    pool_blocks,
+    resample_blocks,
+)
+from ptt.diagnostics.statistics.detrended_noise import block_means
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.trend import first_lasting_excess, shift_p_value, trend_p_value
 from ptt.diagnostics.statistics.windows import Span, label_spans
@@ -34,7 +43,6 @@ FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 LEVEL_FLOOR: Final = 0.02
 """In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
 owe its scatter to its first steps, and no growth could be told from it."""
-INTERVAL: Final = (2.5, 97.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +64,9 @@ class Percentile:
         """Late window over early window."""
         return float(_floored(self.windows[2]) / _floored(self.windows[0]))
 
-    def growth_drawn(self) -> FloatArray:
-        """The same for each redrawing, (draws,)."""
-        ratio: FloatArray = _floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0])
-        return ratio
-
     def growth_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the growth."""
-        return interval(self.growth_drawn())
+        """The 95 % interval of the growth, from its redrawings."""
+        return interval(_floored(self.windows_drawn[2]) / _floored(self.windows_drawn[0]))
 
     def onset(self, limit: float, spans: tuple[Span, ...]) -> tuple[int, tuple[int, int]] | None:
         """Return the first step of the block from which on the value lies above `limit`, with its 95 % interval.
@@ -139,15 +142,6 @@ def block_count(*, steps: int, units: int, tokens: int) -> int:
     return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, held)))
 
 
-def interval(draws: FloatArray) -> tuple[float, float]:
-    """Return the 95 % interval of resampled values; NaN where none is finite."""
-    usable = draws[np.isfinite(draws)]
-    if not len(usable):
-        return math.nan, math.nan
-    low, high = np.percentile(usable, INTERVAL)
-    return float(low), float(high)
-
-
 def _neighbour_sd(levels: FloatArray) -> float:
     """Return the SD of a block's noise from how neighbours differ; a median, so that one step does not count."""
     return float(np.median(np.abs(np.diff(levels)))) / (0.6745 * math.sqrt(2.0)) if len(levels) > 1 else 0.0
@@ -174,9 +168,7 @@ def slice_tails(
     Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.
     """
     redrawn = resample_blocks(label_spans(sequences, blocks, name="block"), blocks=len(blocks), seed=seed)
-    by_block = percentiles_by_span(cells, blocks)
-    by_window = percentiles_by_span(cells, windows)
-    by_sixth = percentiles_by_span(cells, sixths)
+    by_block, by_window, by_sixth = (percentiles_by_span(cells, spans) for spans in (blocks, windows, sixths))
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
@@ -184,6 +176,7 @@ def slice_tails(
     for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
         drawn = rescale(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
+        levels = np.log(_floored(fine[np.isfinite(fine)]))
         pooled = []
         for window, value in enumerate(by_window[column].to_numpy()):
             mine = np.flatnonzero((member == window) & (redrawn.units > 0))
@@ -199,7 +192,7 @@ def slice_tails(
             windows=by_window[column].to_numpy(),
             windows_drawn=np.array(pooled),
             last_sixth=float(by_sixth[column].to_numpy()[-1]) if len(by_sixth) else math.nan,
-            trend_p=trend_p_value(_average_blocks(fine, TREND_BLOCKS), seed=SEED + 10 + number),
+            trend_p=trend_p_value(block_means(levels, TREND_BLOCKS), seed=SEED + 10 + number),
         )
     return SliceTails(
         name=name,
@@ -227,11 +220,3 @@ def rescale(drawn: FloatArray, centre: FloatArray, exact: FloatArray) -> FloatAr
         factor = factor[..., None]
     scaled: FloatArray = drawn * np.where(np.isfinite(factor), factor, np.nan)
     return scaled
-
-
-def _average_blocks(values: FloatArray, count: int) -> FloatArray:
-    """Average neighbouring blocks on the log scale until at most `count` remain."""
-    usable = np.log(_floored(values[np.isfinite(values)]))
-    if len(usable) <= count:
-        return usable
-    return np.array([piece.mean() for piece in np.array_split(usable, count)])

@@ -23,6 +23,7 @@ from ptt.diagnostics.statistics.cells import (
     ANOMALY,
     BAD,
     CELL,
+    EXPONENT_CAP,
     KINDS,
     LOGP_COLUMNS,
     ROW,
@@ -40,7 +41,6 @@ from ptt.diagnostics.statistics.observation_position import PositionCounter
 
 Records = tuple[str, Columns]
 
-EXPONENT_CAP: Final = 300.0  # exp(2 * 300) is finite in float64; beyond it a weight is not a weight
 BINS_PER_GROUP: Final = bins.OVERFLOW + 1
 COARSE_OF: Final = bins.coarse_bin_of(np.arange(BINS_PER_GROUP))
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
-from ptt.diagnostics.statistics.detrended_noise import centred_positions, fit_line
+from ptt.diagnostics.statistics.detrended_noise import block_means, centred_positions, fit_line
 from ptt.diagnostics.statistics.dot_product import dot, product
 
 STEP_AR1: Final = 0.4
@@ -87,27 +87,24 @@ def block_correlation(count: int, steps: int, likeness: float = STEP_AR1) -> Flo
     return correlation
 
 
-def classify_trend(steps: FloatArray, values: FloatArray) -> str:
-    """Tell `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
+def classify_trend(values: FloatArray) -> str:
+    """Return `flat`, `rose`, `fell` or `cannot_say` from 12 block means by two one-sided tests.
 
     flat: the 90 % interval of the total change lies within +-2 robust SD of the values about their line (absence of
     a trend is not flatness); rose or fell: the 95 % interval excludes 0.
     """
-    usable = np.isfinite(values)
-    steps, values = steps[usable], values[usable]
+    values = values[np.isfinite(values)]
     if len(values) < 2 * FLATNESS_BLOCKS:
         return "cannot_say"
-    blocks = np.array_split(np.arange(len(values)), FLATNESS_BLOCKS)
-    means = np.array([values[block].mean() for block in blocks])
     if np.ptp(values) == 0:  # of the values: means of equal values differ in their last bit
         return "flat"
+    means = block_means(values, FLATNESS_BLOCKS)
     line, position = fit_line(means), centred_positions(FLATNESS_BLOCKS)
-    spread = math.sqrt(line.squares / (FLATNESS_BLOCKS - 2))
-    error = spread / math.sqrt(dot(position, position)) * (FLATNESS_BLOCKS - 1)
+    error = line.sd / math.sqrt(dot(position, position)) * (FLATNESS_BLOCKS - 1)
     change = line.slope * (FLATNESS_BLOCKS - 1)
     about = values - change * np.linspace(-0.5, 0.5, len(values))
     robust = 1.4826 * float(np.median(np.abs(about - np.median(about))))
-    bound = FLAT_WITHIN_SD * max(robust, spread)
+    bound = FLAT_WITHIN_SD * max(robust, line.sd)
     if abs(change) + T90_DF10 * error <= bound:
         return "flat"
     if abs(change) - T95_DF10 * error > 0:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Overlap
+from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.parsers.io.interface import RunFile
 
 LARGEST: Final = 1 << 20  # bytes: a paper beside the logs is smaller

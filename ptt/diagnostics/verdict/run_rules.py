@@ -54,8 +54,7 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
             moved[name] = "cannot_say"
             continue
         judged += 1
-        steps, values = series.finite()
-        moved[name] = classify_trend(steps.astype(float), values)
+        moved[name] = classify_trend(series.finite()[1])
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
     for verdict in verdicts:

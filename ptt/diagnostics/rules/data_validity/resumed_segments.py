@@ -11,7 +11,8 @@ Source: TRL and transformers keep the event file of the killed process beside th
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Extent, Overlap
+from ptt.diagnostics.evidence.segments import Overlap
+from ptt.diagnostics.evidence.validity import Extent
 from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules.data_validity import extent, sound
 from ptt.diagnostics.rules.interface import Limits, Rule
