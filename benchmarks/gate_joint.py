@@ -47,7 +47,7 @@ from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Run, RunVerdict, Signature, Status
 from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS
 from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.version import __version__
 
 FIRST: Final = 60_000  # of the block: seeds from here on are used by this bench alone
@@ -102,7 +102,7 @@ class Gated:
         return self.outcome != "blind" and self.wanted not in (None, self.outcome)
 
 
-def opened(frame: pl.DataFrame, metrics: dict[str, FloatArray], name: str) -> Opened:
+def opened(frame: pl.DataFrame, metrics: dict[str, FloatArray], name: str) -> LoadedRun:
     """Give a made run as the gate sees one."""
     profile = profile_of(frame)
     steps = np.unique(frame["step"].to_numpy()).astype(np.int64)
@@ -133,7 +133,7 @@ def opened(frame: pl.DataFrame, metrics: dict[str, FloatArray], name: str) -> Op
         tables={"series": series_table(series)},
     )
     source = hashlib.sha256(name.encode()).hexdigest()
-    return Opened(diagnosis=diagnosis, profile=profile, why_no_profile="", source=source, kind="run")
+    return LoadedRun(diagnosis=diagnosis, profile=profile, why_no_profile="", source=source, kind="run")
 
 
 def larger(design: Design, asked: tuple[float, str]) -> Design:
@@ -149,7 +149,7 @@ def gated(kind: str, seed: int, folder: Path, *, held: Sequence[int] = HELD) -> 
     """Gate the first seed of a setting, its tails as they are and larger, against baselines of the others."""
     design = make(kind, seed).design
 
-    def run(number: int, of: Design = design) -> Opened:
+    def run(number: int, of: Design = design) -> LoadedRun:
         own = 1000 * seed + number
         return opened(another(of, own), other_metrics(design, own, setting=seed), f"seed {number} {of is design}")
 

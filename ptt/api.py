@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import model, pipeline
@@ -24,12 +24,12 @@ from ptt.diagnostics.gate.read_policy import read_policy
 from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives, run_identity
-from ptt.diagnostics.store.exclusive_lock import alone, note_run
+from ptt.diagnostics.store.exclusive_lock import exclusive_lock, note_run
 from ptt.diagnostics.store.findings_file import read_findings
-from ptt.diagnostics.store.loaded_run import Opened, read_profile
+from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
 from ptt.diagnostics.store.manifest import is_store, stores_below
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
-from ptt.diagnostics.verdict.run_coverage import Answerable
+from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.processes import Died, in_workers
 from ptt.version import __version__
 
@@ -52,15 +52,14 @@ __all__ = [
     "sources",
 ]
 
-STORE = "store"
-NAMED = 5  # folders named in an error
-FINDINGS = "findings.json"
-REPORT = "report.html"
-NO_TOKENS = "findings.json holds no tokens; give the store or the run"
-OPENED = "give a run dir, an archive of one, a store, or a findings.json"
-Kind = Literal["run", "archive", "store", "findings"]
+STORE: Final = "store"
+FINDINGS: Final = "findings.json"
+REPORT: Final = "report.html"
+MAX_NAMED: Final = 5  # folders named in an error
+NO_TOKENS: Final = "findings.json holds no tokens; give the store or the run"
+READABLE: Final = "give a run dir, an archive of one, a store, or a findings.json"
 Progress = Callable[[str, int, int], None]
-Places = str | Path | Sequence[str | Path]
+Paths = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +74,13 @@ class Diagnosis(model.Diagnosis):
         return composed_figures(self)
 
     def to_html(self) -> str:
-        """Give the report: one file that needs nothing else."""
+        """Render the report: one file that needs nothing else."""
         from ptt.reports.run.html import render_html
 
         return render_html(self)
 
     def to_json(self) -> str:
-        """Give findings.json."""
+        """Render findings.json."""
         from ptt.reports.run.findings_json import findings_json
 
         return findings_json(self, __version__)
@@ -93,69 +92,73 @@ class Diagnosis(model.Diagnosis):
         return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:40em;border:0"></iframe>'
 
 
-def chosen_of(settings: Settings | None, keep_text: bool | None, rules: Places) -> Settings:
-    """Give the settings (the defaults where there are none) with what a call adds to them."""
-    chosen = settings or Settings()
-    if keep_text is not None:
-        chosen = replace(chosen, keep_text=keep_text)
-    return replace(chosen, rules=(*chosen.rules, *as_paths(rules)))
-
-
-def judge(run: Path, out: Path, settings: Settings, kept: bool, progress: Progress | None) -> pipeline.Judged:
-    """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
-    identity = ""
-    if kept and archives.is_archive(run):
-        identity = run_identity.identity(run)
-        place = pipeline.Place(run=run, store=out / STORE, name=archives.run_name(run), identity=identity)
-        if (held := pipeline.kept(place, settings)) is not None:
-            return held
-    with placed(run, out) as place:
-        judged = pipeline.diagnose(replace(place, kept=kept, identity=identity), settings, progress=progress)
-    if kept:
-        note_run(out / STORE, run)
-    return judged
-
-
-def whole(judged: pipeline.Judged) -> Diagnosis:
-    """Give the diagnosis as one that can draw and write itself."""
-    return Diagnosis(**{field.name: getattr(judged.diagnosis, field.name) for field in fields(judged.diagnosis)})
-
-
 def open_run(
     path: str | Path,
     *,
     out: str | Path,
     settings: Settings | None = None,
-    rules: Places = (),
+    rules: Paths = (),
     progress: Progress | None = None,
     as_judged: bool = False,
-) -> Opened:
-    """Give the diagnosis and the tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
+) -> LoadedRun:
+    """Return the diagnosis and tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
 
     A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
     unchanged input only reads it. A store that was judged under other settings or rules is judged anew where it holds
     the tokens; where it does not, `as_judged` gives it as it is, and says so in `judged_with`. Raises InputError where
     nothing can be read there.
     """
-    found, place = Path(path), Path(out)
-    chosen = chosen_of(settings, None, rules)
-    if not _there(found):
-        raise InputError(f"{found}: there is no such file or folder; {OPENED}.")
-    if (store := _store_at(found)) is not None:
+    path, settings = Path(path), _with(settings, rules=rules)
+    if not _exists(path):
+        raise InputError(f"{path}: there is no such file or folder; {READABLE}.")
+    if (store := _store_at(path)) is not None:
         name = (store.parent if store.name == STORE else store).resolve().name
-        place_of = pipeline.Place(run=store, store=store, name=name)
-        return _opened(pipeline.diagnose_store(place_of, chosen, as_judged=as_judged), "store")
-    if (found / REPORT).is_file() and (found / FINDINGS).is_file():  # what is left where the store was deleted
-        found = found / FINDINGS
-    if found.is_file() and found.name.endswith(FINDINGS):
-        held = read_findings(found)
-        return Opened(diagnosis=held, profile=None, why_no_profile=NO_TOKENS, source=_hash(found), kind="findings")
-    kind: Kind = "archive" if archives.is_archive(found) else "run"
-    return _opened(judge(found, place, chosen, True, progress), kind)
+        location = pipeline.RunLocation(run=store, store=store, name=name)
+        return _loaded(pipeline.diagnose_store(location, settings, as_judged=as_judged), "store")
+    if (path / REPORT).is_file() and (path / FINDINGS).is_file():  # what is left where the store was deleted
+        path = path / FINDINGS
+    if _is_findings(path):
+        return LoadedRun(
+            diagnosis=read_findings(path),
+            profile=None,
+            why_no_profile=NO_TOKENS,
+            source=sha256(path.read_bytes()).hexdigest(),
+            kind="findings",
+        )
+    judged = _judge(path, Path(out), settings, keep=True, progress=progress)
+    return _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
-def _there(path: Path) -> bool:
-    """Tell whether there is something at a path; InputError where the system does not let us look into it."""
+def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> LoadedRun | None:
+    """Return what `open_run` would where that is a matter of reading what is kept below `out`, and None where not.
+
+    No archive is unpacked and no file of the run is opened for it.
+    """
+    path, out, settings = Path(path), Path(out), settings or Settings()
+    if not path.exists():
+        return None
+    if _store_at(path) is not None or _is_findings(path):
+        return open_run(path, out=out, settings=settings)
+    judged = pipeline.read_cached(_location(path, out, keep=True), settings)
+    return None if judged is None else _loaded(judged, "archive" if archives.is_archive(path) else "run")
+
+
+def _with(settings: Settings | None, *, rules: Paths, keep_text: bool | None = None) -> Settings:
+    """Return the settings (the defaults where there are none) with what a call adds to them."""
+    settings = settings or Settings()
+    return replace(
+        settings,
+        keep_text=settings.keep_text if keep_text is None else keep_text,
+        rules=(*settings.rules, *_paths(rules)),
+    )
+
+
+def _paths(paths: Paths) -> tuple[Path, ...]:
+    return (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths))
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is something at a path; InputError where the system does not let us look into it."""
     try:
         if not path.exists():
             return False
@@ -167,76 +170,74 @@ def _there(path: Path) -> bool:
     return True
 
 
-def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> Opened | None:
-    """Give what `open_run` would where that is a matter of reading what is kept below `out`, and None where it is not.
-
-    No archive is unpacked and no file of the run is opened for it.
-    """
-    found, store, chosen = Path(path), Path(out) / STORE, settings or Settings()
-    if not found.exists():
-        return None
-    if _store_at(found) is not None or (found.is_file() and found.name.endswith(FINDINGS)):
-        return open_run(found, out=out, settings=chosen)
-    archive = archives.is_archive(found)
-    place = pipeline.Place(
-        run=found,
-        store=store,
-        name=archives.run_name(found) if archive else found.resolve().name,
-        identity=run_identity.identity(found) if archive else "",
-    )
-    held = pipeline.kept(place, chosen)
-    return None if held is None else _opened(held, "archive" if archive else "run")
-
-
 def _store_at(path: Path) -> Path | None:
-    """Give the store that a folder is, or holds as `ptt diagnose` leaves it."""
-    places = (path, path / STORE) if path.is_dir() else ()
-    return next((place for place in places if is_store(place)), None)
+    """Return the store that a folder is, or holds as `ptt diagnose` leaves it."""
+    folders = (path, path / STORE) if path.is_dir() else ()
+    return next((folder for folder in folders if is_store(folder)), None)
 
 
-def _opened(judged: pipeline.Judged, kind: Kind) -> Opened:
-    profile = judged.profile or read_profile(judged.store)
-    why = "" if profile is not None else _why_no_profile(judged.diagnosis)
-    return Opened(diagnosis=whole(judged), profile=profile, why_no_profile=why, source=judged.source, kind=kind)
+def _is_findings(path: Path) -> bool:
+    return path.is_file() and path.name.endswith(FINDINGS)
 
 
-def _why_no_profile(diagnosis: model.Diagnosis) -> str:
-    if diagnosis.signature.pair is None:
-        return diagnosis.signature.reason or "the run records no pair of logprobs"
-    return "its store holds no token tables; judge the run again"
+def _loaded(judged: pipeline.JudgedRun, kind: Literal["run", "archive", "store"]) -> LoadedRun:
+    profile, why, signature = judged.profile or read_profile(judged.store), "", judged.diagnosis.signature
+    if profile is None and signature.pair is None:
+        why = signature.reason or "the run records no pair of logprobs"
+    elif profile is None:
+        why = "its store holds no token tables; judge the run again"
+    return LoadedRun(
+        diagnosis=_drawable(judged.diagnosis), profile=profile, why_no_profile=why, source=judged.source, kind=kind
+    )
 
 
-def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+def _drawable(diagnosis: model.Diagnosis) -> Diagnosis:
+    return Diagnosis(**{field.name: getattr(diagnosis, field.name) for field in fields(diagnosis)})
 
 
-def as_paths(places: Places) -> tuple[Path, ...]:
-    """Give one place, or several, as paths."""
-    return (Path(places),) if isinstance(places, str | Path) else tuple(map(Path, places))
+def _judge(run: Path, out: Path, settings: Settings, *, keep: bool, progress: Progress | None) -> pipeline.JudgedRun:
+    """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
+    location = _location(run, out, keep=keep)
+    if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
+        return cached
+    with _unpacked(location) as unpacked:
+        judged = pipeline.diagnose(unpacked, settings, progress=progress)
+    if keep:
+        note_run(location.store, run)
+    return judged
 
 
-def _check_place(run: Path, out: Path) -> None:
+def _location(run: Path, out: Path, *, keep: bool = False) -> pipeline.RunLocation:
+    """Say where a run lies and where its store goes; an archive is identified where its store is kept."""
+    archive = archives.is_archive(run)
+    return pipeline.RunLocation(
+        run=run,
+        store=out / STORE,
+        name=archives.run_name(run) if archive else run.resolve().name,
+        keep=keep,
+        identity=run_identity.identity(run) if archive and keep else "",
+    )
+
+
+@contextmanager
+def _unpacked(location: pipeline.RunLocation) -> Iterator[pipeline.RunLocation]:
+    """Unpack an archive for as long as the block runs; InputError where there is no run."""
+    run, out = location.run, location.store.parent
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
     home = run.resolve()
     if home.is_dir() and (ours := stores_below(home)):
         raise InputError(
-            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:NAMED])}; give one of "
-            "these folders, or the run itself."
+            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:MAX_NAMED])}; give "
+            "one of these folders, or the run itself."
         )
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
-
-
-@contextmanager
-def placed(run: Path, out: Path) -> Iterator[pipeline.Place]:
-    """Give where a run lies for as long as the block runs, an archive unpacked; InputError where there is none."""
-    _check_place(run, out)
-    if archives.is_archive(run):
-        with archives.unpacked(run) as held:
-            yield pipeline.Place(run=held.folder, store=out / STORE, name=held.name, notes=held.notes, packed=run)
-    else:
-        yield pipeline.Place(run=run, store=out / STORE, name=run.resolve().name)
+    if not archives.is_archive(run):
+        yield location
+        return
+    with archives.unpacked(run) as content:
+        yield replace(location, run=content.folder, notes=content.notes, archive=run)
 
 
 def read_settings(path: Path | None = None) -> Settings:
@@ -244,7 +245,7 @@ def read_settings(path: Path | None = None) -> Settings:
     return load_settings(path, known_limits=LIMITS)
 
 
-def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules: Places = ()) -> Policy:
+def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules: Paths = ()) -> Policy:
     """Read what `[gate]` of a settings file demands of a run; the default policy where there is none.
 
     Unknown keys and names, and demands that no run could ever fail, raise SettingsError. `baseline` takes the place
@@ -252,7 +253,7 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     name: their findings can be allowed as well.
     """
     settings = read_settings(path)
-    custom = load_rules((*settings.rules, *as_paths(rules)))
+    custom = load_rules((*settings.rules, *_paths(rules)))
     place, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
     policy = with_baseline(read_policy(document, place, known=known, baseline=baseline))
@@ -265,7 +266,7 @@ def diagnose(
     out: str | Path | None = None,
     settings: Settings | None = None,
     keep_text: bool | None = None,
-    rules: Places = (),
+    rules: Paths = (),
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
@@ -278,9 +279,10 @@ def diagnose(
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
     else is written. Raises InputError where the run cannot be read. The run dir is never written to.
     """
-    chosen = chosen_of(settings, keep_text, rules)
+    settings = _with(settings, rules=rules, keep_text=keep_text)
     with TemporaryDirectory(prefix="ptt-") as scratch:
-        return whole(judge(Path(run), Path(scratch if out is None else out), chosen, out is not None, progress))
+        folder = Path(scratch if out is None else out)
+        return _drawable(_judge(Path(run), folder, settings, keep=out is not None, progress=progress).diagnosis)
 
 
 def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progress: Progress | None = None) -> Path:
@@ -288,12 +290,12 @@ def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progres
 
     `keep_text` keeps the texts of samples, shortened.
     """
-    with placed(Path(run), Path(out)) as place:
-        with alone(place.store.parent):
-            pipeline.ingest(place, copy=True, keep_text=keep_text, progress=progress)
-            pipeline.check_read(place)
-        note_run(place.store, Path(run))
-        return place.store
+    with _unpacked(_location(Path(run), Path(out))) as location:
+        with exclusive_lock(location.store.parent):
+            pipeline.ingest(location, copy=True, keep_text=keep_text, progress=progress)
+            pipeline.check_read(location)
+        note_run(location.store, Path(run))
+        return location.store
 
 
 def compare(
@@ -303,7 +305,7 @@ def compare(
     baseline: str | None = None,
     out: str | Path | None = None,
     settings: Settings | None = None,
-    rules: Places = (),
+    rules: Paths = (),
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -313,39 +315,36 @@ def compare(
     `out` each run's store is kept in a folder of its own below it, and a second call reuses it. `jobs` runs are judged
     at a time. Raises SettingsError where fewer than two arms are given, and InputError where a run cannot be read.
     """
-    chosen = chosen_of(settings, None, rules)
+    settings = _with(settings, rules=rules)
     with TemporaryDirectory(prefix="ptt-") as scratch:
         base = Path(scratch if out is None else out)
         planned = arms.planned([Path(run) for run in runs], groups or {}, baseline)
         for run in planned.runs:  # all of them before the first is judged, which may take a while
             if not run.exists():
-                raise InputError(f"{run}: there is no such file or folder; {OPENED}.")
-        folders = [base / name for name in planned.names]
+                raise InputError(f"{run}: there is no such file or folder; {READABLE}.")
+        targets = [(run, base / name) for run, name in zip(planned.runs, planned.names, strict=True)]
         if jobs > 1:
-            _judge_ahead(
-                [(run, folder, chosen) for run, folder in zip(planned.runs, folders, strict=True)], jobs, progress
-            )
-        told = None if jobs > 1 else progress
-        opened = [
-            open_run(run, out=folder, settings=chosen, progress=told)
-            for run, folder in zip(planned.runs, folders, strict=True)
-        ]
+            _judge_ahead(targets, settings, jobs, progress)
+            progress = None
+        opened = [open_run(run, out=folder, settings=settings, progress=progress) for run, folder in targets]
         return comparing.compare(arms.arms_of(planned, opened))
 
 
-def _judge_ahead(tasks: Sequence[tuple[Path, Path, Settings]], jobs: int, progress: Progress | None = None) -> None:
+def _judge_ahead(
+    targets: Sequence[tuple[Path, Path]], settings: Settings, jobs: int, progress: Progress | None = None
+) -> None:
     """Judge runs in processes of their own; what they keep in their folders is all that comes back."""
-    waiting = [task for task in tasks if not (task[1] / STORE / "kept").is_dir()]
-    if len(waiting) < 2:
+    tasks = [(run, folder, settings) for run, folder in targets if not (folder / STORE / "kept").is_dir()]
+    if len(tasks) < 2:
         return
-    with closing(in_workers(_judge_one, waiting, jobs=min(jobs, len(waiting)))) as answers:
+    with closing(in_workers(_judge_one, tasks, jobs=min(jobs, len(tasks)))) as answers:
         for done, (number, answer) in enumerate(answers, start=1):
             if isinstance(answer, Died):
-                raise InputError(f"{waiting[number][0]}: {answer.how}; judge the runs one by one with --jobs 1.")
+                raise InputError(f"{tasks[number][0]}: {answer.how}; judge the runs one by one with --jobs 1.")
             if answer is not None:
                 raise answer
             if progress is not None:
-                progress("judging runs", done, len(waiting))
+                progress("judging runs", done, len(tasks))
 
 
 def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
@@ -354,27 +353,27 @@ def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
         open_run(run, out=folder, settings=settings)
     except PttError as error:
         return error
-    except Exception:  # a bug: met again, and told with its place, where the run is opened by itself
+    except Exception:  # a bug: met again, and shown with its place, where the run is opened by itself
         return None
     return None
 
 
-def sources(run: str | Path, *, progress: Progress | None = None) -> Answerable:
+def sources(run: str | Path, *, progress: Progress | None = None) -> RunCoverage:
     """Say what the files of the run hold, which questions they answer, and what would record the rest."""
-    with TemporaryDirectory(prefix="ptt-") as scratch, placed(Path(run), Path(scratch)) as place:
-        return pipeline.look(place, progress=progress)
+    with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
+        return pipeline.inspect(location, progress=progress)
 
 
 def rule_pages() -> tuple[Page, ...]:
-    """Give the catalogue: every built-in rule with its page, limits and defaults."""
+    """Return every built-in rule with its page, limits and defaults."""
     return pages()
 
 
 def rule_page(name: str) -> Page:
-    """Give the page of one built-in rule; SettingsError where there is none of this name."""
+    """Return the page of one built-in rule; SettingsError where there is none of this name."""
     return page_of(name)
 
 
-def check_rules(paths: Places) -> Report:
+def check_rules(paths: Paths) -> Report:
     """Read files and folders of custom rules without a run: what was understood, and every problem."""
-    return report_on(as_paths(paths))
+    return report_on(_paths(paths))

@@ -1,4 +1,4 @@
-"""Opened runs for the gate's tests: findings, rules that gave no answer, and logged series with a known level."""
+"""LoadedRun runs for the gate's tests: findings, rules that gave no answer, and logged series with a known level."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ptt.diagnostics.model import (
     Signature,
 )
 from ptt.diagnostics.statistics.tail_curves import Profile
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.headline import verdict_of
 
@@ -93,7 +93,7 @@ def opened(
     profile: Profile | None = None,
     tables: Mapping[str, pl.DataFrame] | None = None,
     kind: str = "run",
-) -> Opened:
+) -> LoadedRun:
     run = replace(
         run_of(last_step=steps or None),
         first_step=1 if steps else None,
@@ -110,7 +110,7 @@ def opened(
         tables={**_tables(metrics(series or {}, every=every)), **(tables or {})},
     )
     why = "" if profile else "the run records no pair of logprobs"
-    return Opened(diagnosis=diagnosis, profile=profile, why_no_profile=why, source="0" * 64, kind=kind)  # type: ignore[arg-type]
+    return LoadedRun(diagnosis=diagnosis, profile=profile, why_no_profile=why, source="0" * 64, kind=kind)  # type: ignore[arg-type]
 
 
 def policy(text: str) -> Policy:
@@ -118,7 +118,7 @@ def policy(text: str) -> Policy:
     return read_policy(tomllib.loads(text), Path("ptt.toml"), known=Known(custom={"custom:mine": Severity.HIGH}))
 
 
-def gated(run: Opened, text: str = "", *, today: date = TODAY) -> GatedRun:
+def gated(run: LoadedRun, text: str = "", *, today: date = TODAY) -> GatedRun:
     return judge(run, policy(text), name="a", today=today)
 
 

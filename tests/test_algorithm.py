@@ -13,7 +13,7 @@ from parser_samples import SAMPLES, make_samples
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.evidence.series import read_series, training_metric_names
 from ptt.diagnostics.metrics.aliases import canonical
-from ptt.diagnostics.pipeline import Place, ingest
+from ptt.diagnostics.pipeline import RunLocation, ingest
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.store.scan import read_table
 from ptt.diagnostics.store.wide_metrics import read_wide
@@ -109,7 +109,7 @@ def test_logprobs_of_an_engine_prove_that_something_was_sampled() -> None:
 def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     samples: dict[str, Path], tmp_path: Path, sample: str
 ) -> None:
-    manifest = ingest(Place(run=samples[sample], store=tmp_path / "store", name="made"), copy=False)
+    manifest = ingest(RunLocation(run=samples[sample], store=tmp_path / "store", name="made"), copy=False)
     metrics, wide = read_table(tmp_path / "store", "metrics"), read_wide(tmp_path / "store", manifest)
     series = read_series(metrics, wide) if "priority" in metrics.columns else {}
     family = detect_algorithm(manifest.facts, series, logged=training_metric_names(metrics, wide, ranks=True)).family

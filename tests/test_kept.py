@@ -6,21 +6,23 @@ import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ptt import InputError, Settings, api
-from ptt.diagnostics.model import Diagnosis, Severity
-from ptt.diagnostics.store.diagnosis import plain, restored
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.model import Diagnosis, JsonScalar, Severity
+from ptt.diagnostics.store.diagnosis import Conditions, read_kept, write_kept
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.store.run_identity import END
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 NAMES = ("tool_tail_growth", "healthy", "kl_penalised", "collapse")
 
 
-def opened(path: Path, out: Path, **more: object) -> Opened:
+def opened(path: Path, out: Path, **more: object) -> LoadedRun:
     return api.open_run(path, out=out, **more)  # type: ignore[arg-type]
 
 
@@ -29,7 +31,7 @@ def texts(diagnosis: Diagnosis) -> tuple[str, str]:
     return diagnosis.to_json(), diagnosis.to_html()
 
 
-def ids(found: Opened) -> set[str]:
+def ids(found: LoadedRun) -> set[str]:
     return {finding.id for finding in found.diagnosis.findings}
 
 
@@ -168,13 +170,30 @@ def test_a_damaged_run_is_kept_with_what_was_left_of_it(tmp_path: Path) -> None:
     assert any(source.bytes_lost for source in again.diagnosis.sources)
 
 
-def test_values_come_back_with_their_types() -> None:
+def test_values_come_back_with_their_types(tmp_path: Path) -> None:
     diagnosis = api.diagnose(SAMPLES / "tool_tail_growth")
-    back = restored(Diagnosis, json.loads(json.dumps(plain(replace(diagnosis, tables={})))))
-    assert back.findings == diagnosis.findings
+    odd: dict[str, JsonScalar] = {
+        "nan": float("nan"),
+        "inf": float("-inf"),
+        "numpy": np.float64(0.1),
+        "n": 3,
+        "path": "\udcff",
+        "none": None,
+    }
+    first = replace(diagnosis.findings[0], evidence=MappingProxyType(odd), observed=float("inf"))
+    diagnosis = replace(diagnosis, findings=(first, *diagnosis.findings[1:]), tables={})
+    write_kept(tmp_path, "mark", "source", Conditions(settings="s", version="v"), diagnosis)
+    kept = read_kept(tmp_path, "mark")
+    assert kept is not None
+    assert (kept.source, kept.conditions.settings, kept.of_run) == ("source", "s", True)
+    back = kept.diagnosis
+    assert back.findings[1:] == diagnosis.findings[1:]
     assert back.signature == diagnosis.signature
     assert back.run == diagnosis.run
     assert back.findings[0].severity is Severity.CRITICAL
+    assert back.findings[0].observed == float("inf")
+    assert repr(back.findings[0].evidence) == repr({**odd, "numpy": 0.1})
+    assert read_kept(tmp_path, "another mark") is None
 
 
 def test_a_folder_of_stores_is_no_run(tmp_path: Path) -> None:

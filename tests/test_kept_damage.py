@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from ptt import InputError, Settings, api
 from ptt.cli.app import app
 from ptt.diagnostics.pipeline import OTHER_SETTINGS, OTHER_VERSION
-from ptt.diagnostics.store import exclusive_lock
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.exclusive_lock import exclusive_lock
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 STRICT = Settings(limits={"kl-over-target": {"limit": 0.01}})
 
@@ -57,7 +57,7 @@ def copied(source: Path, place: Path) -> Path:
     return shutil.copytree(source, place)
 
 
-def ids(found: Opened) -> set[str]:
+def ids(found: LoadedRun) -> set[str]:
     return {finding.id for finding in found.diagnosis.findings}
 
 
@@ -298,8 +298,8 @@ def test_a_store_that_is_replaced_meanwhile_gives_the_old_or_a_sentence(tmp_path
 LOCKING = """
 import sys
 from pathlib import Path
-from ptt.diagnostics.store import claims
-with claims.alone(Path(sys.argv[1]), waiting=lambda: print("waits", flush=True)):
+from ptt.diagnostics.store.exclusive_lock import exclusive_lock
+with exclusive_lock(Path(sys.argv[1]), on_wait=lambda: print("waits", flush=True)):
     print("in")
 """
 
@@ -307,7 +307,7 @@ with claims.alone(Path(sys.argv[1]), waiting=lambda: print("waits", flush=True))
 def test_one_folder_is_written_by_one_at_a_time(tmp_path: Path) -> None:
     place = tmp_path / "o"
     command = [sys.executable, "-c", LOCKING, str(place)]
-    with exclusive_lock.alone(place):
+    with exclusive_lock(place):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         first = process.stdout.readline()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from ptt import api
 from ptt.diagnostics.config import Settings
@@ -22,7 +21,8 @@ from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.processes import EACH, Died, in_workers
 from ptt.reports.gate import FORMATS
 from ptt.reports.gate.index import index_html
@@ -103,7 +103,7 @@ def gate_kept(task: Task) -> GatedRun | None:
         return None  # whatever it is, it is met again, and told, where the run is opened
 
 
-def _judged(task: Task, opened: Opened) -> GatedRun:
+def _judged(task: Task, opened: LoadedRun) -> GatedRun:
     gated = judge(opened, task.policy, name=task.name, today=task.today)
     return replace(gated, path=task.shown, first_broken_link=opened.diagnosis.verdict.first_broken_link)
 
@@ -114,7 +114,7 @@ def lost(task: Task, how: str) -> GatedRun:
     return GatedRun(name=task.name, path=task.shown, outcome=Outcome.CRASHED, error=error)
 
 
-def _written(task: Task, opened: Opened, gated: GatedRun) -> GatedRun:
+def _written(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
     """Write findings.json, and report.html where one is wanted; what lies there of this very diagnosis stays."""
     findings, report, mark = (task.folder / name for name in (FINDINGS, REPORT, MARK))
     made_of, wanted = _made_of(task, opened), _wanted(task, gated)
@@ -135,12 +135,12 @@ def _wanted(task: Task, gated: GatedRun) -> bool:
     return task.reports is Reports.ALL or (task.reports is Reports.FAILED and gated.outcome is not Outcome.PASSED)
 
 
-def _drawn(task: Task, opened: Opened) -> bool:
+def _drawn(task: Task, opened: LoadedRun) -> bool:
     """Tell whether the report that lies there is of this diagnosis."""
     return (task.folder / REPORT).is_file() and _text(task.folder / MARK) == _made_of(task, opened)
 
 
-def _made_of(task: Task, opened: Opened) -> str:
+def _made_of(task: Task, opened: LoadedRun) -> str:
     """Name what is written: the diagnosis, and the tables that are kept beside it under its mark."""
     digest = hashlib.sha256(f"{__version__}\n{opened.source}\n".encode())
     kept = task.folder / KEPT
@@ -253,7 +253,6 @@ def _cores() -> int:
 
 INDEX: Final = "index.html"
 JSON: Final = "json"
-LOCK: Final = ".lock"
 
 
 @contextmanager
@@ -261,30 +260,15 @@ def alone(out: Path) -> Iterator[None]:
     """Keep other gates from writing to the same folder: two would mix their answers, and their stores."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file = (out / LOCK).open("ab")
+        file = (out / LOCK_FILE).open("ab")
     except OSError as error:
         raise SettingsError(f"{out}: cannot be written: {error.strerror or error}.") from error
     with file:
-        if not _locked(file):
+        if not acquire(file.fileno(), blocking=False):
             raise SettingsError(
                 f"{out}: another ptt gate is writing there; wait until it is done, or give another --out."
             )
         yield  # the lock goes with the file, also where the process is killed
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Take the lock; a file system that knows none is taken as it is."""
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def check(out: Path, extra: Mapping[str, Path], inputs: Mapping[Path, str]) -> None:

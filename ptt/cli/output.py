@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.exclusive_lock import note_of, noted_run
+from ptt.diagnostics.store.exclusive_lock import hash_location, noted_run
 from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def output_folder(run: Path, out: Path | None) -> Path:
         return out
     home, here = run.resolve(), Path.cwd().resolve()
     inside = home.is_dir() and (here == home or home in here.parents)
-    base, mine = (home.parent if inside else Path()) / "ptt-report", note_of(run)
+    base, mine = (home.parent if inside else Path()) / "ptt-report", hash_location(run)
     return next(base / name for name in _names(home) if noted_run(base / name / STORE) in (None, mine))
 
 

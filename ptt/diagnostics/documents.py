@@ -41,6 +41,11 @@ class DocumentError(ValueError):
         self.key = key  # "findings[0].observed"; empty for the document itself
         self.problem = problem  # a predicate: "must be a whole number"
 
+    @property
+    def sentence(self) -> str:
+        """The error with its full stop."""
+        return str(self) if str(self).endswith("?") else f"{self}."
+
 
 def read_at_most(path: Path, max_bytes: int) -> bytes:
     """Read a file; ValueError where it is larger than `max_bytes`."""
@@ -51,13 +56,18 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes, *, finite: bool = True) -> Any:
-    """Parse untrusted JSON; ValueError where it is none, is nested too deeply, or holds an integer beyond MAX_INTEGER.
+def parse_json(content: bytes, *, finite: bool = True, bounded: bool = True) -> Any:
+    """Parse untrusted JSON; ValueError where it is none, or is nested too deeply.
 
-    `finite`: refuse NaN and Infinity, which Python's encoder writes and JSON does not know.
+    `finite`: refuse NaN and Infinity, which Python's encoder writes and JSON does not know. `bounded`: refuse integers
+    beyond MAX_INTEGER.
     """
     try:
-        return json.loads(content.decode("utf-8"), parse_int=_bounded, parse_constant=_refuse if finite else None)
+        return json.loads(
+            content.decode("utf-8"),
+            parse_int=_bounded if bounded else None,
+            parse_constant=_refuse if finite else None,
+        )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

@@ -209,8 +209,8 @@ class RunVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """Everything that judging hands to telling."""
+class DiagnosisRecord:
+    """What a diagnosis says, without its tables: what a store keeps as JSON."""
 
     run: Run
     verdict: RunVerdict
@@ -220,10 +220,14 @@ class Diagnosis:
     not_judged: tuple[NotJudged, ...]
     crashes: tuple[RuleCrash, ...]
     sources: tuple[Source, ...]
-    tables: Mapping[str, pl.DataFrame]
     from_findings: bool = False  # True: read back from findings.json, which holds only a part of a diagnosis
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
-    guessable: bool = (
-        False  # True of a redacted one whose hashes are not keyed by a secret: a guessed name can be confirmed
-    )
+    guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis(DiagnosisRecord):
+    """Everything that judging hands to the reports."""
+
+    tables: Mapping[str, pl.DataFrame]
     judged_with: str = ""  # says so where a store shows what it was judged to be under other settings or by another ptt

@@ -11,7 +11,7 @@ from builders import run_of
 from ptt.diagnostics.compare.arms import arms_of, group_of, names_of, planned
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Aggregates, Answer, Signature
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.verdict.headline import verdict_of
 
 
@@ -21,12 +21,12 @@ def folders(place: Path, *names: str) -> list[Path]:
     return [place / name for name in names]
 
 
-def opened(source: str) -> Opened:
+def opened(source: str) -> LoadedRun:
     signature = Signature(
         status=Answer.CANNOT_SAY, reason="", pair=None, aggregates=Aggregates(status="quiet", metrics={}, alarms={})
     )
     diagnosis = verdict_of(run=run_of(), signature=signature, verdicts=[], crashes=[], sources=[], tables={})
-    return Opened(diagnosis=diagnosis, profile=None, why_no_profile="none", source=source, kind="run")
+    return LoadedRun(diagnosis=diagnosis, profile=None, why_no_profile="none", source=source, kind="run")
 
 
 def test_runs_are_called_by_their_folder_and_equal_names_take_the_folder_around_along(tmp_path: Path) -> None:

@@ -22,19 +22,19 @@ from ptt.diagnostics.gate.policy import Policy as GatePolicy
 from ptt.diagnostics.gate.results import CheckKind, GatedRun, Outcome
 from ptt.diagnostics.parsers import metrics_jsonl
 from ptt.diagnostics.parsers.io import lines
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 TODAY = date(2031, 5, 1)
-Open = Callable[[str], Opened]
+Open = Callable[[str], LoadedRun]
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Open:
     """Open a sample; each is judged once."""
-    held: dict[str, Opened] = {}
+    held: dict[str, LoadedRun] = {}
 
-    def opened(name: str) -> Opened:
+    def opened(name: str) -> LoadedRun:
         if name not in held:
             held[name] = api.open_run(SAMPLES / name, out=tmp_path_factory.mktemp(name))
         return held[name]
@@ -42,7 +42,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Open:
     return opened
 
 
-def outcome(run: Opened, text: str = "", today: date = TODAY) -> Outcome:
+def outcome(run: LoadedRun, text: str = "", today: date = TODAY) -> Outcome:
     return gated(run, text, today=today).outcome
 
 
@@ -174,7 +174,7 @@ def test_a_store_and_the_run_give_the_same_answer(story: Open, tmp_path: Path) -
     shutil.rmtree(tmp_path)
 
 
-def baseline_file(tmp_path: Path, *runs: Opened) -> Path:
+def baseline_file(tmp_path: Path, *runs: LoadedRun) -> Path:
     file = tmp_path / "baseline.toml"
     file.write_text(text_of(baseline_of([measure(run) for run in runs], name="b", version="0")), encoding="utf-8")
     return file

@@ -14,13 +14,13 @@ from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import GatedRun, Outcome
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.reports.gate.check_text import measured
 
 STEPS = 60
 
 
-def run_of(source: str, **levels: tuple[float, float]) -> Opened:
+def run_of(source: str, **levels: tuple[float, float]) -> LoadedRun:
     """Make a run whose late thirds have these means to the digit, and so much scatter."""
     drawn = np.random.default_rng(int(source)).standard_normal(STEPS // 3)
     third = (drawn - drawn.mean()) / drawn.std()
@@ -28,7 +28,9 @@ def run_of(source: str, **levels: tuple[float, float]) -> Opened:
     return replace(opened(*healthy(), series=series, steps=STEPS), source=source * 64)
 
 
-def gate(run: Opened, *held: Opened, metrics: dict[str, str | None] | None = None, lets_pass: bool = False) -> GatedRun:
+def gate(
+    run: LoadedRun, *held: LoadedRun, metrics: dict[str, str | None] | None = None, lets_pass: bool = False
+) -> GatedRun:
     baseline = baseline_of([measure(one) for one in held], name="b", version="0")
     beside = AgainstBaseline(file=Path("b.toml"), held=baseline, metrics=metrics)
     return judge(run, Policy(baseline=beside, cannot_say_passes=lets_pass), name="a", today=TODAY)

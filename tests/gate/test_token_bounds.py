@@ -20,12 +20,12 @@ from ptt.diagnostics.gate.baseline.moves import ESS, spreads
 from ptt.diagnostics.gate.results import CheckResult, Outcome
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.statistics.ess import jackknife_ess
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 Array = npt.NDArray[np.float64]
 
 
-def opened(folder: Path, frame: pl.DataFrame) -> Opened:
+def opened(folder: Path, frame: pl.DataFrame) -> LoadedRun:
     return api.open_run(write_recorder_run(folder / "run", frame), out=folder / "out")
 
 
@@ -40,12 +40,12 @@ def tokens(frame: pl.DataFrame, slice_: str, first: int, last: int) -> Array:
     return np.concatenate(found)
 
 
-def checked(run: Opened, metric: str, rest: str, head: str = "") -> CheckResult:
+def checked(run: LoadedRun, metric: str, rest: str, head: str = "") -> CheckResult:
     return check_of(gated(run, f'{head}[[gate.bound]]\nname = "b"\nmetric = "{metric}"\n{rest}\n'), "bound:b")
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Opened]:
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, LoadedRun]:
     frame = growing(seed=3)
     return frame, opened(tmp_path_factory.mktemp("grown"), frame)
 
@@ -56,7 +56,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Opene
 )
 @pytest.mark.parametrize("quantile", ["p95", "p99"])
 def test_a_tail_is_the_percentile_of_all_tokens_of_its_window(
-    grown: tuple[pl.DataFrame, Opened], window: str, first: int, last: int, quantile: str
+    grown: tuple[pl.DataFrame, LoadedRun], window: str, first: int, last: int, quantile: str
 ) -> None:
     frame, run = grown
     check = checked(run, f"tail.post_observation.{quantile}", f'max = 50\nwindow = "{window}"')
@@ -68,7 +68,7 @@ def test_a_tail_is_the_percentile_of_all_tokens_of_its_window(
     assert f"steps from {first} to {last}" in check.data
 
 
-def test_its_growth_is_the_last_third_over_the_first(grown: tuple[pl.DataFrame, Opened]) -> None:
+def test_its_growth_is_the_last_third_over_the_first(grown: tuple[pl.DataFrame, LoadedRun]) -> None:
     frame, run = grown
     check = checked(run, "tail.post_observation.p95", 'max = 2\nwindow = "all"\nstatistic = "ratio"')
     early, late = (np.percentile(np.abs(tokens(frame, "post", *span)), 95) for span in ((1, 20), (41, 60)))
@@ -76,7 +76,7 @@ def test_its_growth_is_the_last_third_over_the_first(grown: tuple[pl.DataFrame, 
     assert check.outcome is Outcome.FAILED
 
 
-def test_an_effective_sample_size_is_that_of_the_tokens_weights(grown: tuple[pl.DataFrame, Opened]) -> None:
+def test_an_effective_sample_size_is_that_of_the_tokens_weights(grown: tuple[pl.DataFrame, LoadedRun]) -> None:
     frame, run = grown
     for name, slice_ in (("post_observation", "post"), ("text_only", "text")):
         check = checked(run, f"ess.{name}", "min = 0.0001")
@@ -116,7 +116,7 @@ def test_a_bound_inside_an_order_of_magnitude_divides_nothing(tmp_path: Path) ->
 
 
 def test_the_sample_size_that_a_baseline_shows_is_the_one_a_bound_is_held_against(
-    grown: tuple[pl.DataFrame, Opened], tmp_path: Path
+    grown: tuple[pl.DataFrame, LoadedRun], tmp_path: Path
 ) -> None:
     run, file = grown[1], tmp_path / "b.toml"
     file.write_text(text_of(baseline_of([measure(run)], name="b", version="0")), encoding="utf-8")
@@ -156,7 +156,7 @@ def test_copied_logprobs_have_no_tail_and_pass_no_bound(tmp_path: Path) -> None:
         assert not check.excused
 
 
-def test_a_slice_of_another_name_is_told(grown: tuple[pl.DataFrame, Opened]) -> None:
+def test_a_slice_of_another_name_is_told(grown: tuple[pl.DataFrame, LoadedRun]) -> None:
     check = checked(grown[1], "tail.post_tool.p95", "max = 2")
     assert check.outcome is Outcome.BLIND
     assert check.claim == "the run has no slice post_tool, but text_only and post_observation"
@@ -178,7 +178,7 @@ def test_a_run_without_tokens_is_told_the_line_that_records_them(tmp_path: Path)
     assert check.next == (how_to_record(None, ["policy_logp", "ref_logp", "model_mask"]),)
 
 
-def stopped(frame: pl.DataFrame, folder: Path, steps: int) -> Opened:
+def stopped(frame: pl.DataFrame, folder: Path, steps: int) -> LoadedRun:
     """Of the frame's tokens, with metrics that go on."""
     kl = np.random.default_rng(0).uniform(0.01, 0.02, steps)
     return api.open_run(write_recorder_run(folder / "run", frame, metrics={"kl": list(kl)}), out=folder / "out")
@@ -212,7 +212,7 @@ def test_tokens_that_are_no_numbers_may_be_the_tail(tmp_path: Path) -> None:
         assert "have no finite log-ratio" in check.claim
 
 
-def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataFrame, Opened]) -> None:
+def test_weights_beyond_all_numbers_are_excused_by_nothing(grown: tuple[pl.DataFrame, LoadedRun]) -> None:
     run = grown[1]
     assert run.profile is not None
     huge = run.profile.sequences.with_columns(s_rho=pl.lit(np.inf), s_rho2=pl.lit(np.inf))

@@ -21,7 +21,7 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Status
 from ptt.diagnostics.store.findings_file import read_findings
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.reports.run.postmortem import postmortem
 from ptt.reports.text.markdown import Markdown, code, md, target
 
@@ -191,7 +191,7 @@ def test_the_gate_takes_the_lines_and_fails_such_a_run(
     place = tmp_path / "ptt.toml"
     place.write_text(snippet, encoding="utf-8")
     policy = api.gate_policy(place)
-    opened = Opened(diagnosis=diagnosis, profile=None, why_no_profile="not needed", source="", kind="run")
+    opened = LoadedRun(diagnosis=diagnosis, profile=None, why_no_profile="not needed", source="", kind="run")
     outcome = judge(opened, policy, name=name, today=date(2026, 11, 21)).outcome
     if diagnosis.verdict.status in {Status.UNSTABLE, Status.SUSPECT}:
         assert "fail a run like this one" in text

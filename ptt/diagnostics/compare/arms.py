@@ -10,7 +10,7 @@ from typing import Final
 from ptt.diagnostics.compare.comparison import Arm, Member
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 MOST_ARMS: Final = 24  # more than a reader can tell apart in any table or figure
 DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
@@ -113,7 +113,7 @@ def find_run(wanted: str | Path, runs: Sequence[Path], names: Sequence[str]) -> 
     return same[0] if len(same) == 1 else None
 
 
-def arms_of(planned: Plan, opened: Sequence[Opened]) -> tuple[Arm, ...]:
+def arms_of(planned: Plan, opened: Sequence[LoadedRun]) -> tuple[Arm, ...]:
     """Give the arms of the runs as they were opened, in the order of the plan."""
     arms = []
     for name, places in planned.arms:

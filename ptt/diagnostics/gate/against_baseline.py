@@ -24,7 +24,7 @@ from ptt.diagnostics.model import Link
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
 from ptt.diagnostics.statistics.group_difference import holm_adjust
 from ptt.diagnostics.statistics.noninferiority import RATIO_LIMIT
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 
 def against(
@@ -118,7 +118,7 @@ def with_baseline(policy: Policy) -> Policy:
     return replace(policy, baseline=replace(wanted, held=held))
 
 
-def check_baseline(opened: Opened, policy: Policy) -> tuple[list[CheckResult], list[str], Figures | None]:
+def check_baseline(opened: LoadedRun, policy: Policy) -> tuple[list[CheckResult], list[str], Figures | None]:
     """Give a result for each figure that is judged, what else there is to tell, and the run's own figures."""
     wanted = policy.baseline
     if wanted is None or wanted.held is None:

@@ -25,7 +25,7 @@ from ptt.diagnostics.gate.token_bounds import measured_tokens
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, summarize
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 IntArray = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ MOST_DIGITS: Final = 9
 ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 300 times 0.3 is not 90
 
 
-def check_bounds(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
+def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Give one result a bound."""
     seen = Seen(opened)
     for bound in policy.bounds:

@@ -8,12 +8,12 @@ from typing import Final
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome
 from ptt.diagnostics.store.damage import MOST_LOST, Damage, damage_of, percent
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 DAMAGE: Final = "extent:damage"
 
 
-def check_extent(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
+def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Give one result for each guard that is set; a run that falls short is blind, for it was not seen failing."""
     run, extent = opened.diagnosis.run, policy.extent
     damage = damage_of(opened.diagnosis)
@@ -32,7 +32,7 @@ def check_extent(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
         yield _reached("min_model_tokens", run.model_tokens, extent.min_model_tokens, "recorded model tokens", short)
 
 
-def damage_note(opened: Opened, policy: Policy) -> Iterator[str]:
+def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
     """Tell of damage that the policy lets pass: what was lost was not judged."""
     damage = damage_of(opened.diagnosis)
     if damage.words and not _too_much(damage, policy.extent.max_lost):

@@ -8,12 +8,12 @@ from datetime import date
 from ptt.diagnostics.gate.policy import Allowance, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome, Waiver
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, Status
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 ID = "severity"
 
 
-def check_findings(opened: Opened, policy: Policy, *, today: date) -> Iterator[CheckResult]:
+def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[CheckResult]:
     """Give one result for each finding that the limit reaches, and one for the absence of others where none failed."""
     limit = policy.severity
     if limit is None:
@@ -35,7 +35,7 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
     return bool(links - {Link.DATA_VALIDITY}) or diagnosis.verdict.status is Status.HEALTHY
 
 
-def idle_allowances(opened: Opened, policy: Policy, *, today: date) -> Iterator[str]:
+def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:
     """Tell of the allowances that nothing in this run needs."""
     for one in policy.allow:
         told = f"the allowance of {one.name} ({one.owner}, until {one.expires.isoformat()})"

@@ -13,7 +13,7 @@ from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
 from ptt.diagnostics.model import Diagnosis, Severity
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 
 def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
@@ -27,13 +27,13 @@ def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
     return Outcome.PASSED
 
 
-def check_required(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
+def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Give one result a rule."""
     for rule in policy.require:
         yield _required(opened, rule)
 
 
-def _required(opened: Opened, rule: str) -> CheckResult:
+def _required(opened: LoadedRun, rule: str) -> CheckResult:
     diagnosis = opened.diagnosis
     open_ = next((one for one in diagnosis.not_judged if one.id == rule), None)
     healthy = next((one for one in diagnosis.healthy if one.id == rule), None)
@@ -73,7 +73,7 @@ ID: Final = "settings"
 TOLD: Final = "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
 
 
-def check_origin(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
+def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Give a result where the settings change how a run is judged, and nobody can tell whether this one was."""
     if opened.kind != "findings" or not policy.judged_by:
         return
@@ -90,7 +90,7 @@ def check_origin(opened: Opened, policy: Policy) -> Iterator[CheckResult]:
     )
 
 
-def origin_note(opened: Opened) -> Iterator[str]:
+def origin_note(opened: LoadedRun) -> Iterator[str]:
     """Tell that a run was not judged here: a store whose tokens are gone counts as the version before judged it."""
     if opened.kind == "findings":
         yield TOLD
@@ -98,7 +98,7 @@ def origin_note(opened: Opened) -> Iterator[str]:
         yield opened.diagnosis.judged_with
 
 
-def judge(opened: Opened, policy: Policy, *, name: str, today: date) -> GatedRun:
+def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> GatedRun:
     """Hold a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
     allowances and nothing else.
     """
@@ -130,7 +130,7 @@ def outcome_of(checks: Sequence[CheckResult]) -> Outcome:
     return worst([check.outcome for check in checks if not check.excused])
 
 
-def _checks(opened: Opened, policy: Policy, today: date) -> Iterator[CheckResult]:
+def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckResult]:
     for crash in opened.diagnosis.crashes:
         yield _crashed(crash.id, crash.error)
     yield from check_findings(opened, policy, today=today)

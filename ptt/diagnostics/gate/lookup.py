@@ -18,7 +18,7 @@ from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.windows import WINDOWS
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 IntArray = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class Absent:
 class Seen:
     """One run as bounds see it; each series is made once."""
 
-    opened: Opened
+    opened: LoadedRun
 
     def series(self, name: str, *, exact: bool) -> Series | Absent:
         """Give the series of a metric: canonical or as logged, of training or else of an evaluation."""

@@ -1,88 +1,82 @@
-"""Whose a store is: one process writes it at a time, and a folder remembers the run it was made of."""
+"""Lock a store's folder, so that one process writes it at a time; note in it which run it was made of."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+LOCK_FILE: Final = ".lock"
 NOTE: Final = "run.txt"
-LONGEST: Final = 200  # bytes of a note; a longer one is none of ours
+MAX_NOTE: Final = 200  # bytes; a longer one is none of ours
 
 
 @contextmanager
-def alone(folder: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Keep other processes from writing below `folder` while the block runs; `waiting` is told where one does so now.
+def exclusive_lock(folder: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Keep other processes from writing below `folder` while the block runs; `on_wait` is called where one does so now.
 
     The lock is on the folder itself, so that nothing is left behind, and ends with the process. Where the system has
     no such locks, as on some network drives, there is none: what is read is checked against hashes all the same.
     """
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    handle = _handle(folder)
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    descriptor = _open(folder)
     try:
-        if handle is not None:
-            _lock(handle, waiting)
+        if descriptor is not None and not acquire(descriptor, blocking=False):
+            if on_wait is not None:
+                on_wait()
+            acquire(descriptor, blocking=True)
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
-        for place in made:  # the deepest first
-            _remove_empty(place)
+        if descriptor is not None:
+            os.close(descriptor)
+        for path in created:  # the deepest first
+            with suppress(OSError):  # something was written
+                path.rmdir()
 
 
-def _handle(folder: Path) -> int | None:
+def acquire(descriptor: int, *, blocking: bool) -> bool:
+    """Lock an open file or folder until it is closed; False where another process holds it.
+
+    A file system that knows no locks is taken as it is.
+    """
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(descriptor, blocking=blocking)
+    except OSError:
+        return True
+
+
+def _open(folder: Path) -> int | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if os.name == "nt":  # which opens no folders
+            return os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         return os.open(folder, os.O_RDONLY)
-    except OSError:  # told where it is written to, or a system that opens no folders
+    except OSError:  # reported where it is written to
         return None
 
 
-def _lock(handle: int, waiting: Callable[[], None] | None) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks
-        return
-
-
-def _remove_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:  # something was written
-        return
-
-
-def note_of(run: Path) -> str:
+def hash_location(run: Path) -> str:
     """Name a run by where it lies, in a form that does not tell where that is."""
     return sha256(str(run.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def note_run(store: Path, run: Path) -> None:
     """Write down which run a store is of; one that cannot be written is no loss."""
-    note = note_of(run)
-    try:
+    note = hash_location(run)
+    with suppress(OSError):
         if store.is_dir() and noted_run(store) != note:
             (store / NOTE).write_text(note + "\n", encoding="ascii")
-    except OSError:
-        return
 
 
 def noted_run(store: Path) -> str | None:
-    """Give what names the run that a store is of, or None where nothing says so."""
+    """Return what `hash_location` gave of the run that a store is of, or None where nothing says so."""
     try:
         with (store / NOTE).open("rb") as file:
-            return file.read(LONGEST).decode("ascii").strip() or None
+            return file.read(MAX_NOTE).decode("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None

@@ -1,11 +1,23 @@
-"""Reads findings.json back into a diagnosis, as far as it holds one; whatever else the file holds is refused."""
+"""Read findings.json back into a diagnosis, as far as it holds one; whatever else the file holds is refused."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Annotated, Final, Literal
 
+from msgspec import Meta, Struct, structs
+
+from ptt.diagnostics.documents import (
+    Count,
+    DocumentError,
+    Integer,
+    Number,
+    Scalar,
+    convert_document,
+    parse_json,
+    read_at_most,
+)
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import (
     Aggregates,
@@ -23,26 +35,135 @@ from ptt.diagnostics.model import (
     Status,
     TailGrowth,
 )
-from ptt.diagnostics.store.untrusted_json import Field, FieldError
 
 SCHEMA_VERSION: Final = 1
 MAX_BYTES: Final = 64 << 20  # a run of a hundred thousand files lists them in some 15 MB
 MAX_FINDINGS: Final = 1000  # there are some 150 rules, and few find their failure in more than two slices
 MAX_ENTRIES: Final = 1000  # in a list or mapping of one finding
 MAX_SOURCES: Final = 1_000_000
-DEEPEST: Final = 40  # findings between a first cause and a last consequence: no page could fold a longer chain
-NOT_ASKED: Final = "does not apply to "
+MAX_CHAIN: Final = 40  # findings between a first cause and a last consequence: no page could fold a longer chain
+NOT_APPLICABLE: Final = "does not apply to "
 """How every rule begins its reason where its question makes no sense for a kind of training."""
+
+Texts = Annotated[tuple[str, ...], Meta(max_length=MAX_ENTRIES)]
+StepInterval = tuple[Integer, Integer]
+
+
+class _Part(Struct):
+    """An object of the document; keys that a later release adds are passed over."""
+
+
+class _Version(_Part):
+    schema_version: int
+
+
+class _Steps(_Part):
+    first: Integer | None
+    last: Integer | None
+    count: Count
+
+
+class _Run(_Part):
+    name: str
+    framework: str | None
+    algorithm: str | None
+    steps: _Steps
+    sequences: Count
+    model_tokens: Count
+
+
+class _Verdict(_Part):
+    status: Status
+    headline: str
+    first_broken_link: Link | None
+    next: Texts
+
+
+class _Aggregates(_Part):
+    status: Literal["quiet", "alarming", "cannot_say"]
+    metrics: Annotated[Mapping[str, Literal["flat", "rose", "fell", "cannot_say"]], Meta(max_length=MAX_ENTRIES)]
+
+
+class _Growth(_Part):
+    p95: Number | None
+    p99: Number | None
+    interval_p99: tuple[Number, Number] | None
+
+
+class _Signature(_Part):
+    status: Answer
+    reason: str
+    pair: str | None
+    aggregates: _Aggregates
+    onset_step: Integer | None
+    onset_interval: StepInterval | None
+    lead_steps: Integer | None
+    lead_is_lower_bound: bool
+    growth: Annotated[Mapping[str, _Growth], Meta(max_length=MAX_ENTRIES)]
+    p_value: Number | None
+    false_alarm_rate: Number | None
+    lead_interval: tuple[Integer, Integer | None] | None = None
+
+
+class _Finding(_Part):
+    id: str
+    severity: Severity
+    link: Link
+    slice: str | None
+    onset_step: Integer | None
+    onset_interval: StepInterval | None
+    claim: str
+    observed: Number | None
+    limit: Number | None
+    unit: str
+    evidence: Annotated[Mapping[str, Scalar], Meta(max_length=MAX_ENTRIES)]
+    causes: Texts
+    next: Texts  # what confirms it comes first there, and cannot be told from the rest
+    consequence_of: str | None
+
+
+class _NotJudged(_Part):
+    id: str
+    link: Link
+    reason: str
+    missing: Texts
+    enable: str
+
+
+class _Crash(_Part):
+    id: str
+    error: str
+
+
+class _Source(_Part):
+    path: str
+    kind: str
+    rows_ok: Count
+    rows_bad: Count
+    bytes_lost: Count
+    note: str | None
+
+
+class _Document(_Part):
+    run: _Run
+    verdict: _Verdict
+    signature: _Signature
+    findings: Annotated[tuple[_Finding, ...], Meta(max_length=MAX_FINDINGS)]
+    not_judged: Annotated[tuple[_NotJudged, ...], Meta(max_length=MAX_FINDINGS)]
+    sources: Annotated[tuple[_Source, ...], Meta(max_length=MAX_SOURCES)]
+    crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
 
 
 def read_findings(path: Path) -> Diagnosis:
-    """Read a findings.json; InputError says which field is wrong. There are no tables in it, and no healthy checks."""
-    document = _document(path)
+    """Read a findings.json; InputError says which key is wrong. There are no tables in it, and no healthy checks."""
+    parsed = _parse(path)
     try:
-        _right_version(document)
-        diagnosis = _diagnosis(document)
-        not_too_deep(diagnosis.findings)
-    except FieldError as error:
+        version = convert_document(parsed, _Version).schema_version
+        if version != SCHEMA_VERSION:
+            raise DocumentError("schema_version", f"is {version}, and this version of ptt reads {SCHEMA_VERSION}")
+        diagnosis = _diagnosis(convert_document(parsed, _Document))
+        check_chains(diagnosis.findings)
+    except DocumentError as error:
         raise InputError(
             f"{path}: is not a findings.json that can be read: {error}. Give the findings.json, or better the store, "
             "that `ptt diagnose` wrote."
@@ -50,171 +171,58 @@ def read_findings(path: Path) -> Diagnosis:
     return diagnosis
 
 
-def _document(path: Path) -> Field:
+def _parse(path: Path) -> object:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_at_most(path, MAX_BYTES)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    if len(content) > MAX_BYTES:
+    except ValueError as error:
         raise InputError(
             f"{path}: has more than {MAX_BYTES >> 20} MiB, more than any findings.json; give the store that "
             "`ptt diagnose` wrote."
-        )
+        ) from error
     try:
-        return Field(json.loads(content.decode("utf-8"), parse_constant=_refused))
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError as well
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"{path}: is not JSON ({why[:200]}); write it anew with `ptt diagnose`.") from error
+        return parse_json(content)
+    except ValueError as error:
+        raise InputError(f"{path}: is not JSON ({str(error)[:200]}); write it anew with `ptt diagnose`.") from error
 
 
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _right_version(document: Field) -> None:
-    found = document["schema_version"].whole()
-    if found != SCHEMA_VERSION:
-        raise FieldError(f"schema_version is {found}, and this version of ptt reads {SCHEMA_VERSION}")
-
-
-def _diagnosis(document: Field) -> Diagnosis:
-    crashes = document.get("crashes")
+def _diagnosis(document: _Document) -> Diagnosis:
+    run, signature = structs.asdict(document.run), structs.asdict(document.signature)
+    steps, aggregates = document.run.steps, document.signature.aggregates
+    del run["steps"]
+    signature["aggregates"] = Aggregates(status=aggregates.status, metrics=aggregates.metrics, alarms={})
+    signature["growth"] = {
+        name: TailGrowth(**structs.asdict(growth), interval_p95=None)
+        for name, growth in document.signature.growth.items()
+    }
     return Diagnosis(
-        run=_run(document["run"]),
-        verdict=_verdict(document["verdict"]),
-        signature=_signature(document["signature"]),
-        findings=tuple(_finding(item) for item in document["findings"].items(at_most=MAX_FINDINGS)),
+        run=Run(**run, first_step=steps.first, last_step=steps.last, step_count=steps.count),
+        verdict=RunVerdict(**structs.asdict(document.verdict)),
+        signature=Signature(**signature),
+        findings=tuple(Finding(**structs.asdict(finding)) for finding in document.findings),
         healthy=(),
-        not_judged=tuple(_not_judged(item) for item in document["not_judged"].items(at_most=MAX_FINDINGS)),
-        crashes=tuple(
-            RuleCrash(id=item["id"].text(), error=item["error"].text())
-            for item in (crashes.items(at_most=MAX_FINDINGS) if crashes else ())
+        not_judged=tuple(
+            NotJudged(
+                **structs.asdict(item),
+                applies=bool(item.missing or item.enable) or not item.reason.startswith(NOT_APPLICABLE),
+            )
+            for item in document.not_judged
         ),
-        sources=tuple(_source(item) for item in document["sources"].items(at_most=MAX_SOURCES)),
+        crashes=tuple(RuleCrash(id=crash.id, error=crash.error) for crash in document.crashes),
+        # findings.json does not hold the bytes, and no report shows them
+        sources=tuple(Source(**structs.asdict(source), bytes=0) for source in document.sources),
         tables={},
         from_findings=True,
     )
 
 
-def _run(run: Field) -> Run:
-    steps = run["steps"]
-    return Run(
-        name=run["name"].text(),
-        framework=run["framework"].maybe(Field.text),
-        algorithm=run["algorithm"].maybe(Field.text),
-        first_step=steps["first"].maybe(Field.whole),
-        last_step=steps["last"].maybe(Field.whole),
-        step_count=steps["count"].whole(least=0),
-        sequences=run["sequences"].whole(least=0),
-        model_tokens=run["model_tokens"].whole(least=0),
-    )
-
-
-def _verdict(verdict: Field) -> RunVerdict:
-    return RunVerdict(
-        status=verdict["status"].one_of(Status),
-        headline=verdict["headline"].text(),
-        first_broken_link=verdict["first_broken_link"].maybe(lambda link: link.one_of(Link)),
-        next=_texts(verdict["next"]),
-    )
-
-
-def _signature(signature: Field) -> Signature:
-    aggregates = signature["aggregates"]
-    lead = signature.get("lead_interval")
-    return Signature(
-        status=signature["status"].one_of(Answer),
-        reason=signature["reason"].text(),
-        pair=signature["pair"].maybe(Field.text),
-        aggregates=Aggregates(
-            status=aggregates["status"].word("quiet", "alarming", "cannot_say"),
-            metrics={
-                name: item.word("flat", "rose", "fell", "cannot_say")
-                for name, item in aggregates["metrics"].members(at_most=MAX_ENTRIES)
-            },
-            alarms={},
-        ),
-        onset_step=signature["onset_step"].maybe(Field.whole),
-        onset_interval=_steps(signature["onset_interval"]),
-        lead_steps=signature["lead_steps"].maybe(Field.whole),
-        lead_is_lower_bound=signature["lead_is_lower_bound"].truth(),
-        lead_interval=lead.maybe(_lead) if lead else None,
-        growth={name: _growth(item) for name, item in signature["growth"].members(at_most=MAX_ENTRIES)},
-        p_value=signature["p_value"].maybe(Field.number),
-        false_alarm_rate=signature["false_alarm_rate"].maybe(Field.number),
-    )
-
-
-def _lead(interval: Field) -> tuple[int, int | None]:
-    low, high = interval.pair(lambda end: end)
-    return low.whole(), high.maybe(Field.whole)
-
-
-def _growth(growth: Field) -> TailGrowth:
-    return TailGrowth(
-        p95=growth["p95"].maybe(Field.number),
-        p99=growth["p99"].maybe(Field.number),
-        interval_p95=None,
-        interval_p99=growth["interval_p99"].maybe(lambda ends: ends.pair(Field.number)),
-    )
-
-
-def _finding(finding: Field) -> Finding:
-    return Finding(
-        id=finding["id"].text(),
-        severity=finding["severity"].one_of(Severity),
-        link=finding["link"].one_of(Link),
-        slice=finding["slice"].maybe(Field.text),
-        onset_step=finding["onset_step"].maybe(Field.whole),
-        onset_interval=_steps(finding["onset_interval"]),
-        claim=finding["claim"].text(),
-        observed=finding["observed"].maybe(Field.number),
-        limit=finding["limit"].maybe(Field.number),
-        unit=finding["unit"].text(),
-        evidence={name: item.scalar() for name, item in finding["evidence"].members(at_most=MAX_ENTRIES)},
-        causes=_texts(finding["causes"]),
-        next=_texts(finding["next"]),  # what confirms it comes first there, and cannot be told from the rest
-        consequence_of=finding["consequence_of"].maybe(Field.text),
-    )
-
-
-def _not_judged(item: Field) -> NotJudged:
-    reason, missing, enable = item["reason"].text(), _texts(item["missing"]), item["enable"].text()
-    return NotJudged(
-        id=item["id"].text(),
-        link=item["link"].one_of(Link),
-        reason=reason,
-        missing=missing,
-        enable=enable,
-        applies=bool(missing or enable) or not reason.startswith(NOT_ASKED),
-    )
-
-
-def _source(source: Field) -> Source:
-    return Source(
-        path=source["path"].text(),
-        kind=source["kind"].text(),
-        bytes=0,  # findings.json does not tell, and no report shows it
-        rows_ok=source["rows_ok"].whole(least=0),
-        rows_bad=source["rows_bad"].whole(least=0),
-        bytes_lost=source["bytes_lost"].whole(least=0),
-        note=source["note"].maybe(Field.text),
-    )
-
-
-def _texts(field: Field) -> tuple[str, ...]:
-    return tuple(item.text() for item in field.items(at_most=MAX_ENTRIES))
-
-
-def _steps(field: Field) -> tuple[int, int] | None:
-    return field.maybe(lambda ends: ends.pair(Field.whole))
-
-
-def not_too_deep(findings: tuple[Finding, ...]) -> None:
+def check_chains(findings: tuple[Finding, ...]) -> None:
     """Refuse long chains: each link of one but its ends is a finding that both follows and is followed."""
     causes = {finding.consequence_of for finding in findings}
     known = {finding.id for finding in findings}
     between = [finding for finding in findings if finding.id in causes and finding.consequence_of in known]
-    if len(between) > DEEPEST:
-        raise FieldError(f"findings: more than {DEEPEST} of them both follow from another and are followed by one")
+    if len(between) > MAX_CHAIN:
+        raise DocumentError(
+            "findings", f"has more than {MAX_CHAIN} that both follow from another and are followed by one"
+        )

@@ -17,7 +17,7 @@ from ptt.diagnostics.store.diagnosis import FOLDER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class LoadedRun:
     """What a path given on the command line turned out to be, judged."""
 
     diagnosis: Diagnosis

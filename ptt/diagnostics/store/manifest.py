@@ -1,15 +1,16 @@
-"""Open a store that is given by itself, without its run: nothing in it may lead elsewhere, and it must hold tokens."""
+"""Describe what a store holds and from what: its manifest is written, read back, and trusted in nothing."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.schema import VERSION
 
@@ -23,7 +24,7 @@ class InPlaceFile:
     """A recorder Parquet file of the run, read where it lies."""
 
     path: str  # below the run dir
-    rows: int
+    rows: Count
     columns: tuple[str, ...]
     kind: str  # the parser that recognised it
 
@@ -35,8 +36,8 @@ class Part:
     name: str  # below sequences/
     source: str
     kind: str
-    first_row: int  # of the source
-    rows: int
+    first_row: Count  # of the source
+    rows: Count
     columns: tuple[str, ...]
 
 
@@ -47,7 +48,7 @@ class WideColumn:
     column: str
     raw: str  # as the writer spelt it
     name: str | None  # canonical
-    values: int  # not null
+    values: Count  # not null
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,8 @@ class WidePart:
 
     file: str  # below wide/
     source: str
-    priority: int
-    rows: int
+    priority: Count
+    rows: Count
     columns: tuple[WideColumn, ...]
 
 
@@ -71,12 +72,12 @@ class Manifest:
     in_place: tuple[InPlaceFile, ...]
     parts: tuple[Part, ...]
     wide: tuple[WidePart, ...]
-    facts: dict[str, str | int | float | bool | None]
+    facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
 
 
 def fingerprint(files: Sequence[RunFile]) -> str:
-    """Name the state of a run's files: path, size and time of change of each, and which we may not read by now."""
+    """Hash the state of a run's files: path, size and time of change of each, and which we may not read by now."""
     digest = hashlib.sha256(f"schema {VERSION}\n".encode())
     for file in files:
         closed = "" if os.access(file.path, os.R_OK) else "\0closed"
@@ -92,72 +93,41 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def is_store(folder: Path) -> bool:
-    """Tell whether a folder is a store, of this version or another."""
+    """Return whether a folder is a store, of this version or another."""
     try:
-        document = _document(folder)
-    except _UNREADABLE:
+        document = _parse(folder)
+    except (OSError, ValueError):
         return False
     return isinstance(document, dict) and {"schema_version", "ptt_version", "fingerprint", "in_place"} <= set(document)
 
 
 def stores_below(folder: Path) -> list[str]:
     """Name what lies in a folder with a store of its own: output of ours over one run or several, and no run."""
-    found = (place for depth in DEPTHS for place in folder.glob(f"{depth}store/{NAME}"))
-    return sorted({place.parents[1].name for place in found if is_store(place.parent)})
+    manifests = (path for depth in DEPTHS for path in folder.glob(f"{depth}store/{NAME}"))
+    return sorted({path.parents[1].name for path in manifests if is_store(path.parent)})
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Give the manifest of a store, or None where there is none this version can use."""
+    """Read the manifest of a store; None where there is none this version can use: the store is made anew."""
     try:
-        document = _document(folder)
-        in_place = tuple(
-            InPlaceFile(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("in_place")
-        )
-        parts = tuple(Part(**{**item, "columns": tuple(item["columns"])}) for item in document.pop("parts"))
-        wide = tuple(
-            WidePart(**{**item, "columns": tuple(WideColumn(**column) for column in item["columns"])})
-            for item in document.pop("wide")
-        )
-        notes = tuple(document.pop("notes"))
-        manifest = Manifest(in_place=in_place, parts=parts, wide=wide, notes=notes, **document)
-        if manifest.schema_version != VERSION or not _sound(manifest):
-            return None
-    except (*_UNREADABLE, KeyError, TypeError, AttributeError):  # absent, or written by another version: made anew
+        manifest = convert_document(_parse(folder), Manifest)
+    except (OSError, ValueError):
         return None
-    return manifest
+    return manifest if manifest.schema_version == VERSION and _stays_inside(manifest) else None
 
 
-_UNREADABLE: Final = (OSError, ValueError, RecursionError)
-
-
-def _document(folder: Path) -> Any:
+def _parse(folder: Path) -> Any:
     """Parse the manifest; a trainer's own file of that name may be anything."""
-    place = folder / NAME
-    if not place.is_file():  # a pipe would be waited for
-        raise FileNotFoundError(place)
-    with place.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError("larger than any manifest")
-    return json.loads(content.decode("ascii"))
+    path = folder / NAME
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(path)
+    return parse_json(read_at_most(path, MAX_BYTES), finite=False, bounded=False)  # facts: a seed may be any number
 
 
-def _sound(manifest: Manifest) -> bool:
-    """Tell whether a manifest is one of ours: what it counts are numbers, and what it names lies below its folder."""
+def _stays_inside(manifest: Manifest) -> bool:
+    """Return whether all that a manifest names lies below its folder, or the run's."""
     names = [*(part.name for part in manifest.parts), *(part.file for part in manifest.wide)]
-    if any("/" in name or "\\" in name or name.startswith(".") for name in names):
-        return False
-    ways = [PurePosixPath(item.path) for item in manifest.in_place]
-    if any(way.is_absolute() or ".." in way.parts for way in ways):
-        return False
-    counts = [item.rows for item in manifest.in_place]
-    counts += [count for part in manifest.parts for count in (part.first_row, part.rows)]
-    counts += [count for part in manifest.wide for count in (part.priority, part.rows)]
-    counts += [column.values for part in manifest.wide for column in part.columns]
-    facts = manifest.facts.values()
-    return (
-        all(type(count) is int and 0 <= count < 1 << 53 for count in counts)
-        and all(fact is None or isinstance(fact, str | int | float) for fact in facts)
-        and all(isinstance(note, str) for note in manifest.notes)
-        and isinstance(manifest.fingerprint, str)
+    paths = [PurePosixPath(item.path) for item in manifest.in_place]
+    return not any("/" in name or "\\" in name or name.startswith(".") for name in names) and not any(
+        path.is_absolute() or ".." in path.parts for path in paths
     )

@@ -21,9 +21,9 @@ END: Final = 1 << 12
 def identity(run: Path) -> str:
     """Name the state of a run's files without reading them; an archive is not unpacked for it."""
     if is_archive(run):
-        held = run.stat()
-        ends = _ends(run, held.st_size)  # checksums stand there, and times of reproducible archives are all alike
-        return f"archive {run.name} {held.st_size} {held.st_mtime_ns} {sha256(ends).hexdigest()}"
+        status = run.stat()
+        ends = _ends(run, status.st_size)  # checksums stand there, and times of reproducible archives are all alike
+        return f"archive {run.name} {status.st_size} {status.st_mtime_ns} {sha256(ends).hexdigest()}"
     return fingerprint(run_files(run)[0])
 
 
@@ -36,8 +36,8 @@ def mark_of(identity: str, *, name: str, version: str, settings: str, files: Ite
     return digest.hexdigest()
 
 
-def asked_of(settings: str, files: Iterable[Path]) -> str:
-    """Name settings and custom rules by what they say, wherever they lie."""
+def hash_settings(settings: str, files: Iterable[Path]) -> str:
+    """Hash settings and custom rules by what they say, wherever they lie."""
     digest = sha256(settings.encode("utf-8", "surrogateescape"))
     for path in files:
         digest.update(path.read_bytes() + b"\0")
@@ -70,6 +70,6 @@ def _code() -> str:
     """Name the state of this package's files: what other code judged is not shown as ours."""
     digest = sha256()
     for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml"))):
-        held = path.stat()
-        digest.update(f"{path.relative_to(PACKAGE)}\0{held.st_size}\0{held.st_mtime_ns}\n".encode())
+        status = path.stat()
+        digest.update(f"{path.relative_to(PACKAGE)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

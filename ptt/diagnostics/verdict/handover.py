@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -227,22 +227,24 @@ def _private(evals: pl.DataFrame) -> Answer:
     return Answer(CANNOT, "no figures of an evaluated suite are in the run dir")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """What the run holds beside its evidence: its files, its logged evaluations, and the figures of harnesses."""
+def with_handover(
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    *,
+    files: Sequence[RunFile],
+    evaluated: Mapping[str, Series],
+    evals: pl.DataFrame,
+) -> Diagnosis:
+    """Add the tables `checkpoints`, `context` and `checklists`, and name the checkpoint wherever one is advised.
 
-    files: Sequence[RunFile]
-    evaluated: Mapping[str, Series]  # series of the split `eval`, as spelt
-    evals: pl.DataFrame  # see schema.EVALS
-
-
-def with_deliverables(diagnosis: Diagnosis, evidence: Evidence, held: Held) -> Diagnosis:
-    """Add the tables `checkpoints`, `context` and `checklists`, and name the checkpoint wherever one is advised."""
-    best = best_score(held.evaluated, held.evals, evidence.algorithm.family)
-    kept = roles(diagnosis, checkpoints_among(held.files), best)
+    `files` of the run; `evaluated`: the series of the split `eval`, as spelt; `evals`: figures of evaluation harnesses
+    (see schema.EVALS).
+    """
+    best = best_score(evaluated, evals, evidence.algorithm.family)
+    kept = roles(diagnosis, checkpoints_among(files), best)
     tables = {
         "checkpoints": checkpoint_table(kept),
-        "context": context_table(evidence, read_papers(held.files), held.evals, bool(held.evaluated)),
-        "checklists": checklist_table(diagnosis, evidence, kept, held.evals, best),
+        "context": context_table(evidence, read_papers(files), evals, bool(evaluated)),
+        "checklists": checklist_table(diagnosis, evidence, kept, evals, best),
     }
     return with_names(replace(diagnosis, tables={**diagnosis.tables, **tables}), kept)

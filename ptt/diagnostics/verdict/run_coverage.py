@@ -19,11 +19,11 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
 from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
 
-SHOWN_ENDINGS: Final = 12
+MAX_ENDINGS: Final = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class FormatCoverage:
     """What one kind of file yielded."""
 
     kind: str
@@ -36,7 +36,7 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unread:
+class UnreadFiles:
     """Files of one ending that nothing here reads."""
 
     ending: str
@@ -56,13 +56,13 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answerable:
-    """What a run's files hold."""
+class RunCoverage:
+    """What a run's files hold; `ptt sources --json` prints it under these names."""
 
     name: str
     framework: str | None
-    held: tuple[Held, ...]
-    unread: tuple[Unread, ...]
+    held: tuple[FormatCoverage, ...]
+    unread: tuple[UnreadFiles, ...]
     notes: tuple[str, ...]
     questions: tuple[Question, ...]
     unasked: str  # why some questions are not put to this kind of training; empty where all are
@@ -87,7 +87,7 @@ ANYWHERE: Final = frozenset({"metrics", "evals"})
 BY_METRICS: Final[Mapping[str, list[str]]] = document()["stand_ins"]
 
 
-def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answerable:
+def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> RunCoverage:
     """Look at a store: at its tables and the columns of its sequences, not at any token."""
     table = read_table(folder, "sources")
     framework = manifest.facts.get("framework")
@@ -98,7 +98,7 @@ def answerable(name: str, folder: Path, manifest: Manifest, root: Path) -> Answe
     offline = algorithm.family not in (None, Family.ONLINE)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
     unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply to it."
-    return Answerable(
+    return RunCoverage(
         name=name,
         framework=framework,
         held=_held(table),
@@ -182,14 +182,14 @@ def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framew
     )
 
 
-def _held(table: pl.DataFrame) -> tuple[Held, ...]:
+def _held(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
     found = []
     for parser in PARSERS:
         rows = table.filter(pl.col("kind") == parser.name)
         if rows.height:
             notes = rows["note"].drop_nulls().to_list()
             found.append(
-                Held(
+                FormatCoverage(
                     kind=parser.name,
                     describes=parser.describes,
                     files=rows.height,
@@ -209,11 +209,13 @@ def _closed(table: pl.DataFrame) -> tuple[str, ...]:
     return tuple(f"{part.height} file(s), the first {part['path'][0]}: {part['note'][0]}" for part in parts)
 
 
-def _unread(table: pl.DataFrame) -> tuple[Unread, ...]:
+def _unread(table: pl.DataFrame) -> tuple[UnreadFiles, ...]:
     """Count foreign files by their ending, most first."""
     paths = table.filter(pl.col("kind") == UNRECOGNISED).sort("path")["path"].to_list()
     by_ending: dict[str, list[str]] = {}
     for path in paths:
         by_ending.setdefault(PurePosixPath(path).suffix or "no ending", []).append(path)
     ordered = sorted(by_ending.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(Unread(ending=ending, files=len(held), example=held[0]) for ending, held in ordered[:SHOWN_ENDINGS])
+    return tuple(
+        UnreadFiles(ending=ending, files=len(paths), example=paths[0]) for ending, paths in ordered[:MAX_ENDINGS]
+    )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.metrics.recording import framework_name
-from ptt.diagnostics.verdict.run_coverage import Answerable, Question
+from ptt.diagnostics.verdict.run_coverage import Question, RunCoverage
 from ptt.reports.text.numbers import count
 from ptt.reports.text.sanitize import safe, shortened
 
@@ -19,13 +19,13 @@ LONGEST = 200
 YES, NO = "✓", "✕"
 
 
-def sources_json(found: Answerable, version: str) -> str:
+def sources_json(found: RunCoverage, version: str) -> str:
     """Give the answer as JSON, in the order of its fields."""
     document = {"schema_version": 1, "ptt_version": version, **asdict(found)}
     return json.dumps(document, indent=1, ensure_ascii=False, default=sorted) + "\n"
 
 
-def print_sources(found: Answerable, console: Console) -> None:
+def print_sources(found: RunCoverage, console: Console) -> None:
     """Print what was read, what was not, what can be answered, and what would record the rest."""
     framework = framework_name(found.framework) if found.framework else "framework not recognised"
     _line(console, 0, f"{safe(found.name)} · {safe(framework)}", style="bold")
@@ -33,7 +33,7 @@ def print_sources(found: Answerable, console: Console) -> None:
     _answers(found, console)
 
 
-def _read(found: Answerable, console: Console) -> None:
+def _read(found: RunCoverage, console: Console) -> None:
     _line(console, 0, "")
     _line(console, 0, "Read" if found.held else "Nothing here is in a format that is read", style="bold")
     for held in found.held:
@@ -53,7 +53,7 @@ def _read(found: Answerable, console: Console) -> None:
         _line(console, 1, shortened(safe(note), LONGEST))
 
 
-def _answers(found: Answerable, console: Console) -> None:
+def _answers(found: RunCoverage, console: Console) -> None:
     for title, answered in (("Can answer", True), ("Cannot answer", False)):
         questions = [question for question in found.questions if question.answered is answered]
         if not questions:

@@ -20,7 +20,7 @@ from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, m
 from ptt.diagnostics.statistics.tail_curves import Curve, Profile, tail_curves
 from ptt.diagnostics.statistics.windows import Span
 from ptt.diagnostics.store.damage import MOST_LOST, damage_of
-from ptt.diagnostics.store.loaded_run import Opened
+from ptt.diagnostics.store.loaded_run import LoadedRun
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class Measured:
     ess: pl.DataFrame | None
 
 
-def measure(opened: Opened) -> Measured:
+def measure(opened: LoadedRun) -> Measured:
     """Give what a run can be held against a baseline by, or become one with."""
     diagnosis = opened.diagnosis
     run, series = diagnosis.run, _series(diagnosis)

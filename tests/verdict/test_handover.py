@@ -34,7 +34,7 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import run_files
 from ptt.diagnostics.schema import EVALS
 from ptt.diagnostics.verdict.checkpoints import best_score, checkpoints_among
-from ptt.diagnostics.verdict.handover import Held, with_deliverables
+from ptt.diagnostics.verdict.handover import with_handover
 
 NO_EVALS = pl.DataFrame(schema=EVALS)
 
@@ -88,8 +88,8 @@ def handed(
     evidence: Evidence | None = None,
 ) -> Diagnosis:
     series = {name: series_of(name, values) for name, values in (evaluated or {}).items()}
-    held = Held(files=files_of(*rels), evaluated=series, evals=evals)
-    return with_deliverables(diagnosis, evidence or Evidence(run=diagnosis.run), held)
+    evidence = evidence or Evidence(run=diagnosis.run)
+    return with_handover(diagnosis, evidence, files=files_of(*rels), evaluated=series, evals=evals)
 
 
 def roles_of(diagnosis: Diagnosis) -> dict[str, dict[str, object]]:
@@ -216,7 +216,7 @@ def test_advice_to_go_back_names_the_checkpoint_once() -> None:
         "take the checkpoint before step 105 (checkpoint-100) as a base",
     )
     assert made.findings[0].next == ("roll back to the last healthy checkpoint (checkpoint-100, step 100)",)
-    again = with_deliverables(made, Evidence(run=made.run), Held(files=files_of(*SAVED), evaluated={}, evals=NO_EVALS))
+    again = with_handover(made, Evidence(run=made.run), files=files_of(*SAVED), evaluated={}, evals=NO_EVALS)
     assert again.verdict.next == made.verdict.next
     bare = handed(diagnosis_of(finding_of("kl-over-target")))
     assert bare.verdict.next[0] == "compare with the last healthy checkpoint (one saved at or before step 104)"
@@ -294,7 +294,7 @@ def test_the_context_is_read_from_papers_and_hides_paths(tmp_path: Path) -> None
     )
     (tmp_path / "config.yaml").write_text("lr: 1e-6\n")
     files = run_files(tmp_path)[0]
-    made = with_deliverables(diagnosis_of(), Evidence(run=run_of()), Held(files=files, evaluated={}, evals=NO_EVALS))
+    made = with_handover(diagnosis_of(), Evidence(run=run_of()), files=files, evaluated={}, evals=NO_EVALS)
     found = {row["item"]: row for row in made.tables["context"].iter_rows(named=True)}
     assert found["code"]["value"] == "commit " + "0123abcd" * 5
     assert found["packages"]["value"] == "torch 2.9.0, trl 1.2.0"
@@ -311,8 +311,8 @@ def test_the_context_is_read_from_papers_and_hides_paths(tmp_path: Path) -> None
 def test_a_damaged_paper_tells_nothing(text: str, tmp_path: Path) -> None:
     for name in ("wandb-metadata.json", "run_metadata.json", "config.json", "requirements.txt", "README.md"):
         (tmp_path / name).write_text(text)
-    held = Held(files=run_files(tmp_path)[0], evaluated={}, evals=NO_EVALS)
-    made = with_deliverables(diagnosis_of(), Evidence(run=run_of()), held)
+    files = run_files(tmp_path)[0]
+    made = with_handover(diagnosis_of(), Evidence(run=run_of()), files=files, evaluated={}, evals=NO_EVALS)
     found = {row["item"]: row["present"] for row in made.tables["context"].iter_rows(named=True)}
     assert not any(found[item] for item in ("code", "packages", "model", "dataset"))
 
