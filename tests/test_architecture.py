@@ -21,14 +21,16 @@ ALLOWED = {
     "processes": set(),
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
-    "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
+    "reports.gate": {
+        "reports.output", "reports.text", "gate", "gate.baseline", "model", "version", "reports.rendering",
+    },
     "reports.compare": {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
-        "compare", "metrics", "model", "version",
+        "compare", "metrics", "model", "reports.rendering",
     },
     "reports.run": {
         "reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model",
-        "version",
+        "version", "reports.rendering",
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model"},
@@ -64,6 +66,7 @@ ALLOWED = {
     "documents": set(),
     "errors": set(),
     "version": set(),
+    "reports.rendering": {"reports.text", "version"},
 }  # fmt: skip
 
 

@@ -8,7 +8,9 @@ import math
 import pytest
 
 from ptt.diagnostics.model import Answer, Diagnosis, Source
-from ptt.reports.run.view import source_groups, view
+from ptt.reports.run.answers import replies
+from ptt.reports.run.html import render_html
+from ptt.reports.run.view import absent, conditions, finding_views, first_broken, lanes, source_groups
 from ptt.reports.text.names import joined, sentence
 from ptt.reports.text.numbers import count, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import LONGEST, safe, shortened
@@ -64,14 +66,13 @@ def test_sentences() -> None:
 
 
 def test_the_first_screen_of_the_signature(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["baseline"])
     grew, since, curves = why(samples["baseline"])
     assert "1.7 → 5.9 → 9 (×5.29, 95 % interval 4.1 to 6.6); text-only 0.17 → 0.11 → 0.04" in grew
     assert "step 129, 95 % interval 113 to 145" in since
     assert "p = 0.001; false alarms: 1\u202f% of stable runs" in since
     assert curves == "The first usual curve to alarm was mean KL at step 415, 286 steps after the tail (264 to 305)."
-    assert [c.answer for c in shown.conditions] == ["yes"] * 4
-    assert len(shown.next) == 3
+    assert [answer for _, _, answer in conditions(samples["baseline"])] == ["yes"] * 4
+    assert len(replies(samples["baseline"])[-1].sentences) == 3
 
 
 QUESTIONS = ["What happened", "Since when", "How sure", "What else it could be", "What to do first"]
@@ -79,14 +80,14 @@ QUESTIONS = ["What happened", "Since when", "How sure", "What else it could be",
 
 @pytest.mark.parametrize("name", ["baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile"])
 def test_every_question_of_the_first_screen_has_an_answer(name: str, samples: dict[str, Diagnosis]) -> None:
-    replies = view(samples[name]).replies
-    assert [reply.question for reply in replies] == QUESTIONS
-    assert all(1 <= len(reply.sentences) <= 5 for reply in replies), replies
-    assert all(sentence.strip(" .") for reply in replies for sentence in reply.sentences)
+    answered = replies(samples[name])
+    assert [reply.question for reply in answered] == QUESTIONS
+    assert all(1 <= len(reply.sentences) <= 5 for reply in answered), answered
+    assert all(sentence.strip(" .") for reply in answered for sentence in reply.sentences)
 
 
 def test_what_happened_is_told_in_plain_words(samples: dict[str, Diagnosis]) -> None:
-    told = view(samples["baseline"]).replies[0].sentences[0]
+    told = replies(samples["baseline"])[0].sentences[0]
     assert told == (
         "After tool output, one token in twenty is now at least 8 100 times likelier or less likely to the policy "
         "than to the reference (early in the run: 5.47 times; before any tool call, 1.04)."
@@ -94,13 +95,13 @@ def test_what_happened_is_told_in_plain_words(samples: dict[str, Diagnosis]) -> 
 
 
 def test_rival_explanations_are_ruled_out_only_where_the_run_can(samples: dict[str, Diagnosis]) -> None:
-    told = " ".join(view(samples["baseline"]).replies[3].sentences)
+    told = " ".join(replies(samples["baseline"])[3].sentences)
     assert "A drift of the whole policy: no" in told
     assert "Stale rollouts: cannot be ruled out" in told
 
 
 def test_a_healthy_run_says_what_was_not_looked_at(samples: dict[str, Diagnosis]) -> None:
-    (told,) = view(samples["healthy"]).replies[3].sentences
+    (told,) = replies(samples["healthy"])[3].sentences
     assert told.startswith("Not judged for want of data")
     assert "a fault could hide there" in told
 
@@ -116,19 +117,17 @@ def test_a_lead_that_is_only_a_lower_bound_says_so(samples: dict[str, Diagnosis]
 
 
 def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["healthy"])
     told = why(samples["healthy"])
     assert "not found (not met: material)" in told[0]
     assert "4 questions could not be judged" in told[-1]
-    assert shown.first_broken == "No broken link found"
+    assert first_broken(samples["healthy"]) == "No broken link found"
 
 
 def test_cannot_say_is_never_called_healthy(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["cannot_say"])
-    assert shown.status_word == "Cannot say"
+    assert '<span class="word">Cannot say</span>' in render_html(samples["cannot_say"])
     assert "could not be judged" in why(samples["cannot_say"])[0]
-    assert {c.answer for c in shown.conditions} == {"cannot say"}
-    assert "healthy" not in shown.first_broken.replace("nor the whole to be healthy", "")
+    assert {answer for _, _, answer in conditions(samples["cannot_say"])} == {"cannot say"}
+    assert "healthy" not in first_broken(samples["cannot_say"]).replace("nor the whole to be healthy", "")
 
 
 def test_a_crash_is_said_first(samples: dict[str, Diagnosis]) -> None:
@@ -141,39 +140,41 @@ def test_why_has_two_to_four_sentences(name: str, samples: dict[str, Diagnosis])
 
 
 def test_consequences_stand_under_their_cause(samples: dict[str, Diagnosis]) -> None:
-    (root,) = view(samples["collapse"]).findings
-    assert root.id == "update-too-large"
-    assert root.consequences[0].id == "tools-vanish"
-    assert root.consequences[0].consequences[0].id == "zero-std-groups"
+    (root,) = finding_views(samples["collapse"])
+    assert root.finding.id == "update-too-large"
+    assert root.consequences[0].finding.id == "tools-vanish"
+    assert root.consequences[0].consequences[0].finding.id == "zero-std-groups"
 
 
 def test_causes_stand_in_order_of_time_notes_last(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["cascade"]).findings
-    assert [one.id for one in shown] == [
+    shown = finding_views(samples["cascade"])
+    assert [view.finding.id for view in shown] == [
         "stale-rollouts", "eval-not-following", "throughput-drop", "run-cut-short", "versions-unknown", "tool-failures"
     ]  # fmt: skip
     assert shown[0].below == 7
-    assert [one.id for one in shown[0].consequences] == ["ratio-explosion", "entropy-explosion"]
+    assert [view.finding.id for view in shown[0].consequences] == ["ratio-explosion", "entropy-explosion"]
 
 
 def test_a_finding_keeps_its_parts_apart(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["cascade"]).findings[0]
-    assert shown.onset == "Step 18; it may lie anywhere from 14 to 22"
-    assert shown.confirm[0].startswith("Rerun 20 steps")
-    assert shown.next == ("Bound the lag at two versions.", "Only then look at the learning rate.")
-    assert shown.where == ("Steps 14 to 22", "Checkpoints: checkpoint-10 before it, checkpoint-20 after it")
-    assert view(samples["cascade"]).findings[-1].where[1] == "The curve kl"
-    assert view(samples["cascade"]).findings[4].onset == "not known"
+    views = finding_views(samples["cascade"])
+    page = render_html(samples["cascade"])
+    assert views[0].numbers["Suspected onset"] == "Step 18; it may lie anywhere from 14 to 22"
+    assert "<dt>What would confirm it</dt><dd><ul><li>Rerun 20 steps" in page
+    steps = "<ol><li>Bound the lag at two versions.</li><li>Only then look at the learning rate.</li></ol>"
+    assert f"<dt>What to do then</dt><dd>{steps}" in page
+    assert views[0].places == ["Steps 14 to 22", "Checkpoints: checkpoint-10 before it, checkpoint-20 after it"]
+    assert views[-1].places[1] == "The curve kl"
+    assert views[4].numbers["Suspected onset"] == "not known"
 
 
 def test_what_does_not_apply_is_one_line_a_link(samples: dict[str, Diagnosis]) -> None:
-    shown = view(samples["cascade"])
-    assert len(shown.not_judged) == 4
-    assert [(one.link, one.ids) for one in shown.absent] == [
+    page = render_html(samples["cascade"])
+    assert page.count("<li><p><code>") == 4
+    assert [(link, ids) for link, _, ids in absent(samples["cascade"])] == [
         ("Training signal", "at-chance"),
         ("Critic", "value-loss-rising, explained-variance-low"),
     ]
-    critic = next(lane for lane in shown.lanes if lane.link == "Critic")
+    critic = next(lane for lane in lanes(samples["cascade"]) if lane.link == "Critic")
     assert critic.detail == "1 not judged, 2 do not apply"
 
 
@@ -181,9 +182,8 @@ def test_the_signature_is_not_asked_of_training_that_samples_nothing(samples: di
     base = samples["cannot_say"]
     absent = dataclasses.replace(base.not_judged[0], applies=False, reason="DPO training samples nothing")
     made = dataclasses.replace(base, not_judged=(absent, *base.not_judged[1:]))
-    shown = view(made)
-    assert shown.signature == "does not apply"
-    assert shown.conditions == ()
+    assert "Tail growth after tool calls: <b>does not apply</b>" in render_html(made)
+    assert conditions(made) == []
     assert "is not asked of it" in why(made)[0]
 
 
@@ -194,8 +194,8 @@ def test_findings_that_cause_each_other_are_not_lost(samples: dict[str, Diagnosi
         dataclasses.replace(first, consequence_of=second.id),
         dataclasses.replace(second, consequence_of=first.id),
     )
-    (shown,) = view(dataclasses.replace(base, findings=ring)).findings
-    assert {shown.id, shown.consequences[0].id} == {first.id, second.id}
+    (shown,) = finding_views(dataclasses.replace(base, findings=ring))
+    assert {shown.finding.id, shown.consequences[0].finding.id} == {first.id, second.id}
 
 
 def test_a_thousand_files_become_one_row(samples: dict[str, Diagnosis]) -> None:
@@ -212,18 +212,18 @@ def test_a_thousand_files_become_one_row(samples: dict[str, Diagnosis]) -> None:
         for i in range(1000)
     ]
     (group,) = source_groups(made)
-    assert [row.path for row in group.shown] == ["1\u202f000 files"]
-    assert group.shown[0].rows_ok == "32\u202f000"
-    assert group.folded[0].path == "tokens/700.parquet"  # the one with a loss comes first
+    assert [row[0] for row in group.shown] == ["1\u202f000 files"]
+    assert group.shown[0][2] == "32\u202f000"
+    assert group.folded[0][0] == "tokens/700.parquet"  # the one with a loss comes first
     assert group.unlisted.startswith("500 more")
 
 
 def test_lanes_cover_the_loop_and_mark_the_first_break(samples: dict[str, Diagnosis]) -> None:
-    lanes = view(samples["baseline"]).lanes
-    assert len(lanes) == 11
-    assert [lane.link for lane in lanes if lane.first] == ["Policy update"]
-    assert {lane.link: lane.state for lane in lanes}["Training signal"] == "silent"
-    assert {lane.link: lane.state for lane in lanes}["Environment and tools"] == "noted"
+    shown = lanes(samples["baseline"])
+    assert len(shown) == 11
+    assert [lane.link for lane in shown if lane.first] == ["Policy update"]
+    assert {lane.link: lane.state for lane in shown}["Training signal"] == "silent"
+    assert {lane.link: lane.state for lane in shown}["Environment and tools"] == "noted"
 
 
 def test_found_without_growth_table_still_speaks(samples: dict[str, Diagnosis]) -> None:

@@ -23,12 +23,12 @@ from ptt.reports.figures.compare.scales import range_words
 from ptt.reports.figures.drawing import composed, save_figure
 from ptt.reports.figures.panels import Panel
 from ptt.reports.figures.style import PROPERTIES, drawable, look
-from ptt.reports.run.html import DrawnFigure, drawn_panel, pages
+from ptt.reports.rendering import render
+from ptt.reports.run.html import DrawnFigure, svg
 from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times
-from ptt.reports.text.sanitize import encodable, safe, shortened
+from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.tables import WINDOW_NAMES
-from ptt.version import __version__
 
 # a marker's outline around the middle (17, 7) of its sample
 SHAPES = {
@@ -342,23 +342,19 @@ def render_compare_html(comparison: Comparison) -> str:
         for kinds in (MAIN, BEHIND, FOLDED)
     )
     drawn = {figure.name for figure in (*main, *behind, *folded)}
-    text = (
-        pages()
-        .get_template(TEMPLATE)
-        .render(
-            compared=page(comparison),
-            main=main,
-            behind=behind,
-            folded=folded,
-            undrawn=tuple(
-                f"{kind.title}: not drawn. {sentence(kind.absence)}"
-                for kind in EVERY
-                if kind.absence and kind.name not in drawn
-            ),
-            version=__version__,
-        )
+    return render(
+        TEMPLATE,
+        svg=svg,
+        compared=page(comparison),
+        main=main,
+        behind=behind,
+        folded=folded,
+        undrawn=tuple(
+            f"{kind.title}: not drawn. {sentence(kind.absence)}"
+            for kind in EVERY
+            if kind.absence and kind.name not in drawn
+        ),
     )
-    return encodable(text)
 
 
 def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
@@ -389,6 +385,6 @@ def _figure(kind: CompareFigure, comparison: Comparison) -> DrawnFigure:
         title=kind.title,
         caption=kind.caption(comparison) if panels else "",
         columns=kind.columns,
-        panels=tuple(drawn_panel(panel) for panel in panels),
+        panels=panels,
         tables=kind.data(comparison) if panels else (),
     )

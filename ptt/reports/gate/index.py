@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate.check_text import (
     COUNTS,
@@ -21,10 +19,10 @@ from ptt.reports.gate.check_text import (
     named,
     worst_first,
 )
+from ptt.reports.rendering import render
 from ptt.reports.text.names import LINKS, STATUSES, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.sanitize import encodable, safe, shortened
-from ptt.version import __version__
 
 TEMPLATE: Final = "index.html.j2"
 SHOWN_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report
@@ -104,14 +102,7 @@ class IndexView:
 
 def index_html(report: GateReport) -> str:
     """Give the text of index.html; the same report gives the same bytes."""
-    environment = Environment(
-        loader=PackageLoader("ptt.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return encodable(environment.get_template(TEMPLATE).render(gate=view(report), version=__version__))
+    return render(TEMPLATE, gate=view(report))
 
 
 def view(report: GateReport) -> IndexView:

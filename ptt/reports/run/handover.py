@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import Final
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import count
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import table
+from ptt.reports.text.tables import Row, rows_where
 
 ROLES: Final = {
-    "last_healthy": "Last healthy",
-    "best": "Best by evaluation",
-    "first_broken": "First after the failure",
-    "last": "Last",
-}
-USES: Final = {
-    "last_healthy": "to go back to",
-    "best": "to ship",
-    "first_broken": "to look for the cause",
-    "last": "to look at the end of the run",
+    "last_healthy": ("Last healthy", "to go back to"),
+    "best": ("Best by evaluation", "to ship"),
+    "first_broken": ("First after the failure", "to look for the cause"),
+    "last": ("Last", "to look at the end of the run"),
 }
 ITEMS: Final = {
     "settings": "Settings",
@@ -35,122 +29,62 @@ ITEMS: Final = {
     "gaps": "Gaps in the record",
 }
 PHASES: Final = {"before": "Before training", "during": "During training", "after": "After training"}
-STATES: Final = {"yes": "yes", "no": "no", "cannot tell": "cannot-say", "does not apply": "absent"}
-MOST: Final = 60  # checkpoints listed
+STYLES: Final = {"yes": "yes", "no": "no", "cannot tell": "cannot-say", "does not apply": "absent"}
+MAX_CHECKPOINTS: Final = 60  # listed
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoleView:
-    """One checkpoint to keep: what for, which, and why that one."""
-
-    name: str
-    use: str
-    which: str
-    known: bool
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemView:
-    """One item of the run's context: its value, or how to record it."""
-
-    name: str
-    state: str  # for styles: yes, no, or absent where it is neither
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnswerView:
-    """One row of a checklist."""
-
-    item: str
-    answer: str
-    state: str  # for styles
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListView:
-    """One checklist, and how many of its rows have which answer."""
-
-    title: str
-    tally: str
-    rows: tuple[AnswerView, ...]
-
-
-def role_views(diagnosis: Diagnosis) -> tuple[RoleView, ...]:
-    """Give the four checkpoints to keep; empty where nothing was looked for."""
-    frame = table(diagnosis, "checkpoints")
-    if frame is None:
-        return ()
-    return tuple(
-        RoleView(
-            name=ROLES[row["role"]],
-            use=USES[row["role"]],
-            which=_which(row["step"], row["path"], row["weights"]),
-            known=row["path"] is not None,
-            note=sentence(row["note"]),
-        )
-        for row in frame.iter_rows(named=True)
+def kept_checkpoints(diagnosis: Diagnosis) -> list[tuple[str, str, str, bool, str]]:
+    """Return name, use, checkpoint, whether it is on disk, and reason of each of the four to keep."""
+    return [
+        (*ROLES[row["role"]], _checkpoint(row), row["path"] is not None, sentence(row["note"]))
+        for row in rows_where(diagnosis, "checkpoints")
         if row["role"] in ROLES
-    )
+    ]
 
 
-def _which(step: int | None, path: str | None, weights: bool | None) -> str:
-    if path is not None:
-        return f"{safe(path)} (step {count(step or 0)}{'' if weights else '; no weights in it'})"
-    return f"step {count(step)}, not on disk here" if step is not None else "none"
+def _checkpoint(row: Row) -> str:
+    if row["path"] is not None:
+        return f"{safe(row['path'])} (step {count(row['step'] or 0)}{'' if row['weights'] else '; no weights in it'})"
+    return f"step {count(row['step'])}, not on disk here" if row["step"] is not None else "none"
 
 
-def checkpoint_rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
-    """Give every checkpoint on disk: step, path, whether it holds weights."""
-    frame = table(diagnosis, "checkpoints")
-    if frame is None:
-        return ()
-    rows = [row for row in frame.iter_rows(named=True) if row["role"] == "" and row["path"] is not None]
-    return tuple((count(row["step"]), safe(row["path"]), "yes" if row["weights"] else "no") for row in rows[-MOST:])
+def checkpoints_on_disk(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Return step, path, and whether it holds weights, of every checkpoint."""
+    rows = [row for row in rows_where(diagnosis, "checkpoints", role="") if row["path"] is not None]
+    return [
+        (count(row["step"]), safe(row["path"]), "yes" if row["weights"] else "no") for row in rows[-MAX_CHECKPOINTS:]
+    ]
 
 
-def item_views(diagnosis: Diagnosis) -> tuple[ItemView, ...]:
-    """Give the run's context, what is present first."""
-    frame = table(diagnosis, "context")
-    if frame is None:
-        return ()
-    rows = sorted(frame.iter_rows(named=True), key=lambda row: row["present"] is False)
-    return tuple(
-        ItemView(
-            name=ITEMS.get(row["item"], safe(row["item"])),
-            state={True: "yes", False: "no"}.get(row["present"], "absent"),
-            value=safe(row["value"]) if row["present"] is not False else f"Missing. {sentence(row['enable'])}",
-            source=safe(row["source"]),
+def context_items(diagnosis: Diagnosis) -> list[tuple[str, str, str, str]]:
+    """Return name, style, value and source of each item of the run's context, what is present first."""
+    return [
+        (
+            ITEMS.get(row["item"]) or safe(row["item"]),
+            {True: "yes", False: "no"}.get(row["present"], "absent"),
+            safe(row["value"]) if row["present"] is not False else f"Missing. {sentence(row['enable'])}",
+            safe(row["source"]),
         )
-        for row in rows
-    )
+        for row in sorted(rows_where(diagnosis, "context"), key=lambda row: row["present"] is False)
+    ]
+
+
+def checklists(diagnosis: Diagnosis) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Return item, style, answer and evidence of each row, by the list's title and tally."""
+    lists = {}
+    rows = rows_where(diagnosis, "checklists")
+    for phase, title in PHASES.items() if rows else ():
+        listed = [row for row in rows if row["phase"] == phase]
+        answers = Counter(row["answer"] for row in listed)
+        tally = ", ".join(
+            f"{answers[answer]} {_plural(answer, answers[answer])}" for answer in STYLES if answers[answer]
+        )
+        lists[f"{title}: {tally}"] = [
+            (safe(row["item"]), STYLES.get(row["answer"], "cannot-say"), row["answer"], sentence(row["evidence"]))
+            for row in listed
+        ]
+    return lists
 
 
 def _plural(answer: str, number: int) -> str:
     return "do not apply" if answer == "does not apply" and number > 1 else answer
-
-
-def list_views(diagnosis: Diagnosis) -> tuple[ListView, ...]:
-    """Give the three checklists."""
-    frame = table(diagnosis, "checklists")
-    if frame is None:
-        return ()
-    lists = []
-    for phase, title in PHASES.items():
-        rows = [row for row in frame.iter_rows(named=True) if row["phase"] == phase]
-        shown = tuple(
-            AnswerView(
-                item=safe(row["item"]),
-                answer=row["answer"],
-                state=STATES.get(row["answer"], "cannot-say"),
-                evidence=sentence(row["evidence"]),
-            )
-            for row in rows
-        )
-        counts = {answer: sum(row["answer"] == answer for row in rows) for answer in STATES}
-        tally = ", ".join(f"{number} {_plural(answer, number)}" for answer, number in counts.items() if number)
-        lists.append(ListView(title=title, tally=tally, rows=shown))
-    return tuple(lists)

@@ -14,7 +14,7 @@ from ptt.diagnostics.verdict.catalogue import pages
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
 from ptt.reports.run.answers import NOTHING_TO_DO, replies
-from ptt.reports.run.handover import role_views
+from ptt.reports.run.handover import kept_checkpoints
 from ptt.reports.run.view import NO_LINK, notices
 from ptt.reports.text.consequences import chains, followed, onset_words, roots, span_words
 from ptt.reports.text.markdown import Markdown, code, md, target
@@ -39,9 +39,9 @@ def impact(diagnosis: Diagnosis) -> tuple[str, ...]:
         told.append("Checkpoints: findings.json does not list them; the store does.")
         return tuple(told)
     told += [
-        f"Checkpoint to go back to: {role.which}. {role.note}".rstrip()
-        for role in role_views(diagnosis)
-        if role.name == "Last healthy"
+        f"Checkpoint to go back to: {checkpoint}. {note}".rstrip()
+        for name, _, checkpoint, _, note in kept_checkpoints(diagnosis)
+        if name == "Last healthy"
     ]
     told.append(f"Checkpoints not to trust: {_distrusted(diagnosis, first)}.")
     return tuple(told)
@@ -202,7 +202,7 @@ def _view(diagnosis: Diagnosis, figures: Mapping[str, str]) -> Postmortem:
         span=_span(diagnosis),
         broken=first is not None,
         judged=verdict.status is not Status.CANNOT_SAY,
-        notices=notices(diagnosis),
+        notices=tuple(notices(diagnosis)),
         summary=_summary(diagnosis, answers["happened"]),
         impact=impact(diagnosis),
         events=events,

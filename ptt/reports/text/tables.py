@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from ptt.diagnostics.model import Answer, Diagnosis, Link
@@ -10,18 +12,21 @@ from ptt.reports.text.numbers import count
 from ptt.reports.text.sanitize import safe
 
 BIN_ERROR = 0.004  # the token pass counts |r| in bins this wide, relative to the value
-
-
 WINDOW_NAMES = ("early", "mid", "late")
 
-
-THIRDS = len(WINDOW_NAMES)
+Row = dict[str, Any]
 
 
 def table(diagnosis: Diagnosis, name: str) -> pl.DataFrame | None:
-    """Give one table of the diagnosis, or nothing if it is absent or empty."""
+    """Return one table of the diagnosis, or None if it is absent or empty."""
     frame = diagnosis.tables.get(name)
     return None if frame is None or frame.is_empty() else frame
+
+
+def rows_where(diagnosis: Diagnosis, name: str, **values: object) -> list[Row]:
+    """Return the rows of one table that hold these values in these columns; none where the table is absent."""
+    frame = table(diagnosis, name)
+    return [] if frame is None else frame.filter(**values).to_dicts()
 
 
 def slices(frame: pl.DataFrame) -> list[str]:
@@ -32,19 +37,19 @@ def slices(frame: pl.DataFrame) -> list[str]:
 
 
 def windows(diagnosis: Diagnosis) -> list[tuple[str, int, int]]:
-    """Give the early, mid and late window with their first and last steps."""
+    """Return the early, mid and late window with their first and last steps."""
     for name in ("growth", "ecdf"):
         frame = table(diagnosis, name)
         if frame is None:
             continue
         if name == "growth":
-            frame = frame.filter(pl.col("parts") == THIRDS).with_columns(
+            frame = frame.filter(parts=len(WINDOW_NAMES)).with_columns(
                 pl.col("part").replace_strict(dict(enumerate(WINDOW_NAMES)), return_dtype=pl.String).alias("window")
             )
         ends = frame.group_by("window").agg(pl.col("step_first").min(), pl.col("step_last").max())
-        found = {window: (first, last) for window, first, last in ends.iter_rows()}
-        if found:
-            return [(window, *found[window]) for window in WINDOW_NAMES if window in found]
+        spans = {window: (first, last) for window, first, last in ends.iter_rows()}
+        if spans:
+            return [(window, *spans[window]) for window in WINDOW_NAMES if window in spans]
     return []
 
 
@@ -61,12 +66,10 @@ def pair_of(diagnosis: Diagnosis) -> str:
 def no_tokens(diagnosis: Diagnosis) -> str:
     """Say why there is nothing to draw from the tokens of this run."""
     signature = diagnosis.signature
-    if signature.status is Answer.CANNOT_SAY and signature.reason:
-        return f"Not drawn: {sentence(signature.reason)}"
-    for item in diagnosis.not_judged:
-        if item.link in {Link.POLICY_UPDATE, Link.DATA_VALIDITY}:
-            return f"Not drawn: {sentence(item.reason)}"
-    return "Not drawn: the run gave no numbers for it."
+    reasons = [signature.reason] if signature.status is Answer.CANNOT_SAY and signature.reason else []
+    tokens = {Link.POLICY_UPDATE, Link.DATA_VALIDITY}
+    reasons += [item.reason for item in diagnosis.not_judged if item.link in tokens]
+    return f"Not drawn: {sentence(reasons[0]) if reasons else 'the run gave no numbers for it.'}"
 
 
 def error_bound() -> str:
