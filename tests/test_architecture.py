@@ -34,6 +34,7 @@ ALLOWED = {
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model"},
+    "reports.rendering": {"reports.text", "version"},
     "reports.output": {"reports.text"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
@@ -66,7 +67,6 @@ ALLOWED = {
     "documents": set(),
     "errors": set(),
     "version": set(),
-    "reports.rendering": {"reports.text", "version"},
 }  # fmt: skip
 
 
