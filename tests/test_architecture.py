@@ -34,7 +34,6 @@ ALLOWED = {
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model"},
-    "reports.rendering": {"reports.text", "version"},
     "reports.output": {"reports.text"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
@@ -67,6 +66,7 @@ ALLOWED = {
     "documents": set(),
     "errors": set(),
     "version": set(),
+    "reports.rendering": {"reports.text", "version"},
 }  # fmt: skip
 
 
