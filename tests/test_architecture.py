@@ -21,20 +21,18 @@ ALLOWED = {
     "processes": set(),
     "recorders": set(),
     "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
-    "reports.gate": {
-        "reports.output", "reports.text", "gate", "gate.baseline", "model", "version", "reports.rendering",
-    },
+    "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
     "reports.compare": {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
-        "compare", "metrics", "model", "reports.rendering",
+        "compare", "metrics", "model",
     },
     "reports.run": {
         "reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model",
-        "version", "reports.rendering",
+        "version",
     },
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model"},
-    "reports.output": {"reports.text"},
+    "reports.output": {"reports.text", "version"},
     "reports.text": {"metrics", "model"},
     "pipeline": {
         "verdict", "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io",
@@ -66,7 +64,6 @@ ALLOWED = {
     "documents": set(),
     "errors": set(),
     "version": set(),
-    "reports.rendering": {"reports.text", "version"},
 }  # fmt: skip
 
 

@@ -1,14 +1,22 @@
-"""Makes JSON of what is told: finite numbers of six digits or null, text any file can hold, the same bytes always."""
+"""Makes files: written whole or not at all, JSON of finite numbers, pages from templates; the same bytes always."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from ptt.reports.text.sanitize import encodable
+from ptt.reports.text.markdown import md
+from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, sentence
+from ptt.reports.text.sanitize import encodable, safe
+from ptt.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -62,3 +70,26 @@ def _finite(value: object) -> Json:
         case list() | tuple():
             return [_finite(item) for item in value]
     raise TypeError(f"JSON cannot hold a {type(value).__name__}")
+
+
+def render(template: str, **values: object) -> str:
+    """Return the text of a page; the same values give the same bytes."""
+    return encodable(_environment(template.endswith(".md.j2")).get_template(template).render(values))
+
+
+@cache
+def _environment(markdown: bool) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ptt.reports"),
+        autoescape=not markdown,  # noqa: S701  of Markdown `finalize` escapes every value
+        finalize=md if markdown else None,
+        undefined=StrictUndefined,  # a name that is missing is an error
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=markdown,
+    )
+    environment.globals |= {"version": __version__, "links": LINKS, "severities": SEVERITIES, "statuses": STATUSES}
+    environment.filters |= {"plain": safe, "sentence": sentence}
+    return environment

@@ -23,7 +23,7 @@ from ptt.reports.figures.compare.scales import range_words
 from ptt.reports.figures.drawing import composed, save_figure
 from ptt.reports.figures.panels import Panel
 from ptt.reports.figures.style import PROPERTIES, drawable, look
-from ptt.reports.rendering import render
+from ptt.reports.output import render
 from ptt.reports.run.html import DrawnFigure, svg
 from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times

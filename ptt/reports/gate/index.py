@@ -19,7 +19,7 @@ from ptt.reports.gate.check_text import (
     named,
     worst_first,
 )
-from ptt.reports.rendering import render
+from ptt.reports.output import render
 from ptt.reports.text.names import LINKS, STATUSES, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.sanitize import encodable, safe, shortened

@@ -10,7 +10,7 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.drawing import inline_svg
 from ptt.reports.figures.panels import DataTable, FigureKind, Panel
-from ptt.reports.rendering import render
+from ptt.reports.output import render
 from ptt.reports.run import handover, view
 from ptt.reports.run.answers import replies
 from ptt.reports.run.tail_details import details
