@@ -40,9 +40,9 @@ ALLOWED = {
     },
     "gate": {
         "gate.baseline", "verdict", "custom", "rules", "evidence", "store", "statistics", "metrics",
-        "model", "schema", "errors",
+        "model", "schema", "documents", "errors",
     },
-    "gate.baseline": {"store", "statistics", "metrics", "model", "errors"},
+    "gate.baseline": {"store", "statistics", "metrics", "model", "documents", "errors"},
     "compare": {"evidence", "store", "statistics", "metrics", "model", "errors"},
     "verdict": {
         "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",

@@ -109,6 +109,7 @@ _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`", re.DOTALL)
 _LENGTH: Final = re.compile(r"Expected `(\w+)` of length (<=|>=|)\s?(\d+)")
 _BOUND: Final = re.compile(r"Expected `(\w+)` (<=|>=|<|>) (\S+)")
+_PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)'", re.DOTALL)
 _KINDS: Final = re.compile(r"Expected `([\w |]+)`")
 _BOUNDS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than", "": "exactly"}
 
@@ -130,8 +131,13 @@ def _explained(message: str, document: object, kind: Any, mapping: str) -> Docum
     if match := _BOUND.match(what):
         if abs(float(match[3])) == sys.float_info.max:
             return DocumentError(key, "must be a finite number")
+        shown = f"is {value}; it " if len(f"{value:g}" if isinstance(value, float) else hex(value)) < MAX_KEY else ""
         words = _in_words({match[1]}, mapping)
-        return DocumentError(key, f"is {value}; it must be {words} of {_BOUNDS[match[2]]} {match[3]}")
+        return DocumentError(key, f"{shown}must be {words} of {_BOUNDS[match[2]]} {match[3].removesuffix('.0')}")
+    if what.startswith("Number out of range"):
+        return DocumentError(key, "must be a finite number")
+    if match := _PATTERN.match(what):
+        return DocumentError(key, "must not be blank" if match[1] == r"\\S" else f"does not match {match[1]}")
     match = _KINDS.match(what)
     return DocumentError(
         key, f"must be {_in_words(set(match[1].split(' | ')), mapping)}" if match else f"is wrong: {what}"
@@ -144,7 +150,8 @@ def _in_words(kinds: set[str], mapping: str) -> str:
         return "a single value"
     words = {
         "float": "a number", "int": "a whole number", "str": "a text", "bool": "true or false",
-        "array": "a list", "object": mapping, "date": "a date",
+        "array": "a list", "object": mapping,
+        "date": "a date without quotes or time, such as 2031-12-31",
     }  # fmt: skip
     named = [words[name] for name in words if name in kinds and not (name == "int" and "float" in kinds)]
     if "null" in kinds and mapping != "a table":

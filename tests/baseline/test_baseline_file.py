@@ -219,7 +219,7 @@ def test_runs_whose_spans_stand_for_other_steps_are_refused(tmp_path: Path) -> N
 
 def test_caps_leave_room_for_fifty_seeds() -> None:
     run = text_of(whole()).split("[[run]]")[1]
-    assert len(run) * file.MOST_RUNS < file.MOST_BYTES
+    assert len(run) * file.MAX_RUNS < file.MAX_BYTES
 
 
 DEEP = {

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.diagnostics.gate.subjects import Subject, name_of
@@ -21,16 +24,23 @@ was well."""
 BASELINE_LIMIT: Final = 1.25
 """Times the baseline. Two seeds of one setting differ by less in most tails; a tail 1.6 times as high fails."""
 
+Text = Annotated[str, Meta(pattern=r"\S", max_length=500)]  # a reason is a sentence
 
-@dataclass(frozen=True, kw_only=True)
-class Allowance:
-    """A finding that may stand up to and including a day, because someone answers for it."""
 
-    finding: str
-    owner: str
-    reason: str
+class Allowance(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A finding that may stand up to and including a day, because someone answers for it: `[[gate.allow]]`."""
+
+    finding: Text
+    owner: Text
+    reason: Text
     expires: date
-    slice: str | None = None
+    slice: Text | None = None
+
+    def __post_init__(self) -> None:
+        """Leave out the blanks around what was written."""
+        for key in ("finding", "owner", "reason", "slice"):
+            if text := getattr(self, key):
+                force_setattr(self, key, text.strip())
 
     @property
     def name(self) -> str:
@@ -95,7 +105,6 @@ class Policy:
     allow: tuple[Allowance, ...] = ()
     bounds: tuple[Bound, ...] = ()
     baseline: AgainstBaseline | None = None
-    written: bool = False  # whether it comes from a file; else it is the default
     judged_by: tuple[str, ...] = ()  # other parts of the settings that a diagnosis hangs on: [limits], own rules
 
     def flat(self) -> dict[str, JsonScalar]:
