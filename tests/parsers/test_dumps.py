@@ -19,7 +19,7 @@ from torch_files import Archive, Call, Name, pickled, safetensors, torch_file
 
 import ptt
 from ptt.diagnostics.parsers import Context
-from ptt.diagnostics.parsers.io.tensors import step_named
+from ptt.diagnostics.parsers.io.token_dumps import step_named
 
 Array = np.ndarray[Any, Any]
 

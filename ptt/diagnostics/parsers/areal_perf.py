@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.event_rows import MachineLog
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
+from ptt.diagnostics.parsers.io.telemetry import MachineLog
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
 NAME = re.compile(r"(traces|sessions|requests)-r(\d{1,6})\.jsonl(?:\.gz|\.zst)?")
 SESSION_KEYS = frozenset({"rank", "status", "submit_ts"})
@@ -57,8 +57,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 _add_session(row, machine)
             else:
                 bad += 1
-            if machine.full:
-                yield from machine.pieces()
+            yield from machine.flush()
     yield from machine.pieces()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are neither trace events nor sessions.")

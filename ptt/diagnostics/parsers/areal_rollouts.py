@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.metric_rows import as_step
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, label, number, read_lines, split_of_path
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.io.values import as_label, as_score, as_step
 
 KEYS: Final = frozenset({"task_id", "sample_idx", "tail_version", "reward", "completion"})
 
@@ -33,14 +33,14 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     version, completion = as_step(found.get("tail_version")), found.get("completion")
     if version is None or not isinstance(completion, str):
         return False
-    split, reward = split_of_path(samples.file.rel), number(found.get("reward"))
-    task = label(found.get("task_id"))
+    split, reward = split_of_path(samples.file.rel), as_score(found.get("reward"))
+    task = as_label(found.get("task_id"))
     samples.add(
         Sample(
             step=version,
             split=split,
             completion=completion,
-            identity=[version, split, task, label(found.get("sample_idx")), found.get("prompt"), completion, reward],
+            identity=[version, split, task, as_label(found.get("sample_idx")), found.get("prompt"), completion, reward],
             prompt=found.get("prompt"),
             reward=reward,
             columns={"group_id": task, "policy_version": version},

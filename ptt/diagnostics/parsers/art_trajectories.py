@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.metric_rows import as_step
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, number, read_lines
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, read_lines
+from ptt.diagnostics.parsers.io.values import as_score, as_step
 
 COLUMNS: Final = ("group_index", "reward", "metrics", "messages")
 BATCH_ROWS: Final = 256
@@ -99,9 +99,9 @@ def _add(
     *folders, name = samples.file.rel.split("/")
     step = as_step(name.partition(".")[0])
     split = {"train": "train", "val": "eval", "test": "eval"}.get(folders[-1] if folders else "", "unknown")
-    reward = number(row.get("reward"))
+    reward = as_score(row.get("reward"))
     found = metrics.items() if isinstance(metrics, dict) else ()
-    components = {name: score for name, value in found if (score := number(value)) is not None}
+    components = {name: score for name, value in found if (score := as_score(value)) is not None}
     asked = [message for message in messages if message.get("role") in ("system", "user")][:2]
     samples.add(
         Sample(

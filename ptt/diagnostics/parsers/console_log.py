@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical, framework_of
-from ptt.diagnostics.parsers.io.event_rows import ESCAPES, EventLog
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, pieces, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE, MetricColumns, as_step
-from ptt.diagnostics.parsers.metrics_jsonl import STEP_KEYS
+from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
 
 LINE_CHARS = 1 << 18  # no log call prints more
 PLAIN = r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?(?:[eE][+-]?\d{1,4})?|\.\d{1,400}|inf|nan|Infinity|NaN)"
@@ -131,7 +131,7 @@ def _row(line: bytes) -> ConsoleRow | None:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block, then events; a line that is cut off is counted."""
-    columns, events = MetricColumns(), EventLog(file)
+    columns, events = MetricColumns(file), EventLog(file)
     names: set[str] = set()
     frameworks: set[str] = set()
     seq = numbered = 0
@@ -159,14 +159,12 @@ def read(file: RunFile) -> Iterator[Piece]:
             names.update(row.values)
             frameworks |= {row.framework} if row.framework else set()
             seq += 1
-        if columns.steps:
-            yield Rows(table="metrics", frame=_named(columns.take(file.rel)))
+        for frame in columns.frames():
+            yield Rows(table="metrics", frame=_named(frame))
     yield from events.pieces()
     if numbered:
         yield Lost(note=f"{file.rel}: {numbered} row(s) name no step; they are numbered from 1 in their order.")
-    framework = frameworks.pop() if len(frameworks) == 1 else framework_of(names)
-    if framework:
-        yield Context(facts={"framework": framework})
+    yield from framework_facts(frameworks.pop() if len(frameworks) == 1 else framework_of(names))
 
 
 def _is_step(row: ConsoleRow) -> bool:

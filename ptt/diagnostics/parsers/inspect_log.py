@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.conversations import calls_of
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members, members_of
-from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, calls_of
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_seconds, as_step, nested
 from ptt.diagnostics.parsers.io.zip_members import LOCAL, content, listing
 
 SAMPLE: Final = re.compile(r"samples/[^/\\]+\.json")
@@ -103,22 +102,26 @@ class _Log:
     def evaluate(self) -> None:
         """Take the figures that the log itself works out."""
         about, results = self.header.get("eval"), self.header.get("results")
-        scores = inner(results, "scores")
-        settings = [inner(self.header.get("plan"), "config"), inner(about, "model_generate_config")]
+        scores = nested(results, "scores")
+        settings = [nested(self.header.get("plan"), "config"), nested(about, "model_generate_config")]
         for score in scores if isinstance(scores, list) else []:
-            figures = inner(score, "metrics")
-            name = label(inner(score, "name")) or label(inner(score, "scorer")) or "score"
-            scored = count(inner(score, "scored_samples"))
+            figures = nested(score, "metrics")
+            name = as_label(nested(score, "name")) or as_label(nested(score, "scorer")) or "score"
+            scored = as_count(nested(score, "scored_samples"))
             for metric, figure in figures.items() if isinstance(figures, dict) else ():
                 self.samples.evaluated(
-                    suite=label(inner(about, "task")),
-                    step=as_step(inner(about, "metadata", "step")),
-                    model=label(inner(about, "model")),
+                    suite=as_label(nested(about, "task")),
+                    step=as_step(nested(about, "metadata", "step")),
+                    model=as_label(nested(about, "model")),
                     metric=f"{name}/{metric}",
-                    value=number(inner(figure, "value")),
-                    n=count(inner(results, "completed_samples")) if scored is None else scored,
-                    temperature=next((v for s in settings if (v := number(inner(s, "temperature"))) is not None), None),
-                    max_tokens=next((v for s in settings if (v := count(inner(s, "max_tokens"))) is not None), None),
+                    value=as_score(nested(figure, "value")),
+                    n=as_count(nested(results, "completed_samples")) if scored is None else scored,
+                    temperature=next(
+                        (v for s in settings if (v := as_score(nested(s, "temperature"))) is not None), None
+                    ),
+                    max_tokens=next(
+                        (v for s in settings if (v := as_count(nested(s, "max_tokens"))) is not None), None
+                    ),
                 )
 
     def add(self, found: dict[str, Any], samples: Samples) -> bool:
@@ -128,12 +131,14 @@ class _Log:
             return False
         scores = dict(_scores(found.get("scores")))
         given = [score for score in scores.values() if score is not None]
-        stop, limit = label(_stop_reason(found)), label(inner(found, "limit", "type"))
-        name, epoch = label(found.get("id")), as_step(found.get("epoch"))
-        run = label(inner(self.header.get("eval"), "eval_id")) or label(inner(self.header.get("eval"), "run_id"))
+        stop, limit = as_label(_stop_reason(found)), as_label(nested(found, "limit", "type"))
+        name, epoch = as_label(found.get("id")), as_step(found.get("epoch"))
+        run = as_label(nested(self.header.get("eval"), "eval_id")) or as_label(
+            nested(self.header.get("eval"), "run_id")
+        )
         samples.add(
             Sample(
-                step=as_step(inner(self.header.get("eval"), "metadata", "step")),
+                step=as_step(nested(self.header.get("eval"), "metadata", "step")),
                 split="eval",
                 completion=messages,
                 identity=[run, name, epoch, messages, scores],
@@ -144,7 +149,7 @@ class _Log:
                 columns={
                     "sample_id": None if name is None or epoch is None else f"{name}/{epoch}",
                     "group_id": name,
-                    "env": label(inner(self.header.get("eval"), "task")),
+                    "env": as_label(nested(self.header.get("eval"), "task")),
                     "success": given[0] == 1.0 if len(scores) == len(given) == 1 and given[0] in {0.0, 1.0} else None,
                     "truncated": None if stop is None and limit is None else bool(limit) or stop in CUT_SHORT,
                     "stop_reason": limit or stop,
@@ -157,7 +162,7 @@ class _Log:
 
 def _scores(found: Any) -> Iterator[tuple[str, float | None]]:
     for name, score in found.items() if isinstance(found, dict) else ():
-        value = inner(score, "value")
+        value = nested(score, "value")
         if isinstance(value, dict):
             yield from ((f"{name}/{part}", _grade(one)) for part, one in value.items())
         elif not isinstance(value, list):
@@ -165,18 +170,18 @@ def _scores(found: Any) -> Iterator[tuple[str, float | None]]:
 
 
 def _grade(value: Any) -> float | None:
-    return GRADES.get(value) if isinstance(value, str) and value in GRADES else number(value)
+    return GRADES.get(value) if isinstance(value, str) and value in GRADES else as_score(value)
 
 
 def _stop_reason(found: dict[str, Any]) -> Any:
-    choices = inner(found, "output", "choices")
-    return inner(choices[0], "stop_reason") if isinstance(choices, list) and choices else None
+    choices = nested(found, "output", "choices")
+    return nested(choices[0], "stop_reason") if isinstance(choices, list) and choices else None
 
 
 def _error(found: Any) -> str | None:
     if not isinstance(found, dict):
         return None
-    kind = KIND.match(label(found.get("message")) or "")
+    kind = KIND.match(as_label(found.get("message")) or "")
     return kind[0] if kind else "error"
 
 
@@ -185,7 +190,7 @@ def _calls(messages: list[dict[str, Any]], events: Any) -> list[dict[str, Any]]:
     told = [m | {"error": m.get("error")} if m.get("role") == "tool" else m for m in messages]
     took: dict[str, float | None] = {}
     for event in events if isinstance(events, list) else []:
-        if inner(event, "event") == "tool" and (name := label(event.get("id"))) is not None:
+        if nested(event, "event") == "tool" and (name := as_label(event.get("id"))) is not None:
             took[name] = _seconds(event)
     calls = calls_of(told)
     for call in calls:
@@ -195,7 +200,7 @@ def _calls(messages: list[dict[str, Any]], events: Any) -> list[dict[str, Any]]:
 
 def _seconds(event: dict[str, Any]) -> float | None:
     begun, ended = as_seconds(event.get("timestamp")), as_seconds(event.get("completed"))
-    working = number(event.get("working_time"))
+    working = as_score(event.get("working_time"))
     return ended - begun if working is None and begun is not None and ended is not None else working
 
 

@@ -12,15 +12,15 @@ import polars as pl
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import (
-    NON_FINITE,
-    OWN,
-    as_seconds,
-    as_step,
-    filled,
+    SAMPLE_KEYS,
+    STEP_KEYS,
+    TIME_KEYS,
+    TRACKER_COLUMNS,
+    fill_steps,
     metric_frame,
-    plain_names,
+    metric_names,
 )
-from ptt.diagnostics.parsers.metrics_jsonl import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 
 SUFFIXES = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";")
@@ -148,7 +148,7 @@ def _integral(cell: str | None) -> str | float | None:
 
 def _steps(rows: pl.DataFrame, dialect: _Dialect) -> pl.Series:
     steps = [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()]
-    return filled(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
+    return fill_steps(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
 
 
 def _times(rows: pl.DataFrame, dialect: _Dialect) -> list[float | None]:
@@ -175,7 +175,9 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     if dialect.name and dialect.value:
         cells = base.with_columns(name_raw=rows[dialect.name], text=rows[dialect.value])
     else:
-        plain = plain_names(name for name in dialect.header if name not in {dialect.step, dialect.time} | OWN)
+        plain = metric_names(
+            name for name in dialect.header if name not in {dialect.step, dialect.time} | TRACKER_COLUMNS
+        )
         columns = list(plain)
         cells = base.hstack(rows.select(columns).rename(dict(zip(columns, map(str, range(len(columns))), strict=True))))
         cells = cells.unpivot(index=base.columns, variable_name="column", value_name="text").with_columns(

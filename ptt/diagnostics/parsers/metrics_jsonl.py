@@ -15,15 +15,16 @@ from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_o
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, Wide
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import (
-    NON_FINITE,
     RATIO_BOUND,
+    SAMPLE_KEYS,
+    STEP_KEYS,
+    TIME_KEYS,
     MetricColumns,
-    as_seconds,
-    as_step,
-    as_value,
+    flatten,
     metric_frame,
+    metric_values,
 )
-from ptt.diagnostics.schema import LOGPS
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
@@ -188,44 +189,9 @@ def _is_text(column: pl.Series) -> bool:
     return not (cells.str.to_lowercase().is_in(SPELT).any() or cells.cast(pl.Float64, strict=False).count())
 
 
-# The trainer's own counters first: `_step` of W&B counts log calls, not training steps.
-STEP_KEYS = (
-    "step",
-    "global_step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "trainer/step",
-    "training_step",
-    "train_step",
-    "train/step",
-    "iteration",
-    "iter",
-    "global_step/max_steps",  # ms-swift: "3/100"
-    "_step",
-)
-TIME_KEYS = ("time", "_timestamp", "timestamp", "recorded_at", "wall_time")
-
-# Keys of rows about one sample, turn or token run: such rows have a step and numbers too, but are no metrics.
-SAMPLE_KEYS = frozenset(
-    {"input", "output", "prompt", "completion", "response", "messages", "text", "content", "trajectory"}
-    | {
-        "episode_id",
-        "trajectory_id",
-        "sample_id",
-        "sample_idx",
-        "prompt_id",
-        "prompt_idx",
-        "request_id",
-        "uid",
-    }
-    | {"traj_idx", "group_idx", "example_id", "task_id", "token_ids", "prompt_tokens", "response_tokens"}
-    | {"model_mask", "loss_mask", "completion_mask", "export_sequence_idx", *LOGPS}
-)
 WRAPPERS = ("data", "metrics")  # objects that hold the whole log call and are no part of its names
 LONGEST_TEXT = 200  # a metric row may name its run or host; it holds no prose
 LONGEST_LIST = 64  # nor the tokens of a sequence
-DEEPEST = 16  # nesting that any logger could mean
 
 
 @dataclass(frozen=True)
@@ -251,34 +217,7 @@ def metric_row(found: dict[str, Any]) -> MetricRow | None:
     clock, wall_time = next((pair for pair in times if pair[1] is not None), ("", None))
     del flat[used]
     flat.pop(clock, None)
-    return MetricRow(step, wall_time, numbers(flat))
-
-
-def flatten(found: dict[str, Any], below: str = "", depth: int = 0) -> dict[str, Any]:
-    """Join the keys of nested objects with slashes."""
-    flat: dict[str, Any] = {}
-    for key, value in found.items():
-        if isinstance(value, dict):
-            if depth < DEEPEST:
-                flat.update(flatten(value, f"{below}{key}/", depth + 1))
-        else:
-            flat[f"{below}{key}"] = value
-    return flat
-
-
-def numbers(flat: dict[str, Any]) -> dict[str, float | None]:
-    """Keep what is a metric value, spelt-out NaN and null among it; drop texts and lists."""
-    kept: dict[str, float | None] = {}
-    for key, value in flat.items():
-        kind = type(value)
-        if kind is float:
-            kept[key] = value
-        elif kind is not list:
-            try:
-                kept[key] = as_value(value)
-            except TypeError:  # a text: a name, a date, a mode
-                continue
-    return kept
+    return MetricRow(step, wall_time, metric_values(flat))
 
 
 def is_metric_object(found: dict[str, Any]) -> bool:
@@ -323,7 +262,7 @@ def _framework(block: bytes) -> str | None:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; lines that are no log call are counted."""
     framework: str | None = None
-    columns = MetricColumns()
+    columns = MetricColumns(file)
     schema = None
     seq = no_json = no_step = 0
     for block in blocks(file):
@@ -349,8 +288,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 for name, value in row.values.items():
                     columns.add(row.step, name, value, row.wall_time, seq)
                 seq += 1
-        if columns.steps:
-            yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from columns.pieces()
     if no_json:
         yield Lost(rows=no_json, note=f"{file.rel}: {no_json} line(s) are no JSON objects and do not count.")
     if no_step:

@@ -11,11 +11,20 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.event_rows import MachineLog
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.metric_rows import OWN, as_seconds, as_step, as_value, filled, metric_frame, plain_names
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.metric_rows import (
+    SAMPLE_KEYS,
+    STEP_KEYS,
+    TIME_KEYS,
+    TRACKER_COLUMNS,
+    fill_steps,
+    framework_facts,
+    metric_frame,
+    metric_names,
+)
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, schema_of
-from ptt.diagnostics.parsers.metrics_jsonl import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
+from ptt.diagnostics.parsers.io.telemetry import MachineLog
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
 SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
 RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project
@@ -58,7 +67,7 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     if name is not None and "value" in flat:
         return _Layout(step, time, name, ("value",))
     counts = {"step"} if RUN in names else set()
-    values = tuple(one for one in names if one in flat and one not in {step, time} | OWN | counts)
+    values = tuple(one for one in names if one in flat and one not in {step, time} | TRACKER_COLUMNS | counts)
     numeric = any(not _is_text(schema.field(one).type) for one in values)
     return _Layout(step, time, None, values) if values and numeric else None
 
@@ -110,8 +119,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {found[1]} row(s) are lost.")
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) name no step.")
-    if framework := framework_of(names):
-        yield Context(facts={"framework": framework})
+    yield from framework_facts(framework_of(names))
 
 
 def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
@@ -128,7 +136,7 @@ def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFra
     steps = [None if layout.step is None else as_step(one) for one in _cells(table, layout.step)]
     times = [as_seconds(one) for one in _cells(table, layout.time)]
     index = {
-        "step": filled(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
+        "step": fill_steps(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
         "wall_time": pl.Series(times, dtype=pl.Float64),
         "seq": pl.int_range(seq, seq + table.height, dtype=pl.Int64, eager=True),
     }
@@ -137,7 +145,7 @@ def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFra
     if layout.name is not None:
         frames.append(_column(index, table["value"], table[layout.name]))
     else:
-        plain = plain_names(layout.values)
+        plain = metric_names(layout.values)
         for column, name in plain.items():
             names = pl.Series("name_raw", [name], dtype=pl.String).new_from_index(0, table.height)
             frames.append(_column(index, table[column], names))

@@ -10,11 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.conversations import as_name, as_text
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, flag, label, number, objects
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.io.values import (
+    as_count,
+    as_flag,
+    as_label,
+    as_name,
+    as_score,
+    as_seconds,
+    as_step,
+    as_text,
+)
 
 KEYS: Final = frozenset({"episode_id", "step", "type"})
 ROLES: Final = {
@@ -85,7 +93,7 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     end: dict[str, Any] = next((step for step in steps if step["type"] == END), {})
     shown = [step for step in steps if step["type"] in ROLES or step["type"] == PARSE_ERROR]
     messages = [_message(step) for step in shown]
-    episode = label(steps[0]["episode_id"])
+    episode = as_label(steps[0]["episode_id"])
     asked = next((step.get("content") for step in steps if step["type"] == "user_message"), None)
     failed = [step for step in shown if step["type"] == PARSE_ERROR]
     samples.add(
@@ -95,13 +103,13 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
             completion=messages,
             identity=[episode, messages, end.get("reward")],
             prompt=asked,
-            reward=number(end.get("reward")),
+            reward=as_score(end.get("reward")),
             timing=[
-                {"n_tokens": count(step.get("tokens")), "t_end": as_seconds(step.get("timestamp"))} for step in shown
+                {"n_tokens": as_count(step.get("tokens")), "t_end": as_seconds(step.get("timestamp"))} for step in shown
             ],
             columns={
                 "sample_id": episode,
-                "success": flag(end.get("success")),
+                "success": as_flag(end.get("success")),
                 "n_turns": sum(step["type"] == "assistant_message" for step in shown),
                 "error_type": PARSE_ERROR if failed else None,
             },

@@ -11,8 +11,9 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds, as_step
-from ptt.diagnostics.parsers.metrics_jsonl import Block, fast_block, flatten, numbers
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step
+from ptt.diagnostics.parsers.metrics_jsonl import Block, fast_block
 
 PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
@@ -54,7 +55,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             seq, seen, schema = quick.behind, _seen_last(quick), quick.schema
             yield from quick.pieces(file, partial(_names, facts.get("algorithm")))
             continue
-        columns = MetricColumns()
+        columns = MetricColumns(file)
         for line in filter(bytes.strip, block.split(b"\n")):
             found = json_object(line)
             if found is not None and _is_row(found) and as_step(found["step"]) is not None:
@@ -64,8 +65,8 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield torn_line(file, line)
             else:
                 bad += found is None or not _note_facts(found, facts)
-        if columns.steps:
-            yield Rows(table="metrics", frame=_named(columns.take(file.rel), facts.get("algorithm")))
+        for frame in columns.frames():
+            yield Rows(table="metrics", frame=_named(frame, facts.get("algorithm")))
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are neither header, row nor footer.")
     yield Context(facts=facts)
@@ -99,7 +100,7 @@ def _seen_last(block: Block) -> Seen:
 
 def _add(found: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -> Seen:
     """Add one row, unless it is the closing one, whose only loss is the mean over the run."""
-    step, values = as_step(found["step"]) or 0, numbers(flatten(found["metrics"]))
+    step, values = as_step(found["step"]) or 0, metric_values(flatten(found["metrics"]))
     before = seen[1] if seen[0] == step else frozenset()
     # Taken for a row, it would overwrite the loss of the last step.
     is_mean = len(values) == 1 and all(name.endswith("_loss") and name in before for name in values)

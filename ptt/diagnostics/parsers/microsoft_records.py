@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.event_rows import EventLog
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import WHITE
-from ptt.diagnostics.parsers.io.metric_rows import as_seconds, as_step
-from ptt.diagnostics.parsers.io.settings_facts import PLAIN, Facts, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import PLAIN_WORD, EventLog, Facts, safe_settings
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
 LARGEST: Final = 64 << 20  # the largest holds a traceback and a list of packages
 START: Final = "run_metadata_start.json"  # written once, at the start: its status says `running` for ever
@@ -150,7 +149,7 @@ def _inner(found: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _word(found: object) -> str | None:
-    return found if isinstance(found, str) and PLAIN.fullmatch(found) else None
+    return found if isinstance(found, str) and PLAIN_WORD.fullmatch(found) else None
 
 
 PARSER = Parser(

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.event_rows import MachineLog
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE, MetricColumns
-from ptt.diagnostics.parsers.io.settings_facts import safe_settings
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.values import NON_FINITE
 from ptt.diagnostics.parsers.mlflow_sqlite import MACHINE
 
 PLACE = re.compile(r"(?:^|.*/)(?:[0-9a-f]{32}/)?(metrics|params)/(.+)")
@@ -50,7 +50,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     if kind == "params":
         yield from _param(file, name)
         return
-    columns, machine = MetricColumns(), MachineLog(file)
+    columns, machine = MetricColumns(file), MachineLog(file)
     seq = bad = 0
     for block in blocks(file):
         if isinstance(block, Lost):
@@ -75,13 +75,11 @@ def read(file: RunFile) -> Iterator[Piece]:
                 else:
                     columns.add(int(found.group(3)), name, value, wall_time, seq)
                 seq += 1
-        if columns.steps:
-            yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from columns.pieces()
         yield from machine.pieces()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are not time, value and step.")
-    if framework := framework_of([name]):
-        yield Context(facts={"framework": framework})
+    yield from framework_facts(framework_of([name]))
 
 
 def _param(file: RunFile, name: str) -> Iterator[Piece]:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.calls import (
     Array,
     Call,
@@ -24,18 +23,16 @@ from ptt.diagnostics.parsers.io.calls import (
     TokenRow,
     logp_array,
     lost_rows,
-    number,
     respelt,
-    small,
     table_rows,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.event_rows import MachineLog
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_step
-from ptt.diagnostics.parsers.io.settings_facts import safe_settings
-from ptt.diagnostics.parsers.io.sqlite import json_cell, of_database, rows, tables, tables_of
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import parse_json
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
+from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
+from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
 
 TAGS: Final = ("step", "sample_index", "rollout_n", "validate", "experiment_name")
 SPANS: Final = "SELECT trace_id, name, status, start_time_unix_nano, end_time_unix_nano, content FROM spans ORDER BY "
@@ -83,7 +80,7 @@ class _Trace:
     def add(self, row: tuple[Any, ...]) -> None:
         """Take one span."""
         _, name, status, start, end, cell = row
-        content = json_cell(cell)
+        content = parse_json(cell)
         attributes = content.get("attributes") if isinstance(content, dict) else None
         attributes = attributes if isinstance(attributes, dict) else {}
         name = name if isinstance(name, str) else ""
@@ -121,11 +118,11 @@ class _Reader:
         if trace.loop is None and not trace.calls:
             return
         self._seen += 1
-        step = whole(trace.tags.get("step"))
+        step = as_int64(trace.tags.get("step"))
         self._stepless += step is None
         validation = trace.tags.get("validate") == "True"
         loop = trace.loop or {}
-        reward = number(loop.get("reward_score"))
+        reward = as_number(loop.get("reward_score"))
         key = {"trajectory_id": f"{self._file.rel}:{trace.name}"}
         sample = trace.tags.get("sample_index")
         told = {
@@ -139,7 +136,7 @@ class _Reader:
             {
                 **told,
                 "split": "eval" if validation else "train",
-                "n_turns": small(loop.get("num_turns")) if loop else len(trace.calls),
+                "n_turns": as_int32(loop.get("num_turns")) if loop else len(trace.calls),
                 "n_tool_calls": len(trace.tools),
                 "n_tool_fail": sum(not tool["ok"] for tool in trace.tools),
                 "source": self._file.rel,
@@ -227,11 +224,11 @@ def _of_loop(loop: dict[str, Any], told: dict[str, Any]) -> TokenRow | None:
 def _version(outputs: dict[str, Any]) -> int | None:
     """Give the oldest weights that sampled, where the fully asynchronous trainer says so."""
     more = outputs.get("extra_fields")
-    return whole(more.get("min_global_steps")) if isinstance(more, dict) else None
+    return as_int64(more.get("min_global_steps")) if isinstance(more, dict) else None
 
 
 def _decoded(found: Any) -> Any:
-    return json_cell(found) if isinstance(found, str) else found
+    return parse_json(found) if isinstance(found, str) else found
 
 
 NEEDED = frozenset({"key", "value", "timestamp", "run_uuid", "step", "is_nan"})
@@ -297,8 +294,7 @@ def in_file(piece: Lost, file: RunFile) -> Lost:
 
 
 def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterator[Piece]:
-    columns, machine = MetricColumns(), MachineLog(file)
-    names: set[str] = set()
+    columns, machine = MetricColumns(file), MachineLog(file)
     bad = 0
     for seq, row in enumerate(rows(connection, METRICS, (run,))):
         if isinstance(row, Lost):
@@ -315,18 +311,13 @@ def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterato
             machine.add(None, wall_time, key, number)  # its step counts samples
         else:
             columns.add(at, key, number, wall_time, seq)
-            names.add(key)
-        if columns.full:
-            yield Rows(table="metrics", frame=columns.take(file.rel))
-        if machine.full:
-            yield from machine.pieces()
-    if columns.steps:
-        yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from columns.flush()
+        yield from machine.flush()
+    yield from columns.pieces()
     yield from machine.pieces()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} metric row(s) have no usable name, step or value.")
-    if framework := framework_of(names):
-        yield Context(facts={"framework": framework})
+    yield from columns.framework()
 
 
 def value_of(value: float) -> float:

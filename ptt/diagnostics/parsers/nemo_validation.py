@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, messages_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.message_graphs import call_rows, number, turn_rows
+from ptt.diagnostics.parsers.io.message_graphs import call_rows, turn_rows
+from ptt.diagnostics.parsers.io.trajectories import messages_of
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_plain_number
 from ptt.diagnostics.schema import TABLES
 
 NAME: Final = re.compile(r"val_data_step(\d{1,15})\.jsonl(?:\.gz|\.zst)?", re.ASCII)
@@ -102,7 +103,7 @@ def _messages(content: Any) -> list[dict[str, Any]] | None:
 
 
 def _first(found: Any) -> float | None:
-    return number(found[0] if isinstance(found, list) and len(found) == 1 else found)
+    return as_plain_number(found[0] if isinstance(found, list) and len(found) == 1 else found)
 
 
 PARSER = Parser(

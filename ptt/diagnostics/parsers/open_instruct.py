@@ -20,16 +20,12 @@ from ptt.diagnostics.parsers.io.calls import (
     TokenRow,
     logp_array,
     lost_rows,
-    name_of,
-    number,
-    small,
     table_rows,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.conversations import as_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.values import as_id, as_int32, as_int64, as_name, as_number
 
 LogpArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -144,7 +140,7 @@ class _Reader:
 
     def add(self, found: dict[str, Any] | None) -> Iterator[Piece]:
         if found is not None and found.keys() == METADATA:
-            self._facts["model"] = name_of(found["model_name"])
+            self._facts["model"] = as_id(found["model_name"])
             return
         row = None if found is None else self._row(found)
         if row is None:
@@ -154,17 +150,17 @@ class _Reader:
 
     def _row(self, found: dict[str, Any]) -> TokenRow | None:
         """Read one sample into the tables; None if it lacks a step or tokens with as many log-probabilities."""
-        step = whole(found.get("step")) if not isinstance(found.get("step"), str) else None
+        step = as_int64(found.get("step")) if not isinstance(found.get("step"), str) else None
         tokens, logps = _arrays(found)
         if step is None or tokens is None or logps is None or not len(tokens):
             return None
         info = found.get("request_info")
         info = info if isinstance(info, dict) else {}
-        calls, stats = whole(info.get("num_calls")), _stats(info)
+        calls, stats = as_int64(info.get("num_calls")), _stats(info)
         mask, more = model_mask(logps, calls)
         self._more += more
         told = self._told(found, step)
-        advantage = number(found.get("advantage"))
+        advantage = as_number(found.get("advantage"))
         if told["trajectory_id"] is not None:
             turns = int((np.diff(mask.astype(np.int8), prepend=0) == 1).sum())
             self._trajectories.append(self._trajectory(found, told) | _counts(turns, calls, stats))
@@ -182,14 +178,14 @@ class _Reader:
         )
 
     def _told(self, found: dict[str, Any], step: int) -> dict[str, Any]:
-        sample, group = (name_of(found.get(name)) for name in ("sample_idx", "prompt_idx"))
+        sample, group = (as_id(found.get(name)) for name in ("sample_idx", "prompt_idx"))
         return {
             "step": step,
             "sample_id": None if sample is None else f"{step}/{sample}",
             "group_id": None if group is None else f"{step}/{group}",
             "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
             "env": as_name(found.get("dataset")),
-            "reward": number(found.get("reward")),
+            "reward": as_number(found.get("reward")),
         }
 
     def _trajectory(self, found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +193,7 @@ class _Reader:
         return {
             **told,
             "split": "train",
-            "advantage": number(found.get("advantage")),
+            "advantage": as_number(found.get("advantage")),
             "truncated": None if stop is None else stop == "length",
             "stop_reason": stop,
             "source": self._file.rel,
@@ -236,7 +232,7 @@ def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
         {
             "tool_name": as_name(call.get("tool_name")),
             "success": call["success"] if isinstance(call.get("success"), bool) else None,
-            "runtime": number(call.get("runtime")),
+            "runtime": as_number(call.get("runtime")),
         }
         for call in (listed if isinstance(listed, list) else [])
         if isinstance(call, dict)
@@ -245,7 +241,7 @@ def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _counts(turns: int, calls: int | None, stats: list[dict[str, Any]]) -> dict[str, int | None]:
     failed = sum(call["success"] is False for call in stats) if stats else None
-    return {"n_turns": turns, "n_tool_calls": small(calls), "n_tool_fail": failed}
+    return {"n_turns": turns, "n_tool_calls": as_int32(calls), "n_tool_fail": failed}
 
 
 def _call(told: dict[str, Any], at: int, call: dict[str, Any]) -> dict[str, Any]:

@@ -23,14 +23,10 @@ from ptt.diagnostics.parsers.io.calls import (
     TokenRow,
     logp_array,
     lost_rows,
-    name_of,
-    number,
     respelt,
     step_in,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import (
     SUFFIXES,
@@ -41,6 +37,7 @@ from ptt.diagnostics.parsers.io.lines import (
     torn_line,
     well_formed,
 )
+from ptt.diagnostics.parsers.io.values import as_hash, as_id, as_int64, as_json, as_number
 
 ID_SPELT: Final = "token_id:"
 
@@ -124,7 +121,7 @@ def _is_id(digits: str) -> bool:
 def _echoed(values: list[Any], answer: dict[str, Any]) -> int:
     """Count the prompt's tokens that a completion was asked to repeat; its first then has no log-probability."""
     usage = answer.get("usage")
-    prompt = whole(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    prompt = as_int64(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
     return prompt if values[0] is None and prompt is not None and 0 < prompt < len(values) else 0
 
 
@@ -216,11 +213,11 @@ class _Reader:
         meta = answer.get("meta_info")
         places += [meta] if isinstance(meta, dict) else []
         told = {
-            "step": _first(places, STEPS, whole),
-            "version": _first(places, VERSIONS, whole),
-            "temperature": number(_first([request, found], ("temperature",), number)),
-            "top_p": number(_first([request, found], ("top_p",), number)),
-            "session": _first(places[:-1], SESSIONS, name_of),
+            "step": _first(places, STEPS, as_int64),
+            "version": _first(places, VERSIONS, as_int64),
+            "temperature": as_number(_first([request, found], ("temperature",), as_number)),
+            "top_p": as_number(_first([request, found], ("top_p",), as_number)),
+            "session": _first(places[:-1], SESSIONS, as_id),
         }
         for at, choice in enumerate(choices):
             self._seen += 1
@@ -228,7 +225,7 @@ class _Reader:
             if logps is None or not len(logps):
                 self._bad += 1
                 continue
-            name = f"{name_of(answer.get('id')) or self._file.rel}#{self._seen}.{at}"
+            name = f"{as_id(answer.get('id')) or self._file.rel}#{self._seen}.{at}"
             prompt = token_array(answer.get("prompt_token_ids") or choice.get("prompt_token_ids"))
             if ids is None or prompt is None:
                 alone = Joined(

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.conversations import ARGS_CHARS, TEXT_CHARS, as_hash, as_text
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.lines import SUFFIXES
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number, objects
+from ptt.diagnostics.parsers.io.trajectories import ARGS_CHARS, TEXT_CHARS, Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.io.values import as_count, as_hash, as_label, as_score, as_text, nested
 
 VALUES: Final = ("stringValue", "intValue", "doubleValue", "boolValue")
 DEEPEST: Final = 16  # nesting that any attribute could mean
@@ -27,9 +27,9 @@ def attributes(found: Any) -> dict[str, Any]:
     """Give the attributes of a span or an event by their keys."""
     told: dict[str, Any] = {}
     for item in items(found, "attributes"):
-        key = inner(item, "key")
+        key = nested(item, "key")
         if isinstance(key, str):
-            told[key] = value_of(inner(item, "value"))
+            told[key] = value_of(nested(item, "value"))
     return told
 
 
@@ -41,7 +41,7 @@ def value_of(found: Any, depth: int = 0) -> Any:
         return [value_of(item, depth + 1) for item in items(found["arrayValue"], "values")]
     if "kvlistValue" in found:
         pairs = items(found["kvlistValue"], "values")
-        return {str(inner(pair, "key")): value_of(inner(pair, "value"), depth + 1) for pair in pairs}
+        return {str(nested(pair, "key")): value_of(nested(pair, "value"), depth + 1) for pair in pairs}
     return next((found[kind] for kind in VALUES if kind in found), None)
 
 
@@ -69,7 +69,7 @@ def _nanoseconds(found: Any) -> int | None:
 
 def items(found: Any, key: str) -> list[Any]:
     """Give the list under a key; an empty one where there is none."""
-    value = inner(found, key)
+    value = nested(found, key)
     return value if isinstance(value, list) else []
 
 
@@ -195,8 +195,8 @@ class _Traces:
     def _take(self, span: dict[str, Any], samples: Samples) -> None:
         told = attributes(span)
         self._evaluations(span, told, samples)
-        operation = label(told.get("gen_ai.operation.name"))
-        trace_id = label(span.get("traceId"))
+        operation = as_label(told.get("gen_ai.operation.name"))
+        trace_id = as_label(span.get("traceId"))
         if trace_id is None or not (operation in CHAT or operation == TOOL):
             return
         if self.spans >= MAX_SPANS:
@@ -204,7 +204,7 @@ class _Traces:
             return
         self.spans += 1
         trace = self.held.setdefault(trace_id, _Trace())
-        trace.conversation = trace.conversation or label(told.get("gen_ai.conversation.id"))
+        trace.conversation = trace.conversation or as_label(told.get("gen_ai.conversation.id"))
         start, end = seconds(span.get("startTimeUnixNano")), seconds(span.get("endTimeUnixNano"))
         if operation == TOOL:
             trace.calls.append((start or 0.0, _call(span, told)))
@@ -222,7 +222,7 @@ class _Traces:
         ):
             trace.prompt, trace.begun = as_hash(as_text(asked)), start
         timing: dict[str, Any] = {
-            "n_tokens": count(_first(told, OUTPUT_TOKENS)),
+            "n_tokens": as_count(_first(told, OUTPUT_TOKENS)),
             "t_start": start,
             "t_end": end,
             "text_len": None if text is None else len(text),
@@ -234,21 +234,21 @@ class _Traces:
         trace.turns.append((start or 0.0, {"role": "assistant", "content": kept}, timing))
         trace.error_type = trace.error_type or _error(span, told)
         reasons = told.get("gen_ai.response.finish_reasons")
-        if isinstance(reasons, list) and reasons and (stop := label(reasons[-1])) is not None:
+        if isinstance(reasons, list) and reasons and (stop := as_label(reasons[-1])) is not None:
             trace.stops.append((start or 0.0, stop))
 
     def _evaluations(self, span: dict[str, Any], told: dict[str, Any], samples: Samples) -> None:
         """Evaluations are events of a span, or attributes of its own."""
         for found in [told, *(attributes(event) for event in items(span, "events"))]:
-            name, value = label(found.get(EVALUATION)), number(found.get("gen_ai.evaluation.score.value"))
+            name, value = as_label(found.get(EVALUATION)), as_score(found.get("gen_ai.evaluation.score.value"))
             if name is not None:
                 samples.mean("gen_ai.evaluation", None, name, value)
 
 
 def _call(span: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    name = label(told.get("gen_ai.tool.name")) or (label(span.get("name")) or "").removeprefix(f"{TOOL} ") or None
+    name = as_label(told.get("gen_ai.tool.name")) or (as_label(span.get("name")) or "").removeprefix(f"{TOOL} ") or None
     arguments, result = told.get("gen_ai.tool.call.arguments"), told.get("gen_ai.tool.call.result")
-    error, code = _error(span, told), inner(span, "status", "code")
+    error, code = _error(span, told), nested(span, "status", "code")
     text = None if result is None else as_text(result)
     source = "error_field" if told.get("error.type") is not None else "flag" if error or code in OK_CODES else "unknown"
     return {
@@ -258,15 +258,15 @@ def _call(span: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
         "result_hash": None if text is None else as_hash(text),
         "ok": error is None,
         "ok_source": source,
-        "call_id": label(told.get("gen_ai.tool.call.id")),
+        "call_id": as_label(told.get("gen_ai.tool.call.id")),
         "error_type": error,
         "latency_s": latency(span),
     }
 
 
 def _error(span: dict[str, Any], told: dict[str, Any]) -> str | None:
-    kind = label(told.get("error.type"))
-    failed = inner(span, "status", "code") in ERROR_CODES
+    kind = as_label(told.get("error.type"))
+    failed = nested(span, "status", "code") in ERROR_CODES
     return kind or ("error" if failed else None)
 
 
@@ -280,7 +280,7 @@ def _text(output: Any) -> str:
     if not isinstance(output, list):
         return as_text(output)
     parts = [part for message in output for part in (items(message, "parts") or [message])]
-    texts = [inner(part, "content") for part in parts if inner(part, "type") in (None, "text")]
+    texts = [nested(part, "content") for part in parts if nested(part, "type") in (None, "text")]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

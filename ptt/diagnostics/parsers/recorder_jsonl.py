@@ -10,7 +10,7 @@ import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE, as_step
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
 from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 

@@ -22,15 +22,12 @@ from ptt.diagnostics.parsers.io.calls import (
     joined_row,
     logp_array,
     messages_in,
-    name_of,
-    number,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name, calls_of, turns_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import whole_document
-from ptt.diagnostics.parsers.io.samples import Samples, flag
+from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, turns_of
+from ptt.diagnostics.parsers.io.values import as_flag, as_hash, as_id, as_int64, as_json, as_name, as_number
 
 FILE_BYTES: Final = 256 << 20  # one episode; more is none
 NAME: Final = re.compile(r"^episode_(\d{6}_|hash[0-9a-f]{8}_id).*\.json$")
@@ -68,10 +65,10 @@ class _Reader:
 
     def __init__(self, file: RunFile, episode: dict[str, Any]) -> None:
         self._file, self._episode = file, episode
-        self._name = name_of(episode.get("episode_id")) or name_of(episode.get("id")) or file.name
+        self._name = as_id(episode.get("episode_id")) or as_id(episode.get("id")) or file.name
         self._samples, self._rows = Samples(file, PARSER.name), SequenceRows()
         self._counts = dict.fromkeys((NO_OBJECT, RESPELT, UNDATED, UNFIT), 0)
-        logged, self._step = LOGGED.search(file.rel), whole(episode.get("training_step"))
+        logged, self._step = LOGGED.search(file.rel), as_int64(episode.get("training_step"))
         if logged:
             self._split = "train" if logged[1] == "train" else "eval"
             self._step = int(logged[2]) if self._step is None else self._step
@@ -93,21 +90,21 @@ class _Reader:
     def _add(self, uid: str, trajectory: dict[str, Any]) -> Iterator[Piece]:
         listed, signals = trajectory.get("steps"), trajectory.get("signals")
         steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-        versions = [version for step in steps if (version := whole(step.get("weight_version"))) is not None]
+        versions = [version for step in steps if (version := as_int64(step.get("weight_version"))) is not None]
         # Each step repeats the conversation before it: the longest one, of equals the last, holds them all.
         chats = [messages_in(step.get("chat_completions")) for step in reversed(steps)]
         messages = max(chats, key=len, default=[])
         columns = {
-            "sample_id": name_of(trajectory.get("uid")),
+            "sample_id": as_id(trajectory.get("uid")),
             "step": self._step,
             "split": self._split,
             "prompt_hash": as_hash(as_json(self._episode.get("task"))),
-            "reward": number(trajectory.get("reward")),
+            "reward": as_number(trajectory.get("reward")),
             "n_turns": len(steps),
             "group_id": self._name.rpartition(":")[0] or None,
             "env": as_name(trajectory.get("name")),
             "policy_version": min(versions, default=None),
-            "success": flag(self._episode.get("is_correct")),
+            "success": as_flag(self._episode.get("is_correct")),
             "stop_reason": as_name(self._episode.get("termination_reason")),
         }
         self._samples.put(
@@ -116,7 +113,7 @@ class _Reader:
             turns=turns_of(messages, keep_text=self._file.keep_text),
             calls=calls_of(messages) if messages else None,
             rewards=[
-                {"name": name, "score": number(value)}
+                {"name": name, "score": as_number(value)}
                 for name, value in (signals if isinstance(signals, dict) else {}).items()
             ],
         )
@@ -146,7 +143,7 @@ def _advantages(joined: Joined) -> Array | None:
     parts = []
     for step in joined.told:
         size, advantage = len(step["response_ids"]), step.get("advantage")
-        single, listed = number(advantage), logp_array(advantage, size)
+        single, listed = as_number(advantage), logp_array(advantage, size)
         if single is None and listed is None:
             return None
         parts.append(np.full(size, single, np.float32) if listed is None else listed)

@@ -24,14 +24,13 @@ from ptt.diagnostics.parsers.io.calls import (
     engine_call,
     joined_row,
     messages_in,
-    name_of,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.conversations import as_name, calls_of, turns_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
-from ptt.diagnostics.parsers.io.samples import Samples, inner
-from ptt.diagnostics.parsers.io.sqlite import DAMAGE, json_cell, open_database, rows, tables_of, unreadable, wal_note
+from ptt.diagnostics.parsers.io.lines import parse_json
+from ptt.diagnostics.parsers.io.sqlite import DAMAGE, open_database, rows, tables_of, unreadable, wal_note
+from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, turns_of
+from ptt.diagnostics.parsers.io.values import as_id, as_int64, as_name, nested
 
 STEPS: Final = ("training_step", "global_step", "step")
 MAX_CONTEXTS: Final = 256  # of a session: those that a later call may go on from
@@ -81,7 +80,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _record(connection: sqlite3.Connection, trace: str) -> Any:
     cell = next(rows(connection, DATA, (trace,)), None)
-    return None if cell is None or isinstance(cell, Lost) else json_cell(cell[0])
+    return None if cell is None or isinstance(cell, Lost) else parse_json(cell[0])
 
 
 class _Reader:
@@ -102,10 +101,10 @@ class _Reader:
             if not isinstance(record, dict):
                 self.counts[UNREADABLE] += 1
                 continue
-            steps = (whole(inner(record, "metadata", key)) for key in STEPS)
+            steps = (as_int64(nested(record, "metadata", key)) for key in STEPS)
             call = {
                 "step": next((step for step in steps if step is not None), None),
-                "version": whole(record.get("weight_version")),
+                "version": as_int64(record.get("weight_version")),
                 "messages": _messages(record),
                 "stop": as_name(record.get("finish_reason")),
             }
@@ -194,7 +193,7 @@ def _tools(joined: Joined) -> list[str | None] | None:
     names: list[str | None] = []
     for call, grown in zip(joined.told, joined.grown, strict=False):
         requests = calls_of(call["messages"][-1:])
-        names += [name_of(requests[0]["name"]) if requests else None] if grown else []
+        names += [as_id(requests[0]["name"]) if requests else None] if grown else []
     return names if any(name is not None for name in names) else None
 
 

@@ -11,16 +11,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import SUFFIXES
-from ptt.diagnostics.parsers.io.metric_rows import as_step
-from ptt.diagnostics.parsers.io.samples import (
-    Sample,
-    Samples,
-    label,
-    number,
-    read_lines,
-    rows_of_columns,
-    split_of_path,
-)
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, rows_of_columns, split_of_path
+from ptt.diagnostics.parsers.io.values import as_label, as_score, as_step
 
 NAME: Final = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl")
 
@@ -44,10 +36,14 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     named = NAME.match(samples.file.name)
     split = "eval" if split_of_path(samples.file.rel.rpartition("/")[0]) == "eval" else "train"
     for row in rows:
-        response, score = row["responses"], number(row.get("scores"))
+        response, score = row["responses"], as_score(row.get("scores"))
         step = as_step(row.get("global_step"))
         step = int(named[1]) if step is None and named else step
-        prompt, group, env = row.get("prompt", row.get("messages")), label(row.get("id")), label(row.get("domain"))
+        prompt, group, env = (
+            row.get("prompt", row.get("messages")),
+            as_label(row.get("id")),
+            as_label(row.get("domain")),
+        )
         samples.add(
             Sample(
                 step=step,

@@ -8,8 +8,19 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.tensors import child, content, names_in, node, step_named
-from ptt.diagnostics.parsers.io.token_rows import Array, Sample, grid, line, sampled, sequences
+from ptt.diagnostics.parsers.io.token_dumps import (
+    Array,
+    Sample,
+    content,
+    grid,
+    line,
+    names_in,
+    nested,
+    node,
+    sampled,
+    sequences,
+    step_named,
+)
 from ptt.diagnostics.parsers.unpickle import Plain, RefusedError, array_of
 
 KEYS: Final = frozenset({"_rebuild_tensor_batch", "batch_dict"})
@@ -36,7 +47,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         return
     batch = node(found, BUILDER)
     state = batch.args[1] if batch is not None and len(batch.args) > 1 else None
-    held = child(state, "batch_dict")
+    held = nested(state, "batch_dict")
     try:
         fields = {str(name): _tensor(value) for name, value in held.items()} if isinstance(held, dict) else {}
     except RefusedError as error:
@@ -47,7 +58,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no response_mask where SkyRL writes it.")
         return
     yield Context(facts={"framework": "skyrl"})
-    groups = _groups(child(state, "metadata", "policy_prompt_boundaries"), len(responses))
+    groups = _groups(nested(state, "metadata", "policy_prompt_boundaries"), len(responses))
     step = step_named(file.path)
     rows = [_sample(fields, responses[at], ids, at) for at in range(len(responses))]
     yield from sequences(file, [{**row, "step": step, **_named(step, at, groups[at])} for at, row in enumerate(rows)])
@@ -57,7 +68,7 @@ def _tensor(told: Plain) -> Plain:
     """Undo SkyRL's own packing of a tensor: NumPy bytes, or an archive by torch where NumPy lacks the type."""
     match told:
         case {"format": str(way), "data": data}:
-            return array_of(data, child(told, "dtype"), child(told, "shape")) if way == "numpy" else data
+            return array_of(data, nested(told, "dtype"), nested(told, "shape")) if way == "numpy" else data
         case _:
             return None
 

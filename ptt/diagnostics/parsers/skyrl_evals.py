@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, label, number, read_lines
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines
+from ptt.diagnostics.parsers.io.values import as_label, as_score
 
 KEYS: Final = frozenset({"input_prompt", "output_response", "score"})
 STEP: Final = re.compile(r"(?:^|/)global_step_(\d{1,18})_evals?/")
@@ -43,7 +44,7 @@ def _step(samples: Samples) -> int | None:
 def _add_figures(found: dict[str, Any], samples: Samples) -> bool:
     step = _step(samples)
     for name, kept in found.items():
-        figure, value = FIGURE.fullmatch(name), number(kept)
+        figure, value = FIGURE.fullmatch(name), as_score(kept)
         if figure and value is not None:
             samples.evaluated(suite=figure["suite"], step=step, metric=figure["metric"], value=value)
     return any(FIGURE.fullmatch(name) for name in found)
@@ -54,8 +55,8 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     if not isinstance(output, str):
         return False
     score = _score(found.get("score"))
-    suite = label(found.get("data_source")) or "unknown"
-    stop = label(found.get("stop_reason"))
+    suite = as_label(found.get("data_source")) or "unknown"
+    stop = as_label(found.get("stop_reason"))
     samples.add(
         Sample(
             step=step,
@@ -65,7 +66,7 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
             prompt=found.get("input_prompt"),
             reward=score,
             columns={
-                "env": label(found.get("env_class")),
+                "env": as_label(found.get("env_class")),
                 "stop_reason": stop,
                 "truncated": None if stop is None else stop == "length",
             },
@@ -77,8 +78,8 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
 
 def _score(found: Any) -> float | None:
     if not isinstance(found, list):
-        return number(found)
-    values = [number(value) for value in found]
+        return as_score(found)
+    values = [as_score(value) for value in found]
     given = [value for value in values if value is not None]
     return sum(given) if given and len(given) == len(values) else None
 

@@ -8,8 +8,19 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.tensors import child, content, names_in
-from ptt.diagnostics.parsers.io.token_rows import Array, Sample, identifier, integer, line, number, sampled, sequences
+from ptt.diagnostics.parsers.io.token_dumps import (
+    Array,
+    Sample,
+    content,
+    identifier,
+    integer,
+    line,
+    names_in,
+    nested,
+    number,
+    sampled,
+    sequences,
+)
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset({"rollout_id", "samples", "rollout_data", "response_length", "group_index", "format_version"})
@@ -92,7 +103,7 @@ def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
     positions = [integer(sample.get("rollout_position")) for sample in samples]
     if None in positions:
         shards = found.get("dp_shards")
-        indices = line(child(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
+        indices = line(nested(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
         order = {} if indices is None else {index: at for at, index in enumerate(indices.tolist())}
         positions = [order.get(integer(sample.get("sample_index"))) for sample in samples]
     held = range(len(rewards))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.conversations import ARGS_CHARS, as_hash, as_name, as_text
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
+from ptt.diagnostics.parsers.io.trajectories import ARGS_CHARS, Sample, Samples, attempt
+from ptt.diagnostics.parsers.io.values import as_count, as_hash, as_label, as_name, as_score, as_text, nested
 
 BEGINS: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
 HOLDS: Final = (
@@ -71,7 +71,7 @@ class _Attempt:
     def add(self, found: dict[str, Any], samples: Samples) -> bool:
         steps = [step for step in found["trajectory"] if isinstance(step, dict)]
         info = found.get("info") or self.whole.get("info")
-        stop = label(inner(info, "exit_status"))
+        stop = as_label(nested(info, "exit_status"))
         instance = samples.file.name.removesuffix(".traj")
         messages = [message for step in steps for message in _messages(step)]
         samples.add(
@@ -84,7 +84,7 @@ class _Attempt:
                 calls=[_call(step, at) for at, step in enumerate(steps) if as_text(step.get("action")).strip()],
                 columns={
                     "group_id": instance,
-                    "env": label(found.get("environment") or self.whole.get("environment")),
+                    "env": as_label(found.get("environment") or self.whole.get("environment")),
                     "stop_reason": stop,
                     "truncated": None if stop is None else any(why in stop for why in OUT_OF_ROOM),
                     "error_type": stop if stop and "error" in stop else None,
@@ -92,8 +92,8 @@ class _Attempt:
             )
         )
         for name in ("api_calls", "tokens_sent", "tokens_received", "instance_cost"):
-            samples.mean("swe-agent", None, name, number(inner(info, "model_stats", name)))
-        return bool(steps) and count(len(steps)) is not None
+            samples.mean("swe-agent", None, name, as_score(nested(info, "model_stats", name)))
+        return bool(steps) and as_count(len(steps)) is not None
 
 
 def _messages(step: dict[str, Any]) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _call(step: dict[str, Any], at: int) -> dict[str, Any]:
         "ok_source": "heuristic",
         "call_id": as_name(ids[0]) if isinstance(ids, list) and ids else None,
         "error_type": None,
-        "latency_s": number(step.get("execution_time")),
+        "latency_s": as_score(step.get("execution_time")),
     }
 
 

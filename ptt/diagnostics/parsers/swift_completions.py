@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, messages_of
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.metric_rows import as_step
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, number, read_lines, rows_of_columns
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_lines, rows_of_columns
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_score, as_step
 
 STEPS: Final = ("step", "gen_step")  # its Megatron trainer counts generations
 KEYS: Final = ("prompt", "completion")
@@ -64,10 +63,10 @@ def _sample(row: dict[str, Any]) -> Sample | None:
     messages = completion if isinstance(completion, str) else messages_of(completion)
     if step is None or messages is None:
         return None
-    scores = {name: number(value) for name, value in row.items() if name not in OTHER}
+    scores = {name: as_score(value) for name, value in row.items() if name not in OTHER}
     components = {name: score for name, score in scores.items() if score is not None or row[name] is None}
     given = [score for score in components.values() if score is not None]
-    advantage = number(row.get("advantages"))
+    advantage = as_score(row.get("advantages"))
     return Sample(
         step=step,
         split="unknown",  # evaluation writes into the same file

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
-from ptt.diagnostics.parsers.io.conversations import ERROR_TEXT, calls_of
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
-from ptt.diagnostics.parsers.io.metric_rows import as_seconds
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, attempt, count, inner, label, number
+from ptt.diagnostics.parsers.io.trajectories import ERROR_TEXT, Sample, Samples, attempt, calls_of
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_seconds, nested
 
 RUNS: Final = re.compile(rb'\s*\[\s*\{\s*"task_id"\s*:')
 RESULTS: Final = re.compile(rb'\s*\{.*"(?:agent_info|environment_info)"\s*:', re.DOTALL)
@@ -61,11 +60,11 @@ def read(file: RunFile) -> Iterator[Piece]:
     if "messages" in whole or "termination_reason" in whole:
         bad += not attempt(_Simulations(None).add, whole, samples)
     info = whole.get("info")
-    settings = inner(info, "agent_info", "llm_args")
+    settings = nested(info, "agent_info", "llm_args")
     yield from samples.close(
-        model=label(inner(info, "agent_info", "llm")),
-        temperature=number(inner(settings, "temperature")),
-        max_tokens=count(inner(settings, "max_tokens")),
+        model=as_label(nested(info, "agent_info", "llm")),
+        temperature=as_score(nested(settings, "temperature")),
+        max_tokens=as_count(nested(settings, "max_tokens")),
     )
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} run(s) hold no conversation and do not count.")
@@ -75,14 +74,14 @@ def _add_run(found: dict[str, Any], samples: Samples) -> bool:
     messages = found.get("traj")
     if not _is_chat(messages):
         return False
-    reward, task = number(found.get("reward")), label(found.get("task_id"))
-    error = inner(found, "info", "error")
+    reward, task = as_score(found.get("reward")), as_label(found.get("task_id"))
+    error = nested(found, "info", "error")
     samples.add(
         Sample(
             step=None,
             split="eval",
             completion=messages,
-            identity=[task, label(found.get("trial")), messages, reward],
+            identity=[task, as_label(found.get("trial")), messages, reward],
             prompt=task,
             reward=reward,
             calls=calls_of(messages, error_text=FAILED),
@@ -101,25 +100,25 @@ class _Simulations:
     """Simulations of one results file, whose `info` names the domain."""
 
     def __init__(self, info: Any) -> None:
-        self.domain = label(inner(info, "environment_info", "domain_name"))
+        self.domain = as_label(nested(info, "environment_info", "domain_name"))
 
     def add(self, found: dict[str, Any], samples: Samples) -> bool:
         messages = found.get("messages")
         if not _is_chat(messages):
             return False
         chat = list(_flat(messages))
-        reward, task = number(inner(found, "reward_info", "reward")), label(found.get("task_id"))
-        parts = inner(found, "reward_info", "reward_breakdown")
-        stop = label(found.get("termination_reason"))
+        reward, task = as_score(nested(found, "reward_info", "reward")), as_label(found.get("task_id"))
+        parts = nested(found, "reward_info", "reward_breakdown")
+        stop = as_label(found.get("termination_reason"))
         samples.add(
             Sample(
                 step=None,
                 split="eval",
                 completion=chat,
-                identity=[label(found.get("id")), task, label(found.get("trial")), chat],
+                identity=[as_label(found.get("id")), task, as_label(found.get("trial")), chat],
                 prompt=task,
                 reward=reward,
-                components={name: number(value) for name, value in parts.items()} if isinstance(parts, dict) else {},
+                components={name: as_score(value) for name, value in parts.items()} if isinstance(parts, dict) else {},
                 calls=calls_of([_of_agent(message) for message in chat]),
                 timing=[_timing(message) for message in chat],
                 columns={
@@ -161,7 +160,7 @@ def _of_agent(message: dict[str, Any]) -> dict[str, Any]:
 
 def _timing(message: dict[str, Any]) -> dict[str, Any]:
     return {
-        "n_tokens": count(inner(message, "usage", "completion_tokens")),
+        "n_tokens": as_count(nested(message, "usage", "completion_tokens")),
         "t_end": as_seconds(message.get("timestamp")),
     }
 

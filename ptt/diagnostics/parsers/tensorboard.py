@@ -10,11 +10,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.event_rows import MachineLog, is_machine
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
+from ptt.diagnostics.parsers.io.telemetry import MachineLog, is_device_sample
 
 POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 MASK_DELTA = 0xA282EAD8  # TFRecord stores the checksum rotated and shifted by this
@@ -179,7 +178,7 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield scalars batch by batch up to the tear or the first record whose length is damaged."""
-    columns, machine = MetricColumns(), MachineLog(file)
+    columns, machine = MetricColumns(file), MachineLog(file)
     known: dict[bytes, str] = {}
     seq = 0
     try:
@@ -196,19 +195,16 @@ def read(file: RunFile) -> Iterator[Piece]:
                         continue
                     for step, name, value, wall_time in found:
                         columns.add(step, name, value, wall_time, seq)
-                        if name.startswith("ray/") and is_machine(name):
+                        if name.startswith("ray/") and is_device_sample(name):
                             machine.add(step, wall_time, name, value)
                     seq += 1
-                    if columns.full:
-                        yield Rows(table="metrics", frame=columns.take(file.rel))
-                        yield from machine.pieces()
+                    yield from columns.flush()
+                    yield from machine.flush()
     except OSError as error:  # gone, or its disk fails
         yield Lost(bytes=file.size, note=f"{file.rel} could not be read to its end: {error.strerror}.")
-    if columns.steps:
-        yield Rows(table="metrics", frame=columns.take(file.rel))
+    yield from columns.pieces()
     yield from machine.pieces()
-    if framework := framework_of(known.values()):
-        yield Context(facts={"framework": framework})
+    yield from columns.framework()
 
 
 def _batches(handle: BinaryIO, file: RunFile) -> Iterator[list[bytes] | Lost]:

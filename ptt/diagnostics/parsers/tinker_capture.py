@@ -19,25 +19,21 @@ from ptt.diagnostics.parsers.io.calls import (
     Sessions,
     engine_call,
     joined_row,
-    name_of,
-    number,
     token_array,
-    whole,
 )
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
-from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds
-from ptt.diagnostics.parsers.io.samples import inner
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects, parse_json
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
 from ptt.diagnostics.parsers.io.sqlite import (
     DAMAGE,
     is_database,
-    json_cell,
     open_database,
     rows_past_damage,
     tables_of,
     unreadable,
     wal_note,
 )
+from ptt.diagnostics.parsers.io.values import as_id, as_int64, as_number, as_seconds, nested
 
 TABLE: Final = "wire_rows"
 ROWS: Final = "SELECT cursor, * FROM wire_rows WHERE cursor > ? ORDER BY cursor"
@@ -103,21 +99,21 @@ class _Reader:
         self._file = file
         folder = PurePosixPath(file.rel).parent
         self._root = str(folder.parent if folder.name == "capture" else folder)
-        self._sessions, self._sequences, self._metrics = Sessions(), SequenceRows(), MetricColumns()
+        self._sessions, self._sequences, self._metrics = Sessions(), SequenceRows(), MetricColumns(file)
         self._train_ops = self._sequence = 0
 
     def add_record(self, record: Mapping[str, Any]) -> Iterator[Piece]:
         """Add one line: a call, which may have sampled several sequences."""
-        samples, version = record.get("samples"), whole(record.get("model_path") or record.get("policy_version"))
+        samples, version = record.get("samples"), as_int64(record.get("model_path") or record.get("policy_version"))
         for sample in samples if isinstance(samples, list) else []:
-            lists = record.get("prompt_tokens"), inner(sample, "tokens"), inner(sample, "logprobs")
+            lists = record.get("prompt_tokens"), nested(sample, "tokens"), nested(sample, "logprobs")
             yield from self._add(record["scope"], lists, version, record)
 
     def add_wire(self, row: Mapping[str, Any]) -> Iterator[Piece]:
         """Add one row of the database: a sampled sequence."""
-        prompt, tokens, logps = (json_cell(row.get(name)) for name in ("prompt_tokens", "sampled_tokens", "logprobs"))
-        version = whole(row.get("policy_version"))
-        yield from self._add(row, (prompt, tokens, logps), version, json_cell(row.get("metadata")))
+        prompt, tokens, logps = (parse_json(row.get(name)) for name in ("prompt_tokens", "sampled_tokens", "logprobs"))
+        version = as_int64(row.get("policy_version"))
+        yield from self._add(row, (prompt, tokens, logps), version, parse_json(row.get("metadata")))
 
     def _add(
         self, scope: Mapping[str, Any], lists: tuple[Any, Any, Any], version: int | None, settings: Any
@@ -132,7 +128,7 @@ class _Reader:
             self.counts[UNTRAINED] += 1
         else:
             key = tuple(call.values())
-            sampling = {name: number(inner(settings, "sampling_params", name)) for name in ("temperature", "top_p")}
+            sampling = {name: as_number(nested(settings, "sampling_params", name)) for name in ("temperature", "top_p")}
             made = engine_call(token_array(prompt), ids, logps, call | {"version": version, "sampling": sampling})
             self.counts[UNFIT] += made.logps is None
             for joined in self._sessions.add(key, made):
@@ -140,11 +136,11 @@ class _Reader:
 
     def _put(self, joined: Joined) -> Iterator[Piece]:
         first = joined.told[0]
-        step = whole(first["iteration"])
+        step = as_int64(first["iteration"])
         if step is None:
             self.counts[UNUSABLE] += 1
             return
-        run, group, trajectory = (name_of(first[name]) for name in ("run_id", "group_idx", "traj_idx"))
+        run, group, trajectory = (as_id(first[name]) for name in ("run_id", "group_idx", "traj_idx"))
         self._sequence += 1
         self.counts[RESPELT] += joined.retokenised
         sample = "/".join(name for name in (run, str(step), group, trajectory) if name is not None)
@@ -162,23 +158,21 @@ class _Reader:
 
     def add_metrics(self, record: Mapping[str, Any]) -> Iterator[Piece]:
         """Add one training call: what it returned, as metrics of its iteration."""
-        step, metrics = whole(record["scope"].get("iteration")), record.get("metrics")
+        step, metrics = as_int64(record["scope"].get("iteration")), record.get("metrics")
         if step is None:
             self.counts[UNUSABLE] += 1
             return
         for name, raw in (metrics if isinstance(metrics, dict) else {}).items():
-            value = number(raw)
+            value = as_number(raw)
             if value is not None or raw is None:
                 when = as_seconds(record.get("created_at"))
                 self._metrics.add(step, f"{record.get('op')}/{name}", value, when, self._train_ops)
         self._train_ops += 1
-        if self._metrics.full:
-            yield Rows(table="metrics", frame=self._metrics.take(self._file.rel))
+        yield from self._metrics.flush()
 
     def close(self) -> Iterator[Piece]:
         """Yield the rest, and what could not be used."""
-        if self._metrics.steps:
-            yield Rows(table="metrics", frame=self._metrics.take(self._file.rel))
+        yield from self._metrics.pieces()
         for joined in self._sessions.close():
             yield from self._put(joined)
         yield from self._sequences.take()

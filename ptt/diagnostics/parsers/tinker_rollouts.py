@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.calls import lost_rows, number, small, table_rows, whole
+from ptt.diagnostics.parsers.io.calls import lost_rows, table_rows
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number
 
 KEYS: Final = frozenset({"split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"})
 
@@ -43,7 +44,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _add(file: RunFile, row: dict[str, Any], tables: dict[str, list[dict[str, Any]]]) -> bool:
-    step, group, place = (whole(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
+    step, group, place = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
     split, steps = row.get("split"), row.get("steps")
     if step is None or group is None or place is None or not isinstance(split, str) or not isinstance(steps, list):
         return False
@@ -51,7 +52,7 @@ def _add(file: RunFile, row: dict[str, Any], tables: dict[str, list[dict[str, An
     folder = PurePosixPath(file.rel).parent
     root = str(folder.parent if folder.name.startswith("iteration_") else folder)
     key = {"trajectory_id": f"{root}:{split}/{step}/{group}/{place}"}
-    total, final = number(row.get("total_reward")), number(row.get("final_reward"))
+    total, final = as_number(row.get("total_reward")), as_number(row.get("final_reward"))
     tags = row.get("tags")
     tables["trajectories"].append(
         {
@@ -62,7 +63,7 @@ def _add(file: RunFile, row: dict[str, Any], tables: dict[str, list[dict[str, An
             "n_turns": len(turns),
             "group_id": f"{root}:{split}/{step}/{group}",
             "env": next((tag for tag in tags if isinstance(tag, str)), None) if isinstance(tags, list) else None,
-            "policy_version": whole(row.get("sampling_client_step")),
+            "policy_version": as_int64(row.get("sampling_client_step")),
             "source": file.rel,
         }
     )
@@ -70,7 +71,7 @@ def _add(file: RunFile, row: dict[str, Any], tables: dict[str, list[dict[str, An
     tables["rewards"] += [{**key, "name": name, "score": score} for name, score in parts.items() if score is not None]
     for at, turn in enumerate(turns):
         tables["turns"].append(
-            {**key, "turn_idx": at, "role": "assistant", "n_tokens": small(turn.get("ac_len"))},
+            {**key, "turn_idx": at, "role": "assistant", "n_tokens": as_int32(turn.get("ac_len"))},
         )
     return True
 

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 from ptt.diagnostics.parsers import recorder, recorder_jsonl
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import as_step
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, is_cut, schema_of
-from ptt.diagnostics.parsers.io.tensors import step_named
-from ptt.diagnostics.parsers.io.token_rows import MASKS, NAMED_LOGPS, Batch, Sample, samples_of, sequences
+from ptt.diagnostics.parsers.io.token_dumps import MASKS, NAMED_LOGPS, Batch, Sample, samples_of, sequences, step_named
+from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.schema import LOGPS as OURS
 
 ROWS: Final = 256

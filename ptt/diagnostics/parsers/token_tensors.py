@@ -7,8 +7,18 @@ from typing import Final
 
 from ptt.diagnostics.parsers import skyrl_batches, slime_dumps, verl_batches
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.tensors import content, names_in, step_named
-from ptt.diagnostics.parsers.io.token_rows import MASKS, NAMED_LOGPS, Batch, Sample, integer, samples_of, sequences
+from ptt.diagnostics.parsers.io.token_dumps import (
+    MASKS,
+    NAMED_LOGPS,
+    Batch,
+    Sample,
+    content,
+    integer,
+    names_in,
+    samples_of,
+    sequences,
+    step_named,
+)
 from ptt.diagnostics.parsers.unpickle import Plain
 
 KEYS: Final = frozenset((*MASKS, *NAMED_LOGPS))

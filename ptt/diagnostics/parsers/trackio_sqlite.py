@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.event_rows import EventLog, MachineLog
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds, as_step
-from ptt.diagnostics.parsers.io.settings_facts import safe_settings
-from ptt.diagnostics.parsers.io.sqlite import json_cell, of_database, rows, tables, tables_of
-from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import parse_json
+from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, flatten, metric_values
+from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
+from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 from ptt.diagnostics.parsers.mlflow_sqlite import in_file
-from ptt.diagnostics.parsers.wandb import STEP_KEYS
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})
 # By the column that tells runs apart: `run_id`, and in older projects the name.
@@ -87,15 +85,14 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
 def _metrics(connection: sqlite3.Connection, file: RunFile, key: str, run: Any) -> Iterator[Piece]:
     sql = CALLS[key]
     step_key, step = _step_key(connection, run, sql)
-    columns = MetricColumns()
-    names: set[str] = set()
+    columns = MetricColumns(file)
     bad = 0
     for seq, row in enumerate(rows(connection, sql, (run,))):
         if isinstance(row, Lost):
             yield in_file(row, file)
             continue
         stamp, own_step, cell = row
-        found = json_cell(cell)
+        found = parse_json(cell)
         if not isinstance(found, dict):
             bad += 1
             continue
@@ -105,30 +102,26 @@ def _metrics(connection: sqlite3.Connection, file: RunFile, key: str, run: Any) 
         if step is None:
             bad += 1
             continue
-        for name, value in numbers(flat).items():
+        for name, value in metric_values(flat).items():
             columns.add(step, name, value, as_seconds(stamp), seq)
-            names.add(name)
-        if columns.full:
-            yield Rows(table="metrics", frame=columns.take(file.rel))
-    if columns.steps:
-        yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from columns.flush()
+    yield from columns.pieces()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} log call(s) are damaged or name no step.")
-    if framework := framework_of(names):
-        yield Context(facts={"framework": framework})
+    yield from columns.framework()
 
 
 def _step_key(connection: sqlite3.Connection, run: Any, sql: str) -> tuple[str | None, int | None]:
     """Choose the name of the training step, and its first value: what is logged before it belongs there."""
     first: dict[str, int] = {}
     for row in islice(rows(connection, sql, (run,)), SEEN_ROWS):
-        found = None if isinstance(row, Lost) else json_cell(row[2])
+        found = None if isinstance(row, Lost) else parse_json(row[2])
         if not isinstance(found, dict):
             continue
-        for name in STEP_KEYS:
+        for name in TRAINER_STEP_KEYS:
             if name not in first and (step := as_step(found.get(name))) is not None:
                 first[name] = step
-    key = next((name for name in STEP_KEYS if name in first), None)
+    key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
     return key, first[key] if key else None
 
 
@@ -141,11 +134,10 @@ def _others(
         if isinstance(row, Lost):
             yield in_file(row, file)
             continue
-        found = json_cell(row[1])
-        for name, value in numbers(flatten(found)).items() if isinstance(found, dict) else ():
+        found = parse_json(row[1])
+        for name, value in metric_values(flatten(found)).items() if isinstance(found, dict) else ():
             machine.add(None, as_seconds(row[0]), name, value)
-        if machine.full:
-            yield from machine.pieces()
+        yield from machine.flush()
     yield from machine.pieces()
     for row in rows(connection, ALERTS[key], (run,)) if "alerts" in held else ():
         if isinstance(row, Lost):
@@ -156,7 +148,7 @@ def _others(
         events.add(as_step(step), as_seconds(stamp), "alert", whole)
     yield from events.pieces()
     for row in rows(connection, CONFIGS[key], (run,)) if "configs" in held else ():
-        found = None if isinstance(row, Lost) else json_cell(row[0])
+        found = None if isinstance(row, Lost) else parse_json(row[0])
         if isinstance(found, dict):
             yield Context(facts=safe_settings(flatten(found)))
 

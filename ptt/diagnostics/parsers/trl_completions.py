@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, calls_of, messages_of, turns_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.metric_rows import as_step
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
+from ptt.diagnostics.parsers.io.trajectories import calls_of, messages_of, turns_of
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_step
 from ptt.diagnostics.schema import TABLES
 
 KEYS = frozenset({"step", "prompt", "completion"})

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import well_formed
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_step
-from ptt.diagnostics.parsers.metrics_jsonl import flatten, numbers
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
+from ptt.diagnostics.parsers.io.values import as_step
 
 MAX_BYTES = 256 << 20  # a million logged steps; JSON takes ten times its size when it is read
 FACTS = ("global_step", "max_steps", "logging_steps", "train_batch_size")
@@ -59,20 +59,18 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
-    columns = MetricColumns()
+    columns = MetricColumns(file)
     bad = 0
     for seq, row in enumerate(history):
         step = as_step(row.get("step")) if isinstance(row, dict) else None
         if step is None:
             bad += 1
             continue
-        for name, value in numbers(flatten(row)).items():
+        for name, value in metric_values(flatten(row)).items():
             if name != "step":
                 columns.add(step, name, value, None, seq)
-        if columns.full:
-            yield Rows(table="metrics", frame=columns.take(file.rel))
-    if columns.steps:
-        yield Rows(table="metrics", frame=columns.take(file.rel))
+        yield from columns.flush()
+    yield from columns.pieces()
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) of the log history name no step.")
 

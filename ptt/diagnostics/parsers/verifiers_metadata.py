@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.conversations import as_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import WHITE
-from ptt.diagnostics.parsers.io.message_graphs import number, step_of_folder
-from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.message_graphs import step_of_folder
+from ptt.diagnostics.parsers.io.values import as_name, as_plain_number, as_step
 from ptt.diagnostics.schema import EVALS
 
 NAME: Final = "metadata.json"
@@ -53,11 +52,11 @@ def read(file: RunFile) -> Iterator[Piece]:
         "step": step_of_folder(file),
         "model": as_name(found.get("model")),
         "n": examples * each if examples is not None and each is not None and examples * each < 1 << 62 else None,
-        "temperature": number(sampling.get("temperature")),
+        "temperature": as_plain_number(sampling.get("temperature")),
         "max_tokens": as_step(sampling.get("max_tokens")),
         "source": file.rel,
     }
-    rows = [{**shared, "metric": name, "value": number(value)} for name, value in values.items()]
+    rows = [{**shared, "metric": name, "value": as_plain_number(value)} for name, value in values.items()]
     rows = [row for row in rows if row["value"] is not None]
     if rows:
         yield Rows(table="evals", frame=pl.DataFrame(rows, schema=EVALS, orient="row"))

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name, messages_of
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.message_graphs import call_rows, number, step_of_folder, turn_rows
-from ptt.diagnostics.parsers.io.metric_rows import as_step
+from ptt.diagnostics.parsers.io.message_graphs import call_rows, step_of_folder, turn_rows
+from ptt.diagnostics.parsers.io.trajectories import messages_of
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_plain_number, as_step
 from ptt.diagnostics.schema import TABLES
 
 KEYS: Final = frozenset({"example_id", "prompt", "completion", "reward"})
@@ -69,7 +69,7 @@ def _add(found: dict[str, Any], rows: dict[str, list[dict[str, Any]]], seen: Cou
     calls = call_rows(nodes)
     metrics = found.get("metrics")
     scores = metrics.items() if isinstance(metrics, dict) else ()
-    rows["rewards"] += [{"trajectory_id": key, "name": name, "score": number(score)} for name, score in scores]
+    rows["rewards"] += [{"trajectory_id": key, "name": name, "score": as_plain_number(score)} for name, score in scores]
     rows["turns"] += [{"trajectory_id": key, **turn} for turn in turn_rows(nodes, keep_text=file.keep_text)]
     rows["tool_calls"] += [{"trajectory_id": key, "step": step, **call} for call in calls]
     rows["trajectories"].append(
@@ -78,7 +78,7 @@ def _add(found: dict[str, Any], rows: dict[str, list[dict[str, Any]]], seen: Cou
             "step": step,
             "split": "train" if file.name == TRAINING else "eval",
             "prompt_hash": as_hash(as_json(prompt)),
-            "reward": number(found.get("reward")),
+            "reward": as_plain_number(found.get("reward")),
             "n_turns": sum(message.get("role") == "assistant" for message in completion),
             "n_tool_calls": len(calls),
             "n_tool_fail": sum(call["ok"] is False for call in calls),

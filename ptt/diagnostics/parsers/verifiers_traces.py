@@ -14,20 +14,18 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.io.conversations import as_hash, as_json, as_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
 from ptt.diagnostics.parsers.io.message_graphs import (
     COMPACT,
     BadGraphError,
     call_rows,
-    number,
     sequences,
     step_of_folder,
     turn_rows,
 )
-from ptt.diagnostics.parsers.io.metric_rows import as_step
 from ptt.diagnostics.parsers.io.token_lines import listed
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_plain_number, as_step
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 TWICE: Final = {"all": "effective", "effective": "all"}
@@ -162,7 +160,7 @@ def _about(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> dic
         "split": _split(file, run, work),
         "prompt_hash": as_hash(as_json(_dict(trace.get("task")).get("data"))),
         "reward": sum(scores) if scores else None,
-        "advantage": number(info.get("advantage")),
+        "advantage": as_plain_number(info.get("advantage")),
         "group_id": as_name(group.get("id")),
         "env": as_name(env.get("name")) or as_name(env.get("id")),
         "policy_version": as_step(policy.get("start", info.get("policy_version"))),
@@ -202,8 +200,8 @@ def _rewards(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the components of the reward; one that was never scored has no score."""
     found = []
     for name, reward in _dict(trace.get("rewards")).items():
-        weight = number(_dict(reward).get("weight", 1.0))
-        score = number(reward if isinstance(reward, int | float) else _dict(reward).get("score"))
+        weight = as_plain_number(_dict(reward).get("weight", 1.0))
+        score = as_plain_number(reward if isinstance(reward, int | float) else _dict(reward).get("score"))
         found.append({"name": name, "score": score, "weight": 1.0 if weight is None else weight})
     return found
 

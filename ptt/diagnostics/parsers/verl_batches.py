@@ -9,8 +9,17 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.tensors import child, content, names_in, node, step_named
-from ptt.diagnostics.parsers.io.token_rows import Batch, integer, samples_of, sequences
+from ptt.diagnostics.parsers.io.token_dumps import (
+    Batch,
+    content,
+    integer,
+    names_in,
+    nested,
+    node,
+    samples_of,
+    sequences,
+    step_named,
+)
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, array_of
 
 BY_NUMPY: Final = 3  # parts: batch size, device, tensors
@@ -44,10 +53,10 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _queue(found: Plain) -> tuple[Batch, int | None]:
     """Read a tq_batch: fields of a TensorDict, keys and tags beside it."""
-    made = node(child(found, "tensordict"), "_make_td")
-    fields = child(made.args[1], "_tensordict") if made is not None and len(made.args) > 1 else None
+    made = node(nested(found, "tensordict"), "_make_td")
+    fields = nested(made.args[1], "_tensordict") if made is not None and len(made.args) > 1 else None
     batch: Batch = {str(name): _field(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
-    keys, tags = child(found, "keys"), child(found, "tags")
+    keys, tags = nested(found, "keys"), nested(found, "tags")
     if isinstance(keys, list):
         batch["sample_id"] = keys
         texts = [key for key in keys if isinstance(key, str)]
@@ -56,8 +65,8 @@ def _queue(found: Plain) -> tuple[Batch, int | None]:
     if "uid" in batch:
         batch["group_id"] = batch.pop("uid")
     if isinstance(tags, list):
-        batch["policy_version"] = [child(tag, "min_global_steps") for tag in tags]
-    return batch, integer(child(found, "global_steps"))
+        batch["policy_version"] = [nested(tag, "min_global_steps") for tag in tags]
+    return batch, integer(nested(found, "global_steps"))
 
 
 def _field(found: Plain) -> Plain:
@@ -67,17 +76,17 @@ def _field(found: Plain) -> Plain:
         return _ragged(ragged.args[0])
     stack = node(found, "NonTensorStack")
     if stack is not None:
-        parts = child(stack.state, "tensordicts")
+        parts = nested(stack.state, "tensordicts")
         return [_alone(part) for part in parts] if isinstance(parts, list) else None
     return found
 
 
 def _alone(found: Plain) -> Plain:
-    return child(found.state, "non_tensordict", "data") if isinstance(found, Node) else None
+    return nested(found.state, "non_tensordict", "data") if isinstance(found, Node) else None
 
 
 def _ragged(told: Plain) -> Plain:
-    values, offsets, lengths = child(told, "values"), child(told, "offsets"), child(told, "lengths")
+    values, offsets, lengths = nested(told, "values"), nested(told, "offsets"), nested(told, "lengths")
     if not (isinstance(values, np.ndarray) and values.ndim == 1 and isinstance(offsets, np.ndarray)):
         return None
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or (np.diff(offsets) < 0).any():
@@ -121,7 +130,7 @@ def _encoded(told: Plain) -> Plain:
 
 
 def _leaves(told: Plain, body: Plain) -> Batch:
-    leaves = child(told, "leaves")
+    leaves = nested(told, "leaves")
     made: Batch = {}
     if not isinstance(leaves, dict) or not isinstance(body, np.ndarray) or body.ndim != 1:
         return made

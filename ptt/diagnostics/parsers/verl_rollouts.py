@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.metric_rows import as_step
-from ptt.diagnostics.parsers.io.samples import Sample, Samples, count, label, number, read_lines, split_of_path
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, split_of_path
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_step
 
 KEYS: Final = frozenset({"input", "output", "score", "step"})
 OWN: Final = KEYS | {"gts", "uid", "request_id", "data_source", "num_turns", "__num_turns__"}
@@ -37,13 +37,13 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     if step is None or not isinstance(output, str):
         return False
     score = _score(found.get("score"))
-    extras = {name: value for name, kept in found.items() if name not in OWN and (value := number(kept)) is not None}
+    extras = {name: value for name, kept in found.items() if name not in OWN and (value := as_score(kept)) is not None}
     split = split_of_path(samples.file.rel)
     if split == "unknown" and "reward" in found:  # only the validation puts the reward among the extra values
         split = "eval"
-    uid = label(found.get("uid"))
+    uid = as_label(found.get("uid"))
     group = UID.fullmatch(uid) if uid else None
-    suite = label(found.get("data_source"))
+    suite = as_label(found.get("data_source"))
     samples.add(
         Sample(
             step=step,
@@ -57,7 +57,7 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
                 "sample_id": uid,
                 "group_id": group["prompt"] if group else None,
                 "env": suite,
-                "n_turns": count(found.get("num_turns", found.get("__num_turns__"))),
+                "n_turns": as_count(found.get("num_turns", found.get("__num_turns__"))),
             },
         )
     )
@@ -74,7 +74,7 @@ def _score(found: Any) -> float | None:
             return float(found)
         except ValueError:  # the text of a tensor or of nothing
             return None
-    return number(found)
+    return as_score(found)
 
 
 PARSER = Parser(

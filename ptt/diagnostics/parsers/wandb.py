@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.event_rows import EventLog, MachineLog, is_machine
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import well_formed
-from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, as_seconds, as_step, as_value
+from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, flatten
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
-from ptt.diagnostics.parsers.io.settings_facts import safe_settings
-from ptt.diagnostics.parsers.metrics_jsonl import flatten
+from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, is_device_sample, safe_settings
+from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
 MAGIC = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 BLOCK_BYTES = 32768  # counted from the start of the file, header included
@@ -293,17 +292,6 @@ def settings_of(found: dict[str, Value]) -> dict[str, Any]:
     return read
 
 
-# `_step` counts log calls; the trainer's own counter, where there is one, is the step. The first that occurs.
-STEP_KEYS = (
-    "train/global_step",
-    "global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "trainer/step",
-    "rollout/step",
-    "train/step",
-    "step",
-)
 DAMAGE = (DamagedMessageError, IndexError, struct.error)
 
 
@@ -314,7 +302,7 @@ class _Run:
     file: RunFile
     step_key: str | None
     step: int | None  # of the latest log call that named one
-    columns: MetricColumns = field(default_factory=MetricColumns)
+    columns: MetricColumns = field(init=False)
     seq: int = 0
     bad: int = 0
     ended: bool = False
@@ -323,6 +311,7 @@ class _Run:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.columns = MetricColumns(self.file)
         self.events = EventLog(self.file)
         self.machine = MachineLog(self.file)
 
@@ -364,11 +353,11 @@ def _step_key(found: Iterator[bytes | Lost]) -> tuple[str | None, int | None]:
             for part in parts_of(record):
                 if part.kind == HISTORY:
                     for name, value in items(record, part):
-                        if name in STEP_KEYS and name not in first and (step := step_of(value)) is not None:
+                        if name in TRAINER_STEP_KEYS and name not in first and (step := step_of(value)) is not None:
                             first[name] = step
         except DAMAGE:
             continue
-    key = next((name for name in STEP_KEYS if name in first), None)
+    key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
     return key, first[key] if key else None
 
 
@@ -382,10 +371,8 @@ def _pieces(run: _Run, found: Iterator[bytes | Lost]) -> Iterator[Piece]:
                 _take(run, record, part)
         except DAMAGE:  # right checksum, wrong content
             run.bad += 1
-        if run.columns.full:
-            yield Rows(table="metrics", frame=run.columns.take(run.file.rel))
-        if run.machine.full:
-            yield from run.machine.pieces()
+        yield from run.columns.flush()
+        yield from run.machine.flush()
 
 
 def _take(run: _Run, record: bytes, part: Parts) -> None:
@@ -430,7 +417,7 @@ def _take_history(run: _Run, record: bytes, part: Parts) -> None:
     for name, value in numbers_of(found).items():
         run.columns.add(run.step, name, value, wall_time, run.seq)
         run.names.add(name)
-        if is_machine(name):
+        if is_device_sample(name):
             run.machine.add(run.step, wall_time, name, value)
     run.seq += 1
 
@@ -440,8 +427,7 @@ def _closing(run: _Run) -> Iterator[Piece]:
     if run.step is not None:
         for name in sorted(run.summary.keys() - run.names - {run.step_key}):
             run.columns.add(run.step, name, run.summary[name], None, run.seq)
-    if run.columns.steps:
-        yield Rows(table="metrics", frame=run.columns.take(run.file.rel))
+    yield from run.columns.pieces()
     yield from run.machine.pieces()
     yield from run.events.pieces()
     if run.bad:

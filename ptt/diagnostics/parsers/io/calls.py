@@ -18,13 +18,12 @@ import polars as pl
 import pyarrow as pa
 
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, Rows
-from ptt.diagnostics.parsers.io.metric_rows import NON_FINITE
+from ptt.diagnostics.parsers.io.values import INT32, as_number
 from ptt.diagnostics.schema import SEQUENCES, TABLES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FRAME_TOKENS: Final = 2_000_000  # of one frame
-INT32: Final = 1 << 31
 MISSING_LOGP: Final = -9999.0  # what engines with OpenAI's interface write where there is none
 _LISTS: Final = {"token_ids": np.int32, "model_mask": np.bool_, "rollout_logp": np.float32, "advantage": np.float32}
 _STEP: Final = re.compile(r"(?:^|[^a-z])(?:global_?)?(?:step|iteration|iter)[_-]?(\d{1,12})(?!\d)", re.IGNORECASE)
@@ -113,46 +112,11 @@ def logp_array(found: Any, size: int) -> Array | None:
     if not kinds <= {float, int, type(None), str}:
         return None
     if str in kinds or int in kinds:
-        found = [number(value) for value in found]
+        found = [as_number(value) for value in found]
     with np.errstate(over="ignore"):
         logps = np.array(found, np.float64).astype(np.float32)  # None becomes NaN
     logps[logps == np.float32(MISSING_LOGP)] = np.nan
     return logps
-
-
-def number(found: Any) -> float | None:
-    """Read a number, or one spelt out that JSON cannot hold."""
-    if isinstance(found, str):
-        return NON_FINITE.get(found.lower())
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        return None
-    try:
-        return float(found)
-    except OverflowError:  # JSON integers have no limit, doubles do
-        return float("inf") if found > 0 else float("-inf")
-
-
-def whole(found: Any) -> int | None:
-    """Read a whole number that fits Int64; also one that ends a name, as in `weights/000012`."""
-    if isinstance(found, str):
-        digits = re.search(r"(\d{1,18})$", found)
-        return int(digits[1]) if digits else None
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    return found if type(found) is int and abs(found) < 2**63 else None
-
-
-def small(found: Any) -> int | None:
-    """Read a whole number that fits Int32."""
-    read = whole(found) if not isinstance(found, str) else None
-    return read if read is not None and -INT32 <= read < INT32 else None
-
-
-def name_of(found: Any) -> str | None:
-    """Read a name, or a number for one."""
-    if type(found) is int:
-        return str(found)
-    return found if isinstance(found, str) and found else None
 
 
 def messages_in(found: Any) -> list[dict[str, Any]]:

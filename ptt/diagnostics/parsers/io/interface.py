@@ -100,6 +100,11 @@ class Context:
 Piece = Rows | Wide | InPlace | Lost | Context
 
 
+def read_error(file: RunFile, error: OSError, *, done: int = 0, end: str = "") -> Lost:
+    """Report a file that is gone or whose disk fails after `done` bytes."""
+    return Lost(bytes=max(0, file.size - done), note=f"{file.rel} could not be read{end}: {error.strerror}.")
+
+
 def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: str = "") -> Iterator[Lost]:
     """Yield `{path}: {count} {text}` for each count above 0, in their order; the count under `lost` is of lost rows."""
     for text, count in counts.items():

@@ -5,22 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from ptt.diagnostics.parsers.io.interface import Lost, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, RunFile, read_error
 
 PIECE_BYTES = 1 << 18  # what one read asks for
 TOTAL_BYTES = 64 << 30  # decompressed; beyond it a small archive is more likely a bomb than a log
 
 GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 UNUSED = b"\xff"  # never part of UTF-8, so it marks how far a failed read got
-
-
-def _unreadable(file: RunFile, error: OSError, done: int) -> Lost:
-    return Lost(bytes=max(0, file.size - done), note=f"{file.rel} could not be read: {error.strerror}.")
 
 
 def _plain(file: RunFile) -> Iterator[bytes | Lost]:
@@ -31,7 +27,7 @@ def _plain(file: RunFile) -> Iterator[bytes | Lost]:
                 done += len(piece)
                 yield piece
     except OSError as error:  # the file is gone or its disk fails: what was read so far stands
-        yield _unreadable(file, error, done)
+        yield read_error(file, error, done=done)
 
 
 def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
@@ -60,7 +56,7 @@ def _gzip(file: RunFile) -> Iterator[bytes | Lost]:
             note=f"{file.rel} holds damaged gzip data; what follows the damage is lost.",
         )
     except OSError as error:  # as for plain files
-        yield _unreadable(file, error, done)
+        yield read_error(file, error, done=done)
 
 
 def _zstd(file: RunFile) -> Iterator[bytes | Lost]:
@@ -68,7 +64,7 @@ def _zstd(file: RunFile) -> Iterator[bytes | Lost]:
     try:
         handle = file.path.open("rb")
     except OSError as error:
-        yield _unreadable(file, error, 0)
+        yield read_error(file, error)
         return
     with handle:
         try:
@@ -93,7 +89,7 @@ def pieces(file: RunFile) -> Iterator[bytes | Lost]:
     try:
         head = file.head[:4]
     except OSError as error:
-        yield _unreadable(file, error, 0)
+        yield read_error(file, error)
         return
     if head.startswith(GZIP_MAGIC):
         source = _gzip(file)
@@ -177,14 +173,35 @@ def is_torn(block: bytes) -> bool:
     return not block.endswith(b"\n")
 
 
+def line_objects(file: RunFile) -> Iterator[dict[str, Any] | Lost | None]:
+    """Yield the JSON object on each line, None for a line that holds none, and what of the file is lost."""
+    for block in blocks(file):
+        yield from (block,) if isinstance(block, Lost) else block_objects(file, block)
+
+
+def block_objects(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:
+    """Yield the JSON object of each line that is not blank, None where it is none; a torn last line is `Lost`."""
+    for line in filter(bytes.strip, block.split(b"\n")):
+        row = json_object(line)
+        yield torn_line(file, line) if row is None and is_torn(block) else row
+
+
 def json_object(line: bytes) -> dict[str, Any] | None:
     """Read one line as a JSON object, bare NaN and Infinity included; None if it is anything else."""
-    text = line.decode("utf-8", "replace")
+    row = parse_json(line)
+    return row if isinstance(row, dict) else None
+
+
+def parse_json(text: Any) -> Any:
+    """Parse JSON given as text or bytes, bare NaN and Infinity included; None if it is none or nested too deep."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    if not isinstance(text, str):
+        return None
     try:
-        found = well_formed(json.loads(text), text)
+        return well_formed(json.loads(text), text)
     except (ValueError, RecursionError):  # no JSON, or nested deeper than any row
         return None
-    return found if isinstance(found, dict) else None
 
 
 def well_formed(found: Any, text: str) -> Any:
@@ -192,6 +209,12 @@ def well_formed(found: Any, text: str) -> Any:
     if "\\ud" not in text and "\\uD" not in text:
         return found
     return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def begins_with(file: RunFile, test: Callable[[dict[str, Any]], bool]) -> bool:
+    """Whether a line file begins with JSON objects that all pass a test."""
+    rows = first_objects(file)
+    return bool(rows) and all(map(test, rows))
 
 
 def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
@@ -219,14 +242,3 @@ def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
     first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
     rows = (row for line in first if (row := json_object(line)) is not None)
     return list(itertools.islice(rows, count))
-
-
-def line_objects(file: RunFile) -> Iterator[dict[str, Any] | Lost | None]:
-    """Yield the JSON object on each line, None for a line that holds none, and `Lost` for a torn last line."""
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        for line in filter(bytes.strip, block.split(b"\n")):
-            found = json_object(line)
-            yield torn_line(file, line) if found is None and is_torn(block) else found

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.parsers.io.conversations import ARGS_CHARS, ERROR_TEXT, as_hash, as_name, as_text, turns_of
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.token_lines import token_hash
+from ptt.diagnostics.parsers.io.trajectories import ARGS_CHARS, ERROR_TEXT, turns_of
+from ptt.diagnostics.parsers.io.values import as_hash, as_name, as_plain_number, as_text
 
 COMPACT: Final = {
     "logprobs": "rollout_logp",
@@ -183,7 +184,7 @@ def turn_rows(nodes: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str,
     shaped = [{**message, "tool_calls": _openai(message)} for message in messages]
     turns = turns_of(shaped, keep_text=keep_text)
     for turn, node in zip(turns, nodes, strict=True):
-        ids, stamp = node.get("token_ids"), number(node.get("timestamp"))
+        ids, stamp = node.get("token_ids"), as_plain_number(node.get("timestamp"))
         turn["n_tokens"] = len(ids) if isinstance(ids, list) and ids else None
         turn["t_end"] = stamp or None  # 0 where nobody took the time
     return turns
@@ -241,13 +242,3 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 def _openai(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Wrap calls the way chat messages elsewhere do: name and arguments below `function`."""
     return [call if isinstance(call.get("function"), dict) else {"function": call} for call in _calls(message)]
-
-
-def number(found: Any) -> float | None:
-    """Give a number as a float, and None for what is none."""
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    try:
-        return float(found)
-    except OverflowError:
-        return None

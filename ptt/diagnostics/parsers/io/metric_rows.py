@@ -6,66 +6,64 @@ its history export has a row a log call, of which only some name the trainer's s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.metrics.aliases import annotate, split_of
-from ptt.diagnostics.schema import METRICS, Flag
+from ptt.diagnostics.metrics.aliases import annotate, framework_of, split_of
+from ptt.diagnostics.parsers.io.interface import Context, Rows, RunFile
+from ptt.diagnostics.parsers.io.values import as_value
+from ptt.diagnostics.schema import LOGPS, METRICS, Flag
 
 FLUSH_ROWS = 200_000  # entries kept as Python objects before they become a frame: about 50 MB
 
 # NeMo-RL writes -1 where all ratios of a step are infinite (nemo_rl/algorithms/loss_functions.py of NVIDIA-NeMo/RL).
 RATIO_BOUND = r"(?:^|/)probs_ratio(?:_clamped)?_(?:min|max)$"
 
-NON_FINITE = {
-    "nan": float("nan"),
-    "inf": float("inf"),
-    "+inf": float("inf"),
-    "infinity": float("inf"),
-    "+infinity": float("inf"),
-    "-inf": float("-inf"),
-    "-infinity": float("-inf"),
-}
+
+ENTRY: Final = {"step": pl.Int64, "name_raw": pl.String, "value": pl.Float64, "wall_time": pl.Float64, "seq": pl.Int64}
 
 
-@dataclass(frozen=True)
 class MetricColumns:
-    """Columns that grow entry by entry and leave as frames; a value of None means null in the source."""
+    """Metrics of one file that come entry by entry and leave as frames; a value of None means null in the source."""
 
-    steps: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    values: list[float | None] = field(default_factory=list)
-    times: list[float | None] = field(default_factory=list)
-    seqs: list[int] = field(default_factory=list)
+    def __init__(self, file: RunFile) -> None:
+        self.file = file
+        self.names: set[str] = set()  # of all entries so far
+        self._entries: list[tuple[int, str, float | None, float | None, int]] = []
 
     def add(self, step: int, name: str, value: float | None, wall_time: float | None, seq: int) -> None:
         """Append one entry."""
-        self.steps.append(step)
-        self.names.append(name)
-        self.values.append(value)
-        self.times.append(wall_time)
-        self.seqs.append(seq)
+        self._entries.append((step, name, value, wall_time, seq))
+        self.names.add(name)
 
-    @property
-    def full(self) -> bool:
-        """Whether it is time to take the frame out."""
-        return len(self.steps) >= FLUSH_ROWS
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield what was added, if anything, as one frame of the full METRICS schema, and start again empty."""
+        if self._entries:
+            columns = dict(zip(ENTRY, zip(*self._entries, strict=True), strict=True))
+            self._entries = []
+            yield metric_frame(pl.DataFrame(columns, schema=ENTRY), self.file.rel)
 
-    def take(self, source: str) -> pl.DataFrame:
-        """Return what was added as a frame of the full METRICS schema, and start again empty."""
-        columns = {
-            "step": pl.Series(self.steps, dtype=pl.Int64),
-            "name_raw": pl.Series(self.names, dtype=pl.String),
-            "value": pl.Series(self.values, dtype=pl.Float64),
-            "wall_time": pl.Series(self.times, dtype=pl.Float64),
-            "seq": pl.Series(self.seqs, dtype=pl.Int64),
-        }
-        for column in (self.steps, self.names, self.values, self.times, self.seqs):
-            column.clear()
-        return metric_frame(pl.DataFrame(columns), source)
+    def pieces(self) -> Iterator[Rows]:
+        """Yield `frames` as pieces."""
+        for frame in self.frames():
+            yield Rows(table="metrics", frame=frame)
+
+    def flush(self) -> Iterator[Rows]:
+        """Yield `pieces` where many entries have gathered."""
+        if len(self._entries) >= FLUSH_ROWS:
+            yield from self.pieces()
+
+    def framework(self) -> Iterator[Context]:
+        """Yield the framework that the names give away, if they do."""
+        yield from framework_facts(framework_of(self.names))
+
+
+def framework_facts(framework: str | None) -> Iterator[Context]:
+    """Yield the name of the framework as a fact, where it is known."""
+    if framework:
+        yield Context(facts={"framework": framework})
 
 
 def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -97,54 +95,12 @@ def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
     return annotate(frame).select(pl.col(name).cast(kind) for name, kind in METRICS.items())
 
 
-def as_step(found: object) -> int | None:
-    """Read a step written as int, as integral float, or as `3/100`; anything else is no step."""
-    if isinstance(found, bool):
-        return None
-    if isinstance(found, str):
-        head = found.split("/", 1)[0].strip()
-        found = int(head) if head.isdecimal() and head.isascii() and len(head) < 19 else None
-    if isinstance(found, float):
-        found = int(found) if found.is_integer() else None
-    if isinstance(found, int) and abs(found) < 2**63:
-        return found
-    return None
-
-
-def as_value(found: object) -> float | None:
-    """Read a number, a boolean or a spelt-out NaN; raise TypeError for what is no metric at all."""
-    if found is None:
-        return None
-    if isinstance(found, (bool, float)):
-        return float(found)
-    if isinstance(found, int):
-        try:
-            return float(found)
-        except OverflowError:  # JSON integers have no limit, doubles do
-            return float("inf") if found > 0 else float("-inf")
-    if isinstance(found, str) and (number := NON_FINITE.get(found.lower())) is not None:
-        return number
-    raise TypeError(f"{type(found).__name__} is no metric value")
-
-
-def as_seconds(found: object) -> float | None:
-    """Read a wall time given as seconds since the epoch or as an ISO date."""
-    if isinstance(found, (int, float)) and not isinstance(found, bool):
-        return float(found) if 1e8 < found < 1e11 else None  # seconds between 1973 and 5138
-    if isinstance(found, str):
-        try:
-            return datetime.fromisoformat(found).timestamp()
-        except (ValueError, OverflowError, OSError):  # no date, or one outside what the platform counts
-            return None
-    return None
-
-
 BOUNDS = ("__MIN", "__MAX")
-BETWEEN = " - "
-OWN = frozenset({"_step", "_runtime", "_timestamp", "id", "run_id", "run_name", "log_id", "space_id"})
+RUN_SEPARATOR = " - "
+TRACKER_COLUMNS = frozenset({"_step", "_runtime", "_timestamp", "id", "run_id", "run_name", "log_id", "space_id"})
 
 
-def plain_names(columns: Iterable[str]) -> dict[str, str]:
+def metric_names(columns: Iterable[str]) -> dict[str, str]:
     """Give the columns that hold values, with the metric's own name.
 
     A run's name in front is taken off where it is the only one; with several runs in one table the names stay as they
@@ -152,13 +108,95 @@ def plain_names(columns: Iterable[str]) -> dict[str, str]:
     """
     given = list(columns)
     kept = [name for name in given if not (name.endswith(BOUNDS) and name[: -len(BOUNDS[0])] in given)]
-    runs = {name.split(BETWEEN, 1)[0] for name in kept if BETWEEN in name}
-    if len(runs) != 1 or not all(BETWEEN in name for name in kept):
+    runs = {name.split(RUN_SEPARATOR, 1)[0] for name in kept if RUN_SEPARATOR in name}
+    if len(runs) != 1 or not all(RUN_SEPARATOR in name for name in kept):
         return {name: name for name in kept}
-    front = runs.pop() + BETWEEN
+    front = runs.pop() + RUN_SEPARATOR
     return {name: name.removeprefix(front) for name in kept}
 
 
-def filled(steps: pl.Series, calls: Iterable[str]) -> pl.Series:
+def fill_steps(steps: pl.Series, calls: Iterable[str]) -> pl.Series:
     """Give log calls without the trainer's step that of the last one before, or of the first, as in W&B's own logs."""
     return steps.forward_fill().backward_fill() if {"_step", "run_name"} & set(calls) else steps
+
+
+# The trainer's own counters first: `_step` of W&B counts log calls, not training steps.
+STEP_KEYS = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "trainer/step",
+    "training_step",
+    "train_step",
+    "train/step",
+    "iteration",
+    "iter",
+    "global_step/max_steps",  # ms-swift: "3/100"
+    "_step",
+)
+
+
+TIME_KEYS = ("time", "_timestamp", "timestamp", "recorded_at", "wall_time")
+
+
+# Keys of rows about one sample, turn or token run: such rows have a step and numbers too, but are no metrics.
+SAMPLE_KEYS = frozenset(
+    {"input", "output", "prompt", "completion", "response", "messages", "text", "content", "trajectory"}
+    | {
+        "episode_id",
+        "trajectory_id",
+        "sample_id",
+        "sample_idx",
+        "prompt_id",
+        "prompt_idx",
+        "request_id",
+        "uid",
+    }
+    | {"traj_idx", "group_idx", "example_id", "task_id", "token_ids", "prompt_tokens", "response_tokens"}
+    | {"model_mask", "loss_mask", "completion_mask", "export_sequence_idx", *LOGPS}
+)
+
+
+MAX_DEPTH = 16  # nesting that any logger could mean
+
+
+def flatten(found: dict[str, Any], below: str = "", depth: int = 0) -> dict[str, Any]:
+    """Join the keys of nested objects with slashes."""
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        if isinstance(value, dict):
+            if depth < MAX_DEPTH:
+                flat.update(flatten(value, f"{below}{key}/", depth + 1))
+        else:
+            flat[f"{below}{key}"] = value
+    return flat
+
+
+def metric_values(flat: dict[str, Any]) -> dict[str, float | None]:
+    """Keep what is a metric value, spelt-out NaN and null among it; drop texts and lists."""
+    kept: dict[str, float | None] = {}
+    for key, value in flat.items():
+        kind = type(value)
+        if kind is float:
+            kept[key] = value
+        elif kind is not list:
+            try:
+                kept[key] = as_value(value)
+            except TypeError:  # a text: a name, a date, a mode
+                continue
+    return kept
+
+
+# `_step` counts log calls; the trainer's own counter, where there is one, is the step. The first that occurs.
+TRAINER_STEP_KEYS = (
+    "train/global_step",
+    "global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "trainer/step",
+    "rollout/step",
+    "train/step",
+    "step",
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import struct
 import time
@@ -13,7 +12,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import well_formed
 
 MAGIC: Final = b"SQLite format 3\0"
 CELL_BYTES: Final = 256 << 20  # of one text or blob; SQLite refuses larger ones by itself
@@ -138,18 +136,6 @@ def wal_note(file: RunFile) -> Lost | None:
 def unreadable(file: RunFile, error: Exception) -> Lost:
     """Say that a database could not be opened at all."""
     return Lost(bytes=file.size, note=f"{file.rel}: its database could not be read: {_said(error)}.")
-
-
-def json_cell(cell: Any) -> Any:
-    """Read a cell that holds JSON as text or as bytes, bare NaN included; None if it holds none."""
-    if isinstance(cell, bytes):
-        cell = cell.decode("utf-8", "replace")
-    if not isinstance(cell, str):
-        return None
-    try:
-        return well_formed(json.loads(cell), cell)
-    except (ValueError, RecursionError):  # no JSON, or nested deeper than any row
-        return None
 
 
 def _text(raw: bytes) -> str:

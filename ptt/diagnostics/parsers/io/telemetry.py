@@ -1,11 +1,12 @@
-"""What carriers hold beside metrics: samples of the machine for `ranks`, and lines for `events`."""
+"""What run logs hold beside metrics: events, samples of the machines, and the settings that are safe to repeat."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import polars as pl
 
@@ -32,12 +33,12 @@ DEVICE = re.compile(r"(?:^|[./_])gpu[._](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
 
 
-def is_machine(name: str) -> bool:
+def is_device_sample(name: str) -> bool:
     """Whether a metric is a sample of one node's device, as NeMo-RL's logger writes it among the metrics."""
     return NODE.match(name) is not None
 
 
-def said(text: str) -> str:
+def safe_line(text: str) -> str:
     """Make one shortened line of a text, without escape codes, folders and addresses."""
     whole = UNPRINTED.sub(" ", ESCAPES.sub("", text[: 8 * TEXT_CHARS])).strip()
     for pattern, instead in PRIVATE:
@@ -60,7 +61,7 @@ class EventLog:
 
     def add(self, step: int | None, wall_time: float | None, kind: str, text: str) -> None:
         """Keep one event."""
-        row = (step, wall_time, kind, said(text))
+        row = (step, wall_time, kind, safe_line(text))
         if len(self._first) < FIRST_EVENTS:
             self._first.append(row)
         else:
@@ -109,14 +110,71 @@ class MachineLog:
             )
         )
 
-    @property
-    def full(self) -> bool:
-        """Whether it is time to take the rows out."""
-        return len(self._rows) >= FLUSH_ROWS
-
     def pieces(self) -> Iterator[Rows]:
         """Yield what was kept, and start again empty."""
         if self._rows:
-            frame = pl.DataFrame(self._rows, schema=RANKS, orient="row")
+            yield Rows(table="ranks", frame=pl.DataFrame(self._rows, schema=RANKS, orient="row"))
             self._rows = []
-            yield Rows(table="ranks", frame=frame)
+
+    def flush(self) -> Iterator[Rows]:
+        """Yield `pieces` where many rows have gathered."""
+        if len(self._rows) >= FLUSH_ROWS:
+            yield from self.pieces()
+
+
+Facts = dict[str, str | int | float | bool | None]
+
+PLAIN_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}")
+_NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\d{1,18})(?:[eE][+-]?\d{1,3})?)")
+
+# By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` is found too.
+SAFE_SETTINGS: Final = frozenset(
+    {
+        "adv_estimator", "advantage_estimator", "algorithm", "beta", "bf16", "cliprange", "cliprange_value",
+        "clip_ratio", "clip_ratio_high", "clip_ratio_low", "delta", "entropy_coeff", "eps_clip", "eps_clip_high",
+        "epsilon", "epsilon_high", "fp16", "gamma",
+        "generation_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "init_kl_coef",
+        "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam", "lambd", "learning_rate", "logging_steps",
+        "loss_agg_mode", "loss_type", "lr", "lr_scheduler_type", "mask_truncated_completions",
+        "max_completion_length", "max_grad_norm", "max_prompt_length", "max_response_length", "max_steps",
+        "max_tool_calling_iterations", "micro_batch_size", "mini_batch_size", "n_samples_per_prompt",
+        "num_generations", "num_iterations", "num_samples_per_prompt", "per_device_train_batch_size",
+        "policy_loss_type", "ppo_epochs", "ppo_mini_batch_size", "ratio_type", "reward_clip", "rollout_batch_size",
+        "rollout_temperature", "save_steps", "scale_rewards", "seed", "steps_per_generation", "sync_ref_model",
+        "target_kl", "temperature", "top_k", "top_p", "total_training_steps", "train_batch_size", "use_kl_in_reward",
+        "use_kl_loss", "use_vllm", "vllm_importance_sampling_cap", "vllm_importance_sampling_correction",
+        "vllm_importance_sampling_mode", "warmup_ratio", "warmup_steps", "weight_decay",
+    }
+)  # fmt: skip
+
+
+def safe_settings(settings: Mapping[str, Any]) -> Facts:
+    """Take the settings that are on the list, by their last part; the shortest name counts where two share it."""
+    facts: Facts = {}
+    for name in sorted(settings, key=lambda name: (name.count(".") + name.count("/"), name), reverse=True):
+        last = re.split(r"[./]", name)[-1]
+        if last in SAFE_SETTINGS and (value := _plain(settings[name])) is not None:
+            facts[last] = value
+    return facts
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    """Return a number, a boolean or one short word; None for anything else."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        return _number(float(value))
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    if _NUMBER.fullmatch(text):
+        return _number(float(text))
+    return text if PLAIN_WORD.fullmatch(text) and text not in ("None", "null", "nan", "inf") else None
+
+
+def _number(value: float) -> int | float | None:
+    if value != value or abs(value) == float("inf"):
+        return None
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value

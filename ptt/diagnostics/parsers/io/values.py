@@ -1,0 +1,174 @@
+"""Values of foreign logs as numbers, names and texts of the schema: what does not fit is None."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+NON_FINITE = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "+inf": float("inf"),
+    "infinity": float("inf"),
+    "+infinity": float("inf"),
+    "-inf": float("-inf"),
+    "-infinity": float("-inf"),
+}
+
+
+def as_step(found: object) -> int | None:
+    """Read a step written as int, as integral float, or as `3/100`; anything else is no step."""
+    if isinstance(found, bool):
+        return None
+    if isinstance(found, str):
+        head = found.split("/", 1)[0].strip()
+        found = int(head) if head.isdecimal() and head.isascii() and len(head) < 19 else None
+    if isinstance(found, float):
+        found = int(found) if found.is_integer() else None
+    if isinstance(found, int) and abs(found) < 2**63:
+        return found
+    return None
+
+
+def as_value(found: object) -> float | None:
+    """Read a number, a boolean or a spelt-out NaN; raise TypeError for what is no metric at all."""
+    if found is None:
+        return None
+    if isinstance(found, (bool, float)):
+        return float(found)
+    if isinstance(found, int):
+        try:
+            return float(found)
+        except OverflowError:  # JSON integers have no limit, doubles do
+            return float("inf") if found > 0 else float("-inf")
+    if isinstance(found, str) and (number := NON_FINITE.get(found.lower())) is not None:
+        return number
+    raise TypeError(f"{type(found).__name__} is no metric value")
+
+
+def as_seconds(found: object) -> float | None:
+    """Read a wall time given as seconds since the epoch or as an ISO date."""
+    if isinstance(found, (int, float)) and not isinstance(found, bool):
+        return float(found) if 1e8 < found < 1e11 else None  # seconds between 1973 and 5138
+    if isinstance(found, str):
+        try:
+            return datetime.fromisoformat(found).timestamp()
+        except (ValueError, OverflowError, OSError):  # no date, or one outside what the platform counts
+            return None
+    return None
+
+
+LARGEST: Final = 2**31
+
+
+def as_score(found: Any) -> float | None:
+    """Return a number, a truth value or a spelt-out NaN as float; None for all else."""
+    try:
+        return as_value(found)
+    except TypeError:  # a text, a list: no score
+        return None
+
+
+def as_count(found: Any) -> int | None:
+    """Return a count that fits the tables; counts may come as text, as OTLP spells integers."""
+    value = as_step(found)
+    return value if value is not None and 0 <= value < LARGEST else None
+
+
+def as_flag(found: Any) -> bool | None:
+    """Return a truth value; None for all else."""
+    return found if isinstance(found, bool) else None
+
+
+def as_label(found: Any) -> str | None:
+    """Return a name or a number as text; None for all else."""
+    return str(found) if isinstance(found, int) and not isinstance(found, bool) else as_name(found)
+
+
+def nested(found: Any, *path: str) -> Any:
+    """Follow keys into nested objects; None where one is missing or is none."""
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+INT32: Final = 1 << 31
+
+
+def as_number(found: Any) -> float | None:
+    """Read a number, or one spelt out that JSON cannot hold."""
+    if isinstance(found, str):
+        return NON_FINITE.get(found.lower())
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    try:
+        return float(found)
+    except OverflowError:  # JSON integers have no limit, doubles do
+        return float("inf") if found > 0 else float("-inf")
+
+
+def as_int64(found: Any) -> int | None:
+    """Read a whole number that fits Int64; also one that ends a name, as in `weights/000012`."""
+    if isinstance(found, str):
+        digits = re.search(r"(\d{1,18})$", found)
+        return int(digits[1]) if digits else None
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    return found if type(found) is int and abs(found) < 2**63 else None
+
+
+def as_int32(found: Any) -> int | None:
+    """Read a whole number that fits Int32."""
+    read = as_int64(found) if not isinstance(found, str) else None
+    return read if read is not None and -INT32 <= read < INT32 else None
+
+
+def as_id(found: Any) -> str | None:
+    """Read a name, or a number for one."""
+    if type(found) is int:
+        return str(found)
+    return found if isinstance(found, str) and found else None
+
+
+def as_plain_number(found: Any) -> float | None:
+    """Give a number as a float, and None for what is none."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        return float(found)
+    except OverflowError:
+        return None
+
+
+def as_name(found: Any) -> str | None:
+    """Return a text, and None for what is none."""
+    return found if isinstance(found, str) else None
+
+
+def as_text(content: Any) -> str:
+    """Return a message's content as one text; parts of several kinds as JSON."""
+    if content is None:
+        return ""
+    return content if isinstance(content, str) else as_json(content)
+
+
+def plain_text(content: Any) -> str:
+    """Return a message's content as one text: of a list of parts, the texts of those that are nothing else."""
+    if isinstance(content, list) and content and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
+    return as_text(content)
+
+
+def as_json(content: Any) -> str:
+    """Spell anything out the same way every time."""
+    return json.dumps(content, sort_keys=True, default=str)
+
+
+def as_hash(text: str) -> int:
+    """Return a hash that is the same in every process and fits UInt64."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
