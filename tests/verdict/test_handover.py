@@ -33,7 +33,7 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import run_files
 from ptt.diagnostics.schema import EVALS
-from ptt.diagnostics.verdict.checkpoints import best_score, checkpoints_among
+from ptt.diagnostics.verdict.checkpoints import best_score, find_checkpoints
 from ptt.diagnostics.verdict.handover import with_handover
 
 NO_EVALS = pl.DataFrame(schema=EVALS)
@@ -132,13 +132,13 @@ SAVED = tuple(f"checkpoint-{step}/model.safetensors" for step in (50, 100, 150, 
 def test_checkpoints_are_known_by_name_and_dumps_are_not_taken_for_them(
     rel: str, found: tuple[str, int, bool] | None
 ) -> None:
-    seen = [(one.path, one.step, one.weights) for one in checkpoints_among(files_of(rel))]
+    seen = [(one.path, one.step, one.weights) for one in find_checkpoints(files_of(rel))]
     assert seen == ([] if found is None else [found])
 
 
 def test_an_empty_file_is_no_weights_and_an_optimizer_alone_neither() -> None:
-    (empty,) = checkpoints_among(files_of("checkpoint-5/model.safetensors", size=0))
-    (state,) = checkpoints_among(files_of("checkpoint-5/optimizer.pt", "checkpoint-5/scheduler.pt"))
+    (empty,) = find_checkpoints(files_of("checkpoint-5/model.safetensors", size=0))
+    (state,) = find_checkpoints(files_of("checkpoint-5/optimizer.pt", "checkpoint-5/scheduler.pt"))
     assert not empty.weights
     assert not state.weights
 
@@ -149,7 +149,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "checkpoint-9").symlink_to(tmp_path / "elsewhere" / "checkpoint-9")
-    assert checkpoints_among(run_files(run)[0]) == ()
+    assert find_checkpoints(run_files(run)[0]) == ()
 
 
 def test_the_roles_of_a_broken_run() -> None:

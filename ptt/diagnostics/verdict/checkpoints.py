@@ -1,4 +1,4 @@
-"""Names the checkpoint in every sentence that advises to go back to the last healthy one."""
+"""Find a run's checkpoints, choose which to keep, and name them where a sentence advises to go back to one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -19,23 +20,23 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 
 # checkpoint-300 (transformers), global_step_100 (veRL, SkyRL), global_step100 (DeepSpeed), iter_0000100 (Megatron),
 # epoch0epochstep9globalstep9 (AReaL)
-SURE: Final = re.compile(
+CHECKPOINT_FOLDER: Final = re.compile(
     r"(?:checkpoint|ckpt)[-_](\d{1,12})|global_?step_?(\d{1,12})(?:_hf)?|iter(?:ation)?_(\d{1,12})"
     r"|epoch\d+epochstep\d+globalstep(\d{1,12})",
     re.IGNORECASE,
 )
 # step_100 (NeMo-RL, prime-rl, open-instruct), 000100 (Tinker), 0003 (ART): dumps of samples are named so as well
-MAYBE: Final = re.compile(r"step[-_]?(\d{1,12})|(\d{3,12})", re.IGNORECASE)
-PLACES: Final = frozenset({"checkpoint", "checkpoints", "ckpt", "ckpts", "weights", "saved_models"})
-ONE_FILE: Final = re.compile(
+STEP_FOLDER: Final = re.compile(r"step[-_]?(\d{1,12})|(\d{3,12})", re.IGNORECASE)
+MODEL_FOLDERS: Final = frozenset({"checkpoint", "checkpoints", "ckpt", "ckpts", "weights", "saved_models"})
+CHECKPOINT_FILE: Final = re.compile(
     r"(?:.*[-_.=])?(?:step|iter|iteration|checkpoint|ckpt|model)[-_=]?(\d{1,12})\.(?:ckpt|pth|pt|safetensors|bin)",
     re.IGNORECASE,
 )
-WEIGHTS: Final = frozenset({".safetensors", ".distcp", ".bin", ".pth", ".ckpt", ".gguf"})
+WEIGHT_ENDINGS: Final = frozenset({".safetensors", ".distcp", ".bin", ".pth", ".ckpt", ".gguf"})
 WEIGHT_NAMES: Final = re.compile(
     r"(?:.*model.*|mp_rank_\d+.*|zero_pp_rank.*|optim.*|optimizer.*|__\d+_\d+.*)\.(?:pt|distcp|bin)", re.IGNORECASE
 )
-NO_MODEL: Final = re.compile(r"(?:optim|scheduler|rng_state|training_args|extra_state|dataloader|data)", re.IGNORECASE)
+NOT_WEIGHTS: Final = re.compile(r"optim|scheduler|rng_state|training_args|extra_state|data", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,78 +49,71 @@ class Checkpoint:
     size: int  # bytes of all its files
 
 
-def checkpoints_among(files: Iterable[RunFile]) -> tuple[Checkpoint, ...]:
-    """Give the checkpoints in order of their steps; of nested ones the outermost. Links are no files of the run."""
-    folders: dict[str, tuple[int, list[RunFile]]] = {}
+def find_checkpoints(files: Iterable[RunFile]) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints by step, those with weights first; of nested ones the outermost.
+
+    Links are no files of the run.
+    """
+    folders: dict[tuple[str, int], list[RunFile]] = {}
+    step_folders: dict[tuple[str, int], list[RunFile]] = {}
     single: list[Checkpoint] = []
-    maybe: dict[str, tuple[int, list[RunFile]]] = {}
     for file in files:
-        parts = PurePosixPath(file.rel).parts
-        sure = _folder(parts[:-1], SURE)
-        if sure is not None:
-            folders.setdefault(sure[0], (sure[1], []))[1].append(file)
-            continue
-        other = _folder(parts[:-1], MAYBE)
-        if other is not None:
-            maybe.setdefault(other[0], (other[1], []))[1].append(file)
-        elif (found := ONE_FILE.fullmatch(parts[-1])) and _in_place(parts[:-1]):
-            single.append(Checkpoint(step=int(found[1]), path=file.rel, weights=file.size > 0, size=file.size))
-    folders |= {path: item for path, item in maybe.items() if _is_checkpoint(path, item[1])}
-    found_all = [_checkpoint(path, step, held) for path, (step, held) in folders.items()] + single
-    return tuple(sorted(found_all, key=lambda one: (one.step, not one.weights, one.path)))
+        *parents, name = PurePosixPath(file.rel).parts
+        if folder := _outermost(parents, CHECKPOINT_FOLDER):
+            folders.setdefault(folder, []).append(file)
+        elif folder := _outermost(parents, STEP_FOLDER):
+            step_folders.setdefault(folder, []).append(file)
+        elif (match := CHECKPOINT_FILE.fullmatch(name)) and (not parents or _saves_models(parents)):
+            single.append(Checkpoint(step=int(match[1]), path=file.rel, weights=file.size > 0, size=file.size))
+    folders |= {folder: inside for folder, inside in step_folders.items() if _is_checkpoint(folder[0], inside)}
+    found = single + [
+        Checkpoint(step=step, path=path, weights=any(map(_holds_weights, inside)), size=sum(f.size for f in inside))
+        for (path, step), inside in folders.items()
+    ]
+    return tuple(sorted(found, key=lambda checkpoint: (checkpoint.step, not checkpoint.weights, checkpoint.path)))
 
 
-def _folder(parts: Sequence[str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
-    """Give the path of the outermost folder that is named so, and its step."""
+def _outermost(parts: Sequence[str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
+    """Return the path of the outermost folder that is named so, and its step."""
     for depth, part in enumerate(parts, start=1):
-        found = pattern.fullmatch(part)
-        if found:
-            return "/".join(parts[:depth]), int(next(group for group in found.groups() if group))
+        if match := pattern.fullmatch(part):
+            return "/".join(parts[:depth]), int(next(filter(None, match.groups())))
     return None
 
 
-def _in_place(parts: Sequence[str]) -> bool:
-    """Tell whether a single file lies where models are saved: dumps of tensors have like names elsewhere."""
-    return not parts or any(part.lower() in PLACES for part in parts)
+def _saves_models(parts: Sequence[str]) -> bool:
+    """Return whether models are saved in such a folder: dumps of tensors have like names elsewhere."""
+    return any(part.lower() in MODEL_FOLDERS for part in parts)
 
 
-def _is_checkpoint(path: str, held: Sequence[RunFile]) -> bool:
-    """Tell a checkpoint from a dump that is named like one: it lies where models are saved, or holds weights."""
-    above = PurePosixPath(path).parts[:-1]
-    stepped = bool(re.match("step", PurePosixPath(path).name, re.IGNORECASE))
-    return any(part.lower() in PLACES for part in above) or (stepped and any(_holds_weights(file) for file in held))
+def _is_checkpoint(path: str, files: Iterable[RunFile]) -> bool:
+    """Distinguish a checkpoint from a dump that is named like one: it lies where models are saved, or holds weights."""
+    *parents, name = PurePosixPath(path).parts
+    return _saves_models(parents) or (name.lower().startswith("step") and any(map(_holds_weights, files)))
 
 
 def _holds_weights(file: RunFile) -> bool:
     name = PurePosixPath(file.rel).name
-    if file.size == 0 or NO_MODEL.match(name):
+    if file.size == 0 or NOT_WEIGHTS.match(name):
         return False
-    return PurePosixPath(name).suffix.lower() in WEIGHTS or WEIGHT_NAMES.fullmatch(name) is not None
+    return PurePosixPath(name).suffix.lower() in WEIGHT_ENDINGS or WEIGHT_NAMES.fullmatch(name) is not None
 
 
-def _checkpoint(path: str, step: int, held: Sequence[RunFile]) -> Checkpoint:
-    return Checkpoint(
-        step=step,
-        path=path,
-        weights=any(_holds_weights(file) for file in held),
-        size=sum(file.size for file in held),
-    )
-
-
-LEAST: Final = 2  # one point is best by default
-NOISE_FROM: Final = 5  # points: fewer differences tell no noise
+MIN_POINTS: Final = 2  # one point is best by default
+MIN_NOISE_POINTS: Final = 5  # points: fewer differences tell no noise
 MAD_TO_SD: Final = 1.4826
 Z: Final = 1.96  # of the difference of two figures: 95 %
-CERTAIN: Final = 1e-12
-GUESSED: Final = "console:"  # lines of a console name their step less surely than other writers do
+EQUAL_WITHIN: Final = 1e-12
+MAX_TIES: Final = 5  # named in a note
+CONSOLE: Final = "console:"  # lines of a console name their step less surely than other writers do
 # Of several logged figures the one closest to the task counts; the higher the better but for the last row.
-HIGHER: Final = (
+HIGHER_IS_BETTER: Final = (
     r"(?<!token_)(?:accurac(?:y|ies)|acc|acc_norm|correct(?:ness)?|success(?:_rate)?|solve[d_]?\w*|exact_match|em|pass(?:@|_at_)?\w*|win_?rate|f1)",
     r"(?:avg_|mean_)?scores?",
     r"rewards?(?:_mean)?|mean_reward",
     r"mean_token_accuracy",
 )  # fmt: skip
-LOWER: Final = r"(?:loss|nll|perplexity|ppl)"
+LOWER_IS_BETTER: Final = r"(?:loss|nll|perplexity|ppl)"
 NOT_A_SCORE: Final = re.compile(r"std|stderr|count|runtime|per_second|num_|length|entropy|zero_std", re.IGNORECASE)
 
 
@@ -139,61 +133,52 @@ class Score:
     last_step: int
 
 
+Points = tuple[np.ndarray, np.ndarray, int | None]  # steps, values, samples behind each
+
+
 def best_score(evaluated: Mapping[str, Series], evals: pl.DataFrame, family: Family | None) -> Score | None:
-    """Give the best step by the figure closest to the task; None where fewer than two steps were evaluated.
+    """Return the best step by the figure closest to the task; None where fewer than two steps were evaluated.
 
     The loss of an RL objective says nothing of a model's worth, so that it is never taken in online training.
     """
-    found = [
-        (rank, name.startswith(GUESSED), -len(steps), name, steps, values, samples)
-        for name, (steps, values, samples) in {**_logged(evaluated), **_harness(evals)}.items()
-        if len(steps) >= LEAST and (rank := _rank(name, family)) is not None
+    logged: dict[str, Points] = {name: (*series.finite(), None) for name, series in evaluated.items()}
+    candidates = [
+        (rank, name.startswith(CONSOLE), -len(points[0]), name, points)
+        for name, points in (logged | _harness_points(evals)).items()
+        if len(points[0]) >= MIN_POINTS and (rank := _rank(name, family)) is not None
     ]
-    if not found:
+    if not candidates:
         return None
-    rank, _, _, name, steps, values, samples = min(found, key=lambda item: item[:4])
-    return _best(name, steps, values, samples, higher=0 <= rank < len(HIGHER))
+    rank, _, _, name, points = min(candidates, key=lambda candidate: candidate[:4])
+    return _best(name, *points, higher=0 <= rank < len(HIGHER_IS_BETTER))
 
 
-Points = tuple[np.ndarray, np.ndarray, int | None]
-
-
-def _logged(evaluated: Mapping[str, Series]) -> dict[str, Points]:
-    held: dict[str, Points] = {}
-    for name, series in evaluated.items():
-        steps, values = series.finite()
-        held[name] = (np.asarray(steps), np.asarray(values), None)
-    return held
-
-
-def _harness(evals: pl.DataFrame) -> dict[str, Points]:
-    """Give the figures of harnesses that name their step; of a step told twice the last."""
+def _harness_points(evals: pl.DataFrame) -> dict[str, Points]:
+    """Return the figures of harnesses that name their step; of a step recorded twice the last."""
     if evals.is_empty():
         return {}
     usable = evals.filter(pl.col("step").is_not_null(), pl.col("value").is_finite())
-    held: dict[str, Points] = {}
-    for (suite, metric), rows in sorted(
-        usable.group_by(["suite", "metric"], maintain_order=True), key=lambda item: str(item[0])
-    ):
-        one = rows.unique("step", keep="last", maintain_order=True).sort("step")
-        n = one["n"].drop_nulls()
-        samples = int(n.min()) if len(n) == one.height and len(n) else None  # type: ignore[arg-type]
-        held[f"{suite}/{metric}"] = (one["step"].to_numpy(), one["value"].to_numpy(), samples)
-    return held
+    groups = usable.group_by(["suite", "metric"], maintain_order=True)
+    points: dict[str, Points] = {}
+    for (suite, metric), rows in sorted(groups, key=lambda group: str(group[0])):
+        rows = rows.unique("step", keep="last", maintain_order=True).sort("step")
+        samples = None if rows.is_empty() or rows["n"].has_nulls() else int(rows["n"].min())  # type: ignore[arg-type]
+        points[f"{suite}/{metric}"] = (rows["step"].to_numpy(), rows["value"].to_numpy(), samples)
+    return points
 
 
 def _rank(name: str, family: Family | None) -> int | None:
-    """Give how close a figure is to the task, 0 the closest; None for one that is no score."""
-    plain = name.removeprefix(GUESSED)
+    """Return how close a figure is to the task, 0 the closest; None for one that is no score."""
+    plain = name.removeprefix(CONSOLE)
     parts = [part for part in re.split(r"[/:.]|^eval_|^val_|^test_", plain) if part]
     last = next((part for part in reversed(parts) if part.lower() not in {"mean", "avg", "none"}), plain)
     if NOT_A_SCORE.search(last) or parts[-1:] == ["std"]:
         return None
-    if re.fullmatch(LOWER, last, re.IGNORECASE):
+    if re.fullmatch(LOWER_IS_BETTER, last, re.IGNORECASE):
         if family is Family.ONLINE:
             return None
-        return -1 if family is Family.SUPERVISED else len(HIGHER)
-    for rank, pattern in enumerate(HIGHER):
+        return -1 if family is Family.SUPERVISED else len(HIGHER_IS_BETTER)
+    for rank, pattern in enumerate(HIGHER_IS_BETTER):
         if re.fullmatch(pattern, last, re.IGNORECASE) or (
             rank == 0 and re.search(r"(?:^|_)(?:accuracy|success_rate|correct)(?:_|$)", last) and "token" not in last
         ):
@@ -203,36 +188,35 @@ def _rank(name: str, family: Family | None) -> int | None:
 
 def _best(name: str, steps: np.ndarray, values: np.ndarray, samples: int | None, *, higher: bool) -> Score:
     worth = values if higher else -values
-    place = int(np.argmax(worth))  # of equals the first
-    noise = _noise(values, values[place], samples)
-    reach = CERTAIN if noise is None else noise
-    ties = np.flatnonzero(worth >= worth[place] - reach)
+    best = int(np.argmax(worth))  # of equals the first
+    noise = _noise(values, values[best], samples)
+    ties = np.flatnonzero(worth >= worth[best] - (EQUAL_WITHIN if noise is None else noise))
     return Score(
         metric=name,
-        step=int(steps[place]),
-        value=float(values[place]),
+        step=int(steps[best]),
+        value=float(values[best]),
         higher=higher,
         points=len(steps),
         samples=samples,
         noise=noise,
-        ties=tuple(int(steps[i]) for i in ties if i != place),
+        ties=tuple(int(steps[i]) for i in ties if i != best),
         last_value=float(values[-1]),
         last_step=int(steps[-1]),
     )
 
 
 def _noise(values: np.ndarray, best: float, samples: int | None) -> float | None:
-    """Give how far two figures of one model may lie apart: binomial for a share of `samples`, or from the series.
+    """Return how far two figures of one model may lie apart: binomial for a share of `samples`, or from the series.
 
     Differences of neighbours hold the noise twice and the trend hardly at all.
     """
     if samples and bool(((values >= 0) & (values <= 1)).all()):
         share = min(max(best, 1 / (samples + 2)), 1 - 1 / (samples + 2))  # at 0 and 1 the formula would give none
         return Z * math.sqrt(2 * share * (1 - share) / samples)
-    if len(values) < NOISE_FROM:
+    if len(values) < MIN_NOISE_POINTS:
         return None
-    between = np.diff(values)
-    return Z * MAD_TO_SD * float(np.median(np.abs(between - np.median(between))))
+    differences = np.diff(values)
+    return Z * MAD_TO_SD * float(np.median(np.abs(differences - np.median(differences))))
 
 
 SCHEMA: Final = {
@@ -243,222 +227,191 @@ SCHEMA: Final = {
     "bytes": pl.Int64,
     "note": pl.String,
 }
-OF_THE_RECORD: Final = frozenset(
+RECORDING_FINDINGS: Final = frozenset(
     {"eval-protocol-changed", "eval-spikes", "failures-under-load", "repeated-sequences", "missing-parts",
      "rounded-logprobs", "missing-logprobs", "placeholder-logprobs", "filled-rows", "copied-logprobs"}
 )  # fmt: skip
 """Findings on what was written down or measured: the weights are none the worse for it."""
-HARMLESS: Final = frozenset({Link.SYSTEMS})  # a slow or crowded machine leaves the weights as they were
+HARMLESS_LINKS: Final = frozenset({Link.SYSTEMS})  # a slow or crowded machine leaves the weights as they were
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Role:
-    """What one checkpoint is to be kept for; `held` is None where it is not on disk."""
+    """What one checkpoint is to be kept for."""
 
     name: str
     step: int | None  # at or before which to look, or from which on
-    held: Checkpoint | None
+    checkpoint: Checkpoint | None  # None where it is not on disk
     note: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class CheckpointRoles:
     """All checkpoints, and the four roles."""
 
-    held: tuple[Checkpoint, ...]
+    checkpoints: tuple[Checkpoint, ...]
     onset: int | None  # the earliest step the weights may be spoilt from
     healthy: Role
     best: Role
     broken: Role
     last: Role
 
-    @property
-    def all(self) -> tuple[Role, ...]:
-        """The roles in the order they are needed."""
-        return self.healthy, self.best, self.broken, self.last
 
+def assign_roles(diagnosis: Diagnosis, checkpoints: Sequence[Checkpoint], best: Score | None) -> CheckpointRoles:
+    """Give every role its checkpoint, as far as the files and the findings tell.
 
-def roles(diagnosis: Diagnosis, held: Sequence[Checkpoint], best: Score | None) -> Kept:
-    """Give every role its checkpoint, as far as the files and the findings tell."""
-    spoilt = [finding for finding in diagnosis.findings if _spoils(finding, diagnosis)]
-    dated = [(_low(finding), finding) for finding in spoilt if _low(finding) is not None]
-    first = min(dated, key=lambda item: (item[0], item[1].id)) if dated else None
-    onset = first[0] if first else None
-    undated = sorted({finding.id for finding in spoilt if _low(finding) is None})
-    return Kept(
-        held=tuple(held),
+    `checkpoints` are in the order of `find_checkpoints`.
+    """
+    damaging = [finding for finding in diagnosis.findings if _damages_weights(finding, diagnosis)]
+    dated = [(onset, finding.id) for finding in damaging if (onset := _earliest_onset(finding)) is not None]
+    onset, first = min(dated, default=(None, ""))
+    undated = sorted({finding.id for finding in damaging if _earliest_onset(finding) is None})
+    return CheckpointRoles(
+        checkpoints=tuple(checkpoints),
         onset=onset,
-        healthy=_healthy(diagnosis, held, onset, first[1] if first else None, undated),
-        best=_best_role(held, best),
-        broken=_broken(held, onset, undated),
-        last=_last(diagnosis, held),
+        healthy=_last_healthy(diagnosis, checkpoints, onset, first, undated),
+        best=_best_role(checkpoints, best),
+        broken=_first_broken(checkpoints, onset, undated),
+        last=_last(diagnosis.run.last_step, checkpoints),
     )
 
 
-def _spoils(finding: Finding, diagnosis: Diagnosis) -> bool:
-    """Tell whether a finding dates the damage: one of weight, at the weights, and nobody's consequence."""
-    if not finding.severity.at_least(Severity.MEDIUM) or finding.link in HARMLESS or finding.id in OF_THE_RECORD:
+def _damages_weights(finding: Finding, diagnosis: Diagnosis) -> bool:
+    """Return whether a finding dates the damage: one of weight, at the weights, and nobody's consequence."""
+    if not finding.severity.at_least(Severity.MEDIUM):
+        return False
+    if finding.link in HARMLESS_LINKS or finding.id in RECORDING_FINDINGS:
         return False
     causes = {other.link for other in diagnosis.findings if other.id == finding.consequence_of}
-    return not causes - HARMLESS
+    return causes <= HARMLESS_LINKS
 
 
-def _low(finding: Finding) -> int | None:
-    if finding.onset_interval is not None:
-        return finding.onset_interval[0]
-    return finding.onset_step
+def _earliest_onset(finding: Finding) -> int | None:
+    return finding.onset_interval[0] if finding.onset_interval is not None else finding.onset_step
 
 
-def _healthy(
-    diagnosis: Diagnosis, held: Sequence[Checkpoint], onset: int | None, first: Finding | None, undated: list[str]
+def _at(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:
+    """Return the first checkpoint of a step: one with weights where there is one."""
+    return next((checkpoint for checkpoint in checkpoints if checkpoint.step == step), None)
+
+
+def _last_healthy(
+    diagnosis: Diagnosis, checkpoints: Sequence[Checkpoint], onset: int | None, first: str, undated: list[str]
 ) -> Role:
-    name = "last_healthy"
-    if onset is None or first is None:
+    role = partial(Role, "last_healthy")
+    if onset is None:
         if undated:
-            return Role(name=name, step=None, held=None, note=f"cannot be told: {_and(undated)} has no known onset")
-        return _judged_healthy(diagnosis, held)
+            return role(None, None, f"cannot be told: {_and(undated)} has no known onset")
+        if not diagnosis.healthy:  # only where enough was judged to say so
+            return role(None, None, "cannot be told: no check could judge the run")
+        note = "no finding of medium severity or above dates any damage to the weights"
+        if not checkpoints:
+            return role(diagnosis.run.last_step, None, f"{note}; none is on disk here")
+        return role(checkpoints[-1].step, _at(checkpoints, checkpoints[-1].step), note)
     doubt = f"; {_and(undated)} has no known onset and may be older" if undated else ""
-    before = [one for one in held if one.step < onset]
-    why = f"the last before step {onset}, from which {first.id} may date"
+    before = [checkpoint.step for checkpoint in checkpoints if checkpoint.step < onset]
     if before:
-        top = max(one.step for one in before)
-        return Role(name=name, step=top, held=_of_step(before, top), note=why + doubt)
+        note = f"the last before step {onset}, from which {first} may date"
+        return role(before[-1], _at(checkpoints, before[-1]), note + doubt)
     start = diagnosis.run.first_step
     if start is not None and onset <= start:
-        note = f"none: {first.id} may date from the first recorded step, so go back to the model the run started from"
-        return Role(name=name, step=None, held=None, note=note + doubt)
-    there = f"all {len(held)} on disk are later" if held else "none is on disk here"
-    return Role(name=name, step=onset - 1, held=None, note=f"look for one before step {onset}: {there}{doubt}")
+        note = f"none: {first} may date from the first recorded step, so go back to the model the run started from"
+        return role(None, None, note + doubt)
+    there = f"all {len(checkpoints)} on disk are later" if checkpoints else "none is on disk here"
+    return role(onset - 1, None, f"look for one before step {onset}: {there}{doubt}")
 
 
-def _judged_healthy(diagnosis: Diagnosis, held: Sequence[Checkpoint]) -> Role:
-    """Give the role where no finding dates any damage: only where enough was judged to say so."""
-    if not diagnosis.healthy:
-        return Role(name="last_healthy", step=None, held=None, note="cannot be told: no check could judge the run")
-    note = "no finding of medium severity or above dates any damage to the weights"
-    if held:
-        top = held[-1].step
-        return Role(name="last_healthy", step=top, held=_of_step(held, top), note=note)
-    return Role(name="last_healthy", step=diagnosis.run.last_step, held=None, note=f"{note}; none is on disk here")
-
-
-def _best_role(held: Sequence[Checkpoint], best: Score | None) -> Role:
+def _best_role(checkpoints: Sequence[Checkpoint], best: Score | None) -> Role:
+    role = partial(Role, "best")
     if best is None:
-        return Role(name="best", step=None, held=None, note="cannot be told: fewer than two evaluations are recorded")
+        return role(None, None, "cannot be told: fewer than two evaluations are recorded")
     size = f", n = {best.samples}" if best.samples else ", n not recorded"
     note = f"{best.metric} {best.value:.4g} at step {best.step}, of {best.points} evaluations{size}"
     if best.noise is None:
         note += "; too few to tell noise"
     if best.ties:
-        within = "equal to it" if best.noise is None or best.noise == 0 else f"within the noise of ±{best.noise:.2g}"
-        shown = ", ".join(map(str, best.ties[:5])) + (f" and {len(best.ties) - 5} more" if len(best.ties) > 5 else "")
-        note += f"; {within}: step{'s' if len(best.ties) > 1 else ''} {shown}"
-    exact = [one for one in held if one.step == best.step]
-    if exact:
-        return Role(name="best", step=best.step, held=_of_step(exact, best.step), note=note)
-    alike = [one for one in held if one.step in best.ties]
-    if alike:
-        one = _of_step(alike, alike[0].step)
-        return Role(name="best", step=one.step, held=one, note=f"{note}; {one.path} is the first of these on disk")
-    if not held:
-        return Role(name="best", step=best.step, held=None, note=note + "; none is on disk here")
-    near = min(held, key=lambda one: (abs(one.step - best.step), one.step))
-    return Role(
-        name="best",
-        step=best.step,
-        held=None,
-        note=note + f"; not on disk: the nearest, {near.path} (step {near.step}), is another model",
-    )
+        within = f"within the noise of ±{best.noise:.2g}" if best.noise else "equal to it"
+        shown = ", ".join(map(str, best.ties[:MAX_TIES]))
+        more = f" and {len(best.ties) - MAX_TIES} more" if len(best.ties) > MAX_TIES else ""
+        note += f"; {within}: step{'s' if len(best.ties) > 1 else ''} {shown}{more}"
+    if exact := _at(checkpoints, best.step):
+        return role(best.step, exact, note)
+    if tied := next((checkpoint for checkpoint in checkpoints if checkpoint.step in best.ties), None):
+        return role(tied.step, tied, f"{note}; {tied.path} is the first of these on disk")
+    if not checkpoints:
+        return role(best.step, None, f"{note}; none is on disk here")
+    near = min(checkpoints, key=lambda checkpoint: (abs(checkpoint.step - best.step), checkpoint.step))
+    missing = f"not on disk: the nearest, {near.path} (step {near.step}), is another model"
+    return role(best.step, None, f"{note}; {missing}")
 
 
-def _broken(held: Sequence[Checkpoint], onset: int | None, undated: list[str]) -> Role:
-    name = "first_broken"
+def _first_broken(checkpoints: Sequence[Checkpoint], onset: int | None, undated: list[str]) -> Role:
+    role = partial(Role, "first_broken")
     if onset is None:
-        note = f"cannot be told: {_and(undated)} has no known onset" if undated else "nothing broke that would date it"
-        return Role(name=name, step=None, held=None, note=note)
-    after = [one for one in held if one.step >= onset]
-    if after:
-        step = min(one.step for one in after)
-        return Role(name=name, step=step, held=_of_step(after, step), note=f"the first from step {onset} on")
-    there = f"all {len(held)} on disk are earlier" if held else "none is on disk here"
-    return Role(name=name, step=onset, held=None, note=f"look for the first from step {onset} on: {there}")
+        unknown = f"cannot be told: {_and(undated)} has no known onset"
+        return role(None, None, unknown if undated else "nothing broke that would date it")
+    after = next((checkpoint for checkpoint in checkpoints if checkpoint.step >= onset), None)
+    if after is not None:
+        return role(after.step, after, f"the first from step {onset} on")
+    there = f"all {len(checkpoints)} on disk are earlier" if checkpoints else "none is on disk here"
+    return role(onset, None, f"look for the first from step {onset} on: {there}")
 
 
-def _last(diagnosis: Diagnosis, held: Sequence[Checkpoint]) -> Role:
-    end = diagnosis.run.last_step
-    if not held:
-        note = "none is on disk here" + (f"; the record ends at step {end}" if end is not None else "")
-        return Role(name="last", step=end, held=None, note=note)
-    step = held[-1].step
-    note = f"the record ends at step {end}" if end is not None and end != step else "the end of the run"
-    return Role(name="last", step=step, held=_of_step(held, step), note=note)
-
-
-def _of_step(held: Sequence[Checkpoint], step: int) -> Checkpoint:
-    """Of several of one step the one that holds weights, then by path."""
-    return min((one for one in held if one.step == step), key=lambda one: (not one.weights, one.path))
+def _last(end: int | None, checkpoints: Sequence[Checkpoint]) -> Role:
+    ends = f"the record ends at step {end}"
+    if not checkpoints:
+        return Role("last", end, None, "none is on disk here" + (f"; {ends}" if end is not None else ""))
+    step = checkpoints[-1].step
+    return Role("last", step, _at(checkpoints, step), "the end of the run" if end in (None, step) else ends)
 
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(names) if len(names) < 3 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def checkpoint_table(kept: Kept) -> pl.DataFrame:
-    """Give the four roles, then every checkpoint on disk, by step."""
-    rows: list[tuple[str, int | None, str | None, bool | None, int | None, str]] = []
-    for role in kept.all:
-        one = role.held
-        rows.append(
-            (
-                role.name,
-                role.step,
-                one.path if one else None,
-                one.weights if one else None,
-                one.size if one else None,
-                role.note,
-            )
-        )
-    rows += [("", one.step, one.path, one.weights, one.size, "") for one in kept.held]
+def checkpoint_table(roles: CheckpointRoles) -> pl.DataFrame:
+    """Return the four roles, then every checkpoint on disk, by step."""
+    nothing = (None, None, None)
+    rows: list[tuple[str | int | bool | None, ...]] = []
+    for role in (roles.healthy, roles.best, roles.broken, roles.last):
+        one = role.checkpoint
+        rows.append((role.name, role.step, *((one.path, one.weights, one.size) if one else nothing), role.note))
+    rows += [("", one.step, one.path, one.weights, one.size, "") for one in roles.checkpoints]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-PHRASE: Final = re.compile(
+LAST_HEALTHY: Final = re.compile(
     r"\bthe (?:last|latest|most recent|nearest) (?:known )?(?:healthy|good) checkpoint\b(?! \()", re.IGNORECASE
 )
-BEFORE: Final = re.compile(r"\bthe (?:last )?checkpoint before step (\d{1,12})\b(?! \()", re.IGNORECASE)
+BEFORE_STEP: Final = re.compile(r"\bthe (?:last )?checkpoint before step (\d{1,12})\b(?! \()", re.IGNORECASE)
 
 
-def with_names(diagnosis: Diagnosis, kept: Kept) -> Diagnosis:
+def with_checkpoint_names(diagnosis: Diagnosis, roles: CheckpointRoles) -> Diagnosis:
     """Put the checkpoint behind the words, in the verdict and in the findings; findings keep all else."""
-    verdict = replace(diagnosis.verdict, next=_each(diagnosis.verdict.next, kept))
+    name = _name(roles.healthy)
+
+    def healthy(match: re.Match[str]) -> str:
+        return match[0] if name is None else f"{match[0]} ({name})"
+
+    def before(match: re.Match[str]) -> str:
+        earlier = [checkpoint.path for checkpoint in roles.checkpoints if checkpoint.step < int(match[1])]
+        return f"{match[0]} ({earlier[-1]})" if earlier else match[0]
+
+    def named(sentences: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(BEFORE_STEP.sub(before, LAST_HEALTHY.sub(healthy, text)) for text in sentences)
+
     return replace(
-        diagnosis, verdict=verdict, findings=tuple(_finding(finding, kept) for finding in diagnosis.findings)
+        diagnosis,
+        verdict=replace(diagnosis.verdict, next=named(diagnosis.verdict.next)),
+        findings=tuple(
+            replace(finding, confirm=named(finding.confirm), next=named(finding.next)) for finding in diagnosis.findings
+        ),
     )
 
 
 def _name(role: Role) -> str | None:
-    """Give what stands in brackets: the folder, or the steps to look at."""
-    if role.held is not None:
-        shell = "" if role.held.weights else ", without weights here"
-        return f"{role.held.path}, step {role.held.step}{shell}"
+    """Return what stands in brackets: the folder, or the steps to look at."""
+    if role.checkpoint is not None:
+        shell = "" if role.checkpoint.weights else ", without weights here"
+        return f"{role.checkpoint.path}, step {role.checkpoint.step}{shell}"
     return f"one saved at or before step {role.step}" if role.step is not None else None
-
-
-def _finding(finding: Finding, kept: Kept) -> Finding:
-    confirm, following = _each(finding.confirm, kept), _each(finding.next, kept)
-    if confirm == finding.confirm and following == finding.next:
-        return finding
-    return replace(finding, confirm=confirm, next=following)
-
-
-def _each(sentences: tuple[str, ...], kept: Kept) -> tuple[str, ...]:
-    name = _name(kept.healthy)
-
-    def healthy(found: re.Match[str]) -> str:
-        return found[0] if name is None else f"{found[0]} ({name})"
-
-    def before(found: re.Match[str]) -> str:
-        earlier = [one for one in kept.held if one.step < int(found[1])]
-        return f"{found[0]} ({earlier[-1].path})" if earlier else found[0]
-
-    return tuple(BEFORE.sub(before, PHRASE.sub(healthy, text)) for text in sentences)

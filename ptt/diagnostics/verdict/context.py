@@ -12,11 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.parsers.io.interface import RunFile
 
-LARGEST: Final = 1 << 20  # bytes: a paper beside the logs is smaller
-MOST: Final = 200  # files opened: checkpoints repeat theirs
+MAX_BYTES: Final = 1 << 20  # metadata beside the logs are smaller
+MAX_FILES: Final = 200  # opened: checkpoints repeat theirs
 COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 VERSION: Final = re.compile(r"\d[\w.+!-]{0,30}")
 NAME: Final = re.compile(r"[\w][\w.+-]{0,95}(?:/[\w][\w.+-]{0,95})?")
@@ -30,103 +29,95 @@ CONFIGS: Final = frozenset(
      "rl.toml", "trainer.toml", "orchestrator.toml"}
 )  # fmt: skip
 DIFFS: Final = frozenset({"code.diff", "git.diff", "diff.patch"})
+MAX_GAPS: Final = 5  # named
 
 
 @dataclass(frozen=True)
-class Told:
-    """One thing a paper tells, and which paper."""
+class Recorded:
+    """One value that a file of metadata records, and which file."""
 
     value: str
     source: str
 
 
-Papers = Mapping[str, Told]
-"""By what is told: commit, dirty, packages, model, dataset, config, command."""
+Metadata = Mapping[str, Recorded]
+"""By what is recorded: commit, dirty, diff, packages, model, dataset, config, command."""
 
 
-def read_papers(files: Sequence[RunFile]) -> Papers:
-    """Read the papers among a run's files; the first that tells a thing counts, those nearest to the top first."""
-    found: dict[str, Told] = {}
+def read_run_metadata(files: Sequence[RunFile]) -> Metadata:
+    """Read the metadata among a run's files; the first that records a value counts, those nearest to the top first."""
+    metadata: dict[str, Recorded] = {}
     opened = 0
     for file in sorted(files, key=lambda file: (file.rel.count("/"), file.rel)):
         name = file.rel.rsplit("/", 1)[-1]
-        if _settings_file(file.rel):
-            found.setdefault("config", Told("recorded", file.rel))
+        if _is_settings(file.rel):
+            metadata.setdefault("config", Recorded("recorded", file.rel))
         if name in DIFFS:
-            found.setdefault("diff", Told("recorded", file.rel))
-        reader = READERS.get(name)
-        if reader is None or file.size > LARGEST or opened == MOST:
+            metadata.setdefault("diff", Recorded("recorded", file.rel))
+        if name not in READERS or file.size > MAX_BYTES or opened == MAX_FILES:
             continue
         opened += 1
-        text = _text(file)
-        for key, value in reader(text).items() if text is not None else ():
-            found.setdefault(key, Told(value, file.rel))
-    return found
+        try:
+            text = file.path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace")
+        except OSError:  # gone or locked since the listing: then nothing is known of it
+            continue
+        for key, value in READERS[name](text).items():
+            metadata.setdefault(key, Recorded(value, file.rel))
+    return metadata
 
 
-def _settings_file(rel: str) -> bool:
-    """Tell a file of settings; a checkpoint's config.json describes the model, not the training."""
+def _is_settings(rel: str) -> bool:
+    """Return whether a file holds settings; a checkpoint's config.json describes the model, not the training."""
     path = PurePosixPath(rel)
-    if path.name not in CONFIGS:
-        return False
-    return path.name != "config.json" or not any(re.search(r"\d", part) for part in path.parts[:-1])
-
-
-def _text(file: RunFile) -> str | None:
-    try:
-        return file.path.read_bytes()[:LARGEST].decode("utf-8", "replace")
-    except OSError:  # gone or locked since the listing: then nothing is told
-        return None
+    in_checkpoint = any(re.search(r"\d", part) for part in path.parts[:-1])
+    return path.name in CONFIGS and not (path.name == "config.json" and in_checkpoint)
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _told(**values: object) -> dict[str, str]:
-    """Keep the values whose shape is that of what they should be."""
-    shapes = {"commit": COMMIT, "model": NAME, "dataset": NAME}
-    kept = {}
+def _valid(**values: object) -> dict[str, str]:
+    """Keep the values that look like what they should be; of a path its last part."""
+    valid = {}
     for key, value in values.items():
         if not isinstance(value, str) or value in {"", "None", "null"}:
             continue
-        shape = shapes.get(key)
-        text = PurePosixPath(value).name if key in {"model", "dataset"} and value[0] in "/.~" else value
-        if shape is None or shape.fullmatch(text):
-            kept[key] = text
-    return kept
+        text = PurePosixPath(value).name if key != "commit" and value[0] in "/.~" else value
+        if (COMMIT if key == "commit" else NAME).fullmatch(text):
+            valid[key] = text
+    return valid
 
 
 def _wandb(text: str) -> dict[str, str]:
-    held = _json(text)
-    git = held.get("git")
-    commit = git.get("commit") if isinstance(git, dict) else None
-    program = held.get("program")
-    command = PurePosixPath(program).name if isinstance(program, str) else ""
-    return _told(commit=commit) | ({"command": f"the command that started it ({command})"} if _plain(command) else {})
+    metadata = _json(text)
+    git, program = metadata.get("git"), metadata.get("program")
+    values = _valid(commit=git.get("commit") if isinstance(git, dict) else None)
+    name = PurePosixPath(program).name if isinstance(program, str) else ""
+    if re.fullmatch(r"[\w.-]{1,80}", name):
+        values["command"] = f"the command that started it ({name})"
+    return values
 
 
-def _plain(name: str) -> bool:
-    return re.fullmatch(r"[\w.-]{1,80}", name) is not None
-
-
-def _metadata(text: str) -> dict[str, str]:
-    held = _json(text)
-    told = _told(
-        commit=held.get("git_sha") or held.get("git_commit") or held.get("commit"),
-        model=held.get("model_name"),
-        dataset=held.get("dataset_name"),
+def _run_metadata(text: str) -> dict[str, str]:
+    metadata = _json(text)
+    values = _valid(
+        commit=metadata.get("git_sha") or metadata.get("git_commit") or metadata.get("commit"),
+        model=metadata.get("model_name"),
+        dataset=metadata.get("dataset_name"),
     )
-    dirty = held.get("git_dirty")
-    return told | ({"dirty": "yes" if dirty else "no"} if isinstance(dirty, bool) and "commit" in told else {})
+    dirty = metadata.get("git_dirty")
+    if isinstance(dirty, bool) and "commit" in values:
+        values["dirty"] = "yes" if dirty else "no"
+    return values
 
 
 def _commit(text: str) -> dict[str, str]:
-    return _told(commit=text.strip())
+    return _valid(commit=text.strip())
 
 
 def _requirements(text: str) -> dict[str, str]:
@@ -134,14 +125,12 @@ def _requirements(text: str) -> dict[str, str]:
     return _packages({name.lower().replace("_", "-"): version for name, version in pinned.items()})
 
 
-def _card(text: str) -> dict[str, str]:
+def _model_card(text: str) -> dict[str, str]:
     """Read a model card that transformers wrote: the versions it lists, the model and the data it names."""
-    rows = dict(re.findall(r"^- ([A-Za-z]+): (\S+)\s*$", text, re.MULTILINE))
-    names = {"pytorch": "torch"} | {name: name for name in PACKAGES}
-    told = _packages({names[key.lower()]: value for key, value in rows.items() if key.lower() in names})
-    base = re.search(r"^base_model: (\S+)\s*$", text, re.MULTILINE)
-    data = re.search(r"^datasets: (\S+)\s*$", text, re.MULTILINE)
-    return told | _told(model=base[1] if base else None, dataset=data[1] if data else None)
+    versions = {name.lower(): value for name, value in re.findall(r"^- ([A-Za-z]+): (\S+)\s*$", text, re.MULTILINE)}
+    named = dict(reversed(re.findall(r"^(base_model|datasets): (\S+)\s*$", text, re.MULTILINE)))  # the first counts
+    packages = _packages({"torch": versions.pop("pytorch", "")} | versions)
+    return packages | _valid(model=named.get("base_model"), dataset=named.get("datasets"))
 
 
 def _packages(versions: Mapping[str, str]) -> dict[str, str]:
@@ -150,20 +139,20 @@ def _packages(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _model_config(text: str) -> dict[str, str]:
-    held = _json(text)
-    version = held.get("transformers_version")
-    told = _told(model=held.get("_name_or_path"))
-    return told | (_packages({"transformers": version}) if isinstance(version, str) else {})
+    config = _json(text)
+    version = config.get("transformers_version")
+    packages = _packages({"transformers": version}) if isinstance(version, str) else {}
+    return _valid(model=config.get("_name_or_path")) | packages
 
 
 READERS: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
     "wandb-metadata.json": _wandb,
-    "run_metadata.json": _metadata,
-    "run_metadata_start.json": _metadata,
-    "metadata.json": _metadata,
+    "run_metadata.json": _run_metadata,
+    "run_metadata_start.json": _run_metadata,
+    "metadata.json": _run_metadata,
     "mlflow.source.git.commit": _commit,
     "requirements.txt": _requirements,
-    "README.md": _card,
+    "README.md": _model_card,
     "config.json": _model_config,
 }
 
@@ -198,112 +187,80 @@ ANYWHERE: Final = {
 TRACKED: Final = frozenset({"settings", "code", "packages"})  # what a tracker writes by itself
 
 
-def context_table(evidence: Evidence, papers: Papers, evals: pl.DataFrame, evaluated: bool) -> pl.DataFrame:
-    """Give each item of the run's context with its value, or with how to record it."""
+def context_table(evidence: Evidence, metadata: Metadata, evals: pl.DataFrame, *, evaluated: bool) -> pl.DataFrame:
+    """Return each item of the run's context with its value, or with how to record it."""
     facts = evidence.run.context
     seed = next((name for name in SEEDS if facts.get(name) is not None), None)
-    settings = [name for name in sorted(facts) if name not in STATE]
-    config = papers.get("config")
-    known = f"{len(settings)} settings" if settings else ""
-    rows = [
-        _row(evidence, "settings", known or (config.value if config else ""), config.source if config else "the logs"),
-        _row(evidence, "seed", str(facts[seed]) if seed else "", "the logged settings"),
-        _row(evidence, "code", _code(papers), _source(papers, "commit", "diff")),
-        _row(evidence, "packages", _value(papers, "packages"), _source(papers, "packages")),
-        _row(evidence, "model", _value(papers, "model"), _source(papers, "model")),
-        _row(evidence, "dataset", _value(papers, "dataset"), _source(papers, "dataset")),
-        _evaluation(evidence, evals, evaluated),
-        *_record(evidence),
-    ]
+    logged = sum(name not in STATE for name in facts)
+    settings = Recorded(f"{logged} settings", "the logs") if logged else metadata.get("config")
+    commit, config = metadata.get("commit"), metadata.get("config")
+    if settings is not None and config is not None:
+        settings = Recorded(settings.value, config.source)
+    found = {
+        "settings": settings,
+        "seed": Recorded(str(facts[seed]), "the logged settings") if seed else None,
+        "code": commit and Recorded(_code(metadata), commit.source),
+        "packages": metadata.get("packages"),
+        "model": metadata.get("model"),
+        "dataset": metadata.get("dataset"),
+    }
+    rows = [_row(evidence, item, recorded) for item, recorded in found.items()]
+    rows += [_evaluation(evidence, evals, evaluated=evaluated), *_completeness(evidence)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 Row = tuple[str, bool | None, str, str, str]
 
 
-def _row(evidence: Evidence, item: str, value: str, source: str) -> Row:
-    if value:
-        return item, True, value, source, ""
+def _row(evidence: Evidence, item: str, recorded: Recorded | None) -> Row:
+    if recorded is not None:
+        return item, True, recorded.value, recorded.source, ""
     tracker = TRACKER.get(evidence.run.framework or "") if item in TRACKED else None
     advice = ANYWHERE[item] + (f", or let a tracker do it: {tracker}" if tracker else "")
     return item, False, "", "", advice
 
 
-def _value(papers: Papers, key: str) -> str:
-    return papers[key].value if key in papers else ""
+def _code(metadata: Metadata) -> str:
+    commit = f"commit {metadata['commit'].value}"
+    if "diff" in metadata:
+        return f"{commit} and a diff"
+    dirty = "dirty" in metadata and metadata["dirty"].value == "yes"
+    return f"{commit}, with changes that are not recorded" if dirty else commit
 
 
-def _source(papers: Papers, *keys: str) -> str:
-    return next((papers[key].source for key in keys if key in papers), "")
+def _evaluation(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> Row:
+    """Return the settings an evaluation was taken under; figures without them do not make a protocol."""
+    settings = [
+        f"{column} {', '.join(f'{value:g}' for value in values)}"
+        for column in ("temperature", "max_tokens")
+        if evals.height and (values := evals[column].drop_nulls().unique().sort().to_list())
+    ]
+    if settings:
+        source = evals["source"].drop_nulls().min()
+        return _row(evidence, "evaluation", Recorded(", ".join(settings), str(source or "")))
+    item, present, value, source, advice = _row(evidence, "evaluation", None)
+    logged = "figures are logged, but not under which settings: " if evaluated or evals.height else ""
+    return item, present, value, source, logged + advice
 
 
-def _code(papers: Papers) -> str:
-    commit = _value(papers, "commit")
-    if not commit:
-        return ""
-    if _value(papers, "dirty") == "yes" and "diff" not in papers:
-        return f"commit {commit}, with changes that are not recorded"
-    return f"commit {commit}" + (" and a diff" if "diff" in papers else "")
-
-
-def _evaluation(evidence: Evidence, evals: pl.DataFrame, evaluated: bool) -> Row:
-    row = _row(evidence, "evaluation", _protocol(evals), _first(evals))
-    if row[1] or not (evaluated or evals.height):
-        return row
-    return *row[:4], f"figures are logged, but not under which settings: {row[4]}"
-
-
-def _protocol(evals: pl.DataFrame) -> str:
-    """Give the settings an evaluation was taken under; figures without them do not make a protocol."""
-    parts = []
-    for column in ("temperature", "max_tokens"):
-        seen = evals[column].drop_nulls().unique().sort().to_list() if not evals.is_empty() else []
-        if seen:
-            parts.append(f"{column} {', '.join(f'{value:g}' for value in seen)}")
-    return ", ".join(parts)
-
-
-def _first(evals: pl.DataFrame) -> str:
-    sources = evals["source"].drop_nulls().unique().sort().to_list() if not evals.is_empty() else []
-    return str(sources[0]) if sources else ""
-
-
-def _record(evidence: Evidence) -> list[Row]:
+def _completeness(evidence: Evidence) -> list[Row]:
     """Say whether the record is whole: steps written twice, and steps that are missing."""
     rows: list[Row] = []
     segments, validity = evidence.segments, evidence.validity
     if segments is not None:
-        twice = [*segments.metrics, *([segments.sequences] if segments.sequences is not None else [])]
-        told = "; ".join(_overlap(one) for one in twice)
-        rows.append(
-            (
-                "resumed",
-                None if twice else True,
-                told or "no step is recorded twice",
-                _sources(twice) if twice else "all logs",
-                "",
-            )
+        overlaps = [*segments.metrics, *([segments.sequences] if segments.sequences is not None else [])]
+        value = "; ".join(
+            f"steps {overlap.first_step} to {overlap.last_step} are recorded twice ({overlap.steps} steps)"
+            for overlap in overlaps
         )
+        names = list(dict.fromkeys(name for overlap in overlaps for name in overlap.sources))
+        source = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        nothing = (True, "no step is recorded twice", "all logs")
+        rows.append(("resumed", *((None, value, source) if overlaps else nothing), ""))
     if validity is not None:
         gaps = validity.coverage.step_gaps
-        told = "; ".join(f"nothing between steps {low} and {high}" for low, high in gaps[:5])
-        more = f"; {len(gaps) - 5} more gaps" if len(gaps) > 5 else ""
-        rows.append(
-            (
-                "gaps",
-                None if gaps else True,
-                (told + more) or "no gap in the recorded steps",
-                "the recorded sequences",
-                "",
-            )
-        )
+        value = "; ".join(f"nothing between steps {low} and {high}" for low, high in gaps[:MAX_GAPS])
+        more = f"; {len(gaps) - MAX_GAPS} more gaps" if len(gaps) > MAX_GAPS else ""
+        nothing_missing = (True, "no gap in the recorded steps")
+        rows.append(("gaps", *((None, value + more) if gaps else nothing_missing), "the recorded sequences", ""))
     return rows
-
-
-def _overlap(one: Overlap) -> str:
-    return f"steps {one.first_step} to {one.last_step} are recorded twice ({one.steps} steps)"
-
-
-def _sources(overlaps: list[Overlap]) -> str:
-    names = list(dict.fromkeys(name for one in overlaps for name in one.sources))
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")

@@ -12,19 +12,18 @@ import polars as pl
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Diagnosis, NotJudged, Severity
+from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.verdict.checkpoints import (
-    Kept,
+    CheckpointRoles,
     Role,
-    Score,
+    assign_roles,
     best_score,
     checkpoint_table,
-    checkpoints_among,
-    roles,
-    with_names,
+    find_checkpoints,
+    with_checkpoint_names,
 )
-from ptt.diagnostics.verdict.context import context_table, read_papers
+from ptt.diagnostics.verdict.context import context_table, read_run_metadata
 
 SCHEMA: Final = {
     "phase": pl.String,  # before | during | after
@@ -45,11 +44,13 @@ DURING: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
     ("Memory and throughput hold", ("out-of-memory", "throughput-drop"), False),
 )
 CRITIC: Final = "value-loss-rising"
-AUDITED: Final = 3  # samples of each kind: highest, lowest and latest
+MIN_AUDITED: Final = 3  # samples of each kind: highest, lowest and latest
 FLAT_SHARE: Final = 0.95  # of first rewards with one value: then there is nothing to learn from
-FIRST_SAMPLES: Final = 64  # fewer tell no shape
-TAIL: Final = 5.0  # ranges of the middle nine tenths from the median: a reward out there is an outlier
-TAIL_LEAST: Final = 3  # outliers: one odd sample is no tail
+FIRST_SAMPLES: Final = 64  # fewer show no shape
+OUTLIER_RANGES: Final = 5.0  # ranges of the middle nine tenths from the median: a reward out there is an outlier
+MIN_OUTLIERS: Final = 3  # one odd sample is no tail
+OUT_OF_MEMORY: Final = ("out of memory", "outofmemory", "oom-kill", "oom killer")
+PRIVATE: Final = ("private", "held_out", "held-out", "heldout", "hidden")
 
 
 class Answer(NamedTuple):
@@ -59,62 +60,51 @@ class Answer(NamedTuple):
     evidence: str
 
 
-def checklist_table(
-    diagnosis: Diagnosis, evidence: Evidence, kept: Kept, evals: pl.DataFrame, best: Score | None
-) -> pl.DataFrame:
-    """Answer every row of the three lists."""
-    rows = [("before", item, *answer) for item, answer in _before(diagnosis, evidence, evals)]
-    rows += [("during", item, *_during(diagnosis, evidence, ids, online)) for item, ids, online in DURING]
-    rows += [("after", item, *answer) for item, answer in _after(diagnosis, evidence, kept, evals, best)]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
-Rows = Sequence[tuple[str, Answer]]
+Rows = Mapping[str, Answer]
 
 
 def _before(diagnosis: Diagnosis, evidence: Evidence, evals: pl.DataFrame) -> Rows:
-    if evidence.algorithm.family not in (None, Family.ONLINE):
-        absent = Answer(NOT_HERE, f"{evidence.algorithm.title} training samples from no environment")
-        asked = [absent] * 4
+    if _samples_online(evidence):
+        unlogged = Answer(CANNOT, "no file of the run tells; keep the output of such a run beside the logs")
+        shape = _reward_shape(diagnosis)
     else:
-        silent = Answer(CANNOT, "no file of the run tells; keep the output of such a run beside the logs")
-        asked = [silent, silent, silent, _reward_shape(diagnosis)]
-    names = (
-        "The environment was tested by itself",
-        "The reward of a random policy is known",
-        "A simple rule beats the random policy",
-        "The first rewards have a usable spread",
-    )
-    return [
-        *zip(names, asked, strict=True),
-        ("The evaluation's settings are fixed and saved", _settings_saved(evals)),
-        ("The run fits into memory", _memory(evidence)),
-    ]
+        unlogged = shape = Answer(NOT_HERE, f"{evidence.algorithm.title} training samples from no environment")
+    return {
+        "The environment was tested by itself": unlogged,
+        "The reward of a random policy is known": unlogged,
+        "A simple rule beats the random policy": unlogged,
+        "The first rewards have a usable spread": shape,
+        "The evaluation's settings are fixed and saved": _settings_saved(evals),
+        "The run fits into memory": _memory(evidence),
+    }
+
+
+def _samples_online(evidence: Evidence) -> bool:
+    return evidence.algorithm.family in (None, Family.ONLINE)
 
 
 def _reward_shape(diagnosis: Diagnosis) -> Answer:
-    """Look at the rewards of the first recorded samples: all alike, or with a far tail."""
+    """Look at the rewards of the first recorded samples: all the same, or with a far tail."""
     frame = diagnosis.tables.get("trajectories")
     if frame is None or not {"reward", "step", "split"} <= set(frame.columns):
         return Answer(CANNOT, "no single reward is recorded")
     usable = frame.filter(
         pl.col("reward").is_finite(), pl.col("step").is_not_null(), pl.col("split").ne_missing("eval")
-    )
+    ).sort("step", maintain_order=True)
     if usable.height < FIRST_SAMPLES:
         return Answer(CANNOT, f"{usable.height} samples with reward and step are recorded; {FIRST_SAMPLES} are needed")
-    ordered = usable.sort("step", maintain_order=True)
-    last = int(ordered["step"][FIRST_SAMPLES - 1])
-    first = ordered.filter(pl.col("step") <= last)["reward"].to_numpy()
-    values, counts = np.unique(first, return_counts=True)
-    common = float(counts.max() / len(first))
-    where = f"of {len(first)} samples up to step {last}"
+    last = int(usable["step"][FIRST_SAMPLES - 1])
+    rewards = usable.filter(pl.col("step") <= last)["reward"].to_numpy()
+    values, counts = np.unique(rewards, return_counts=True)
+    common = float(counts.max() / len(rewards))
+    where = f"of {len(rewards)} samples up to step {last}"
     if common >= FLAT_SHARE:
         return Answer(NO, f"{100 * common:.0f} % {where} have the reward {float(values[counts.argmax()]):g}")
-    low, middle, high = np.quantile(first, [0.05, 0.5, 0.95])
-    far = int((np.abs(first - middle) > TAIL * (high - low)).sum()) if high > low else 0
-    if far >= TAIL_LEAST:
-        return Answer(NO, f"{far} {where} lie more than {TAIL:g} times the usual range off the median")
-    return Answer(YES, f"rewards {first.min():.3g} to {first.max():.3g} with median {middle:.3g}, {where}")
+    low, median, high = np.quantile(rewards, [0.05, 0.5, 0.95])
+    outliers = int((np.abs(rewards - median) > OUTLIER_RANGES * (high - low)).sum()) if high > low else 0
+    if outliers >= MIN_OUTLIERS:
+        return Answer(NO, f"{outliers} {where} lie more than {OUTLIER_RANGES:g} times the usual range off the median")
+    return Answer(YES, f"rewards {rewards.min():.3g} to {rewards.max():.3g} with median {median:.3g}, {where}")
 
 
 def _settings_saved(evals: pl.DataFrame) -> Answer:
@@ -131,8 +121,7 @@ def _settings_saved(evals: pl.DataFrame) -> Answer:
 
 
 def _memory(evidence: Evidence) -> Answer:
-    words = ("out of memory", "outofmemory", "oom-kill", "oom killer")
-    killed = [event for event in evidence.events if any(word in event.text.lower() for word in words)]
+    killed = [event for event in evidence.events if any(word in event.text.lower() for word in OUT_OF_MEMORY)]
     if killed:
         return Answer(NO, f"{killed[0].source}: {killed[0].text[:120]}")
     if not evidence.events:
@@ -140,13 +129,17 @@ def _memory(evidence: Evidence) -> Answer:
     return Answer(YES, f"no shortage of memory in {len(evidence.events)} recorded lines of output")
 
 
-def _during(diagnosis: Diagnosis, evidence: Evidence, ids: Sequence[str], online: bool) -> Answer:
+def _during(diagnosis: Diagnosis, evidence: Evidence) -> Rows:
+    rows: dict[str, Answer] = {}
     algorithm = evidence.algorithm
-    if online and algorithm.family not in (None, Family.ONLINE):
-        return Answer(NOT_HERE, f"{algorithm.title} training samples no data of its own")
-    if CRITIC in ids and algorithm.critic is False:
-        return Answer(NOT_HERE, f"{algorithm.title} training has no critic")
-    return _checked(diagnosis, ids)
+    for item, ids, online in DURING:
+        if online and not _samples_online(evidence):
+            rows[item] = Answer(NOT_HERE, f"{algorithm.title} training samples no data of its own")
+        elif CRITIC in ids and algorithm.critic is False:
+            rows[item] = Answer(NOT_HERE, f"{algorithm.title} training has no critic")
+        else:
+            rows[item] = _checked(diagnosis, ids)
+    return rows
 
 
 def _checked(diagnosis: Diagnosis, ids: Sequence[str]) -> Answer:
@@ -157,69 +150,68 @@ def _checked(diagnosis: Diagnosis, ids: Sequence[str]) -> Answer:
             return Answer(NO, f"{finding.claim}{since}")
     healthy = {check.id: check.reason for check in diagnosis.healthy}
     noted = {finding.id: finding.claim for finding in diagnosis.findings}
-    blind = {item.id: item for item in diagnosis.not_judged}
-    asked = [name for name in ids if not (name in blind and not blind[name].applies)]
-    if not asked:
-        return Answer(NOT_HERE, blind[ids[0]].reason)
-    told = [healthy.get(name) or noted.get(name) for name in asked]
-    if all(told):
-        return Answer(YES, "; ".join(reason for reason in told if reason))
-    silent = [name for name, said in zip(asked, told, strict=True) if not said]
-    return Answer(CANNOT, "; ".join(_why_not(name, blind.get(name)) for name in silent))
-
-
-def _why_not(name: str, item: NotJudged | None) -> str:
-    return f"no check named {name} looked" if item is None else item.reason
-
-
-def _after(diagnosis: Diagnosis, evidence: Evidence, kept: Kept, evals: pl.DataFrame, best: Score | None) -> Rows:
-    online = evidence.algorithm.family in (None, Family.ONLINE)
-    nobody = Answer(NOT_HERE, f"{evidence.algorithm.title} training has no reward of its own to audit")
-    return [
-        ("The best checkpoint by evaluation is kept", _on_disk(kept, kept.best, judged=best is not None)),
-        ("The last checkpoint is kept", _on_disk(kept, kept.last, judged=True)),
-        ("The first checkpoint after the failure is kept", _failed(kept)),
-        ("Samples for an audit of the reward are kept", _audit(diagnosis) if online else nobody),
-        ("More than one seed was run", Answer(CANNOT, "a run dir holds one seed; compare it with those of the others")),
-        ("A private test set was reported", _private(evals)),
+    not_judged = {item.id: item for item in diagnosis.not_judged}
+    applicable = [name for name in ids if name not in not_judged or not_judged[name].applies]
+    if not applicable:
+        return Answer(NOT_HERE, not_judged[ids[0]].reason)
+    reasons = {name: healthy.get(name) or noted.get(name) or "" for name in applicable}
+    if all(reasons.values()):
+        return Answer(YES, "; ".join(reasons.values()))
+    unanswered = [
+        not_judged[name].reason if name in not_judged else f"no check named {name} looked"
+        for name, reason in reasons.items()
+        if not reason
     ]
+    return Answer(CANNOT, "; ".join(unanswered))
 
 
-def _on_disk(kept: Kept, role: Role, *, judged: bool) -> Answer:
-    """Tell whether a checkpoint is kept; a run dir without any says nothing of where else they may lie."""
-    if not kept.held or not judged:
+def _after(
+    diagnosis: Diagnosis, evidence: Evidence, roles: CheckpointRoles, evals: pl.DataFrame, *, evaluated: bool
+) -> Rows:
+    nobody = Answer(NOT_HERE, f"{evidence.algorithm.title} training has no reward of its own to audit")
+    return {
+        "The best checkpoint by evaluation is kept": _on_disk(roles, roles.best, known=evaluated),
+        "The last checkpoint is kept": _on_disk(roles, roles.last),
+        "The first checkpoint after the failure is kept": _failed(roles),
+        "Samples for an audit of the reward are kept": _audit(diagnosis) if _samples_online(evidence) else nobody,
+        "More than one seed was run": Answer(CANNOT, "a run dir holds one seed; compare it with those of the others"),
+        "A private test set was reported": _private(evals),
+    }
+
+
+def _on_disk(roles: CheckpointRoles, role: Role, *, known: bool = True) -> Answer:
+    """Answer whether a checkpoint is kept; a run dir without any says nothing of where else they may lie."""
+    if not roles.checkpoints or not known:
         return Answer(CANNOT, role.note)
-    if role.held is None:
+    if role.checkpoint is None:
         return Answer(NO, role.note)
-    if not role.held.weights:
-        return Answer(CANNOT, f"{role.held.path} holds no weights; they may lie elsewhere")
-    return Answer(YES, f"{role.held.path}: {role.note}")
+    if not role.checkpoint.weights:
+        return Answer(CANNOT, f"{role.checkpoint.path} holds no weights; they may lie elsewhere")
+    return Answer(YES, f"{role.checkpoint.path}: {role.note}")
 
 
-def _failed(kept: Kept) -> Answer:
-    if kept.onset is None:
-        unknown = kept.broken.note.startswith("cannot")
-        return Answer(CANNOT if unknown else NOT_HERE, kept.broken.note)
-    return _on_disk(kept, kept.broken, judged=True)
+def _failed(roles: CheckpointRoles) -> Answer:
+    if roles.onset is None:
+        unknown = roles.broken.note.startswith("cannot")
+        return Answer(CANNOT if unknown else NOT_HERE, roles.broken.note)
+    return _on_disk(roles, roles.broken)
 
 
 def _audit(diagnosis: Diagnosis) -> Answer:
     frame = diagnosis.tables.get("trajectories")
     if frame is None or frame.is_empty() or not {"reward", "step"} <= set(frame.columns):
         return Answer(CANNOT, "no sampled trajectory is recorded")
-    held = frame.filter(pl.col("reward").is_finite())
-    if held.height < AUDITED:
-        return Answer(NO, f"{held.height} of {frame.height} recorded samples have a reward")
-    steps, rewards = held["step"].drop_nulls().to_numpy(), held["reward"].to_numpy()
-    until = f", up to step {int(steps.max())}" if len(steps) else ""
-    low, high = float(rewards.min()), float(rewards.max())
-    return Answer(YES, f"{held.height} samples with rewards of {low:.3g} to {high:.3g}{until}")
+    rewarded = frame.filter(pl.col("reward").is_finite())
+    if rewarded.height < MIN_AUDITED:
+        return Answer(NO, f"{rewarded.height} of {frame.height} recorded samples have a reward")
+    rewards, steps = rewarded["reward"].to_numpy(), rewarded["step"].drop_nulls()
+    until = f", up to step {steps.to_numpy().max()}" if len(steps) else ""
+    return Answer(YES, f"{rewarded.height} samples with rewards of {rewards.min():.3g} to {rewards.max():.3g}{until}")
 
 
 def _private(evals: pl.DataFrame) -> Answer:
-    words = ("private", "held_out", "held-out", "heldout", "hidden")
-    suites = sorted(set(evals["suite"].drop_nulls().to_list())) if not evals.is_empty() else []
-    named = [suite for suite in suites if any(word in suite.lower() for word in words)]
+    suites = sorted(set(evals["suite"].drop_nulls())) if not evals.is_empty() else []
+    named = [suite for suite in suites if any(word in suite.lower() for word in PRIVATE)]
     if named:
         return Answer(YES, f"figures of {named[0]}")
     if suites:
@@ -241,10 +233,16 @@ def with_handover(
     (see schema.EVALS).
     """
     best = best_score(evaluated, evals, evidence.algorithm.family)
-    kept = roles(diagnosis, checkpoints_among(files), best)
-    tables = {
-        "checkpoints": checkpoint_table(kept),
-        "context": context_table(evidence, read_papers(files), evals, bool(evaluated)),
-        "checklists": checklist_table(diagnosis, evidence, kept, evals, best),
+    roles = assign_roles(diagnosis, find_checkpoints(files), best)
+    lists = {
+        "before": _before(diagnosis, evidence, evals),
+        "during": _during(diagnosis, evidence),
+        "after": _after(diagnosis, evidence, roles, evals, evaluated=best is not None),
     }
-    return with_names(replace(diagnosis, tables={**diagnosis.tables, **tables}), kept)
+    rows = [(phase, item, *answer) for phase, answers in lists.items() for item, answer in answers.items()]
+    tables = {
+        "checkpoints": checkpoint_table(roles),
+        "context": context_table(evidence, read_run_metadata(files), evals, evaluated=bool(evaluated)),
+        "checklists": pl.DataFrame(rows, schema=SCHEMA, orient="row"),
+    }
+    return with_checkpoint_names(replace(diagnosis, tables={**diagnosis.tables, **tables}), roles)
