@@ -110,19 +110,19 @@ def lasting_rise(
     Raises nothing; a series of fewer than LEAST values gives None.
     """
     small = condense(series, MAX_POINTS)
-    if len(small.finite()[0]) < MIN_VALUES:
+    logs = bool((small.finite()[1] > 0).all())
+    scaled = replace(small, values=np.log(small.values)) if logs else small
+    level = early_level(scaled)
+    if level is None:
         return None
-    if (small.finite()[1] <= 0).any():
-        return _rise_unscaled(small, floor=floor, factor=factor, margin=margin, sds=sds)
-    logs = replace(small, values=np.log(small.values))
-    level = early_level(logs)
-    assert level is not None, "there are LEAST values"
-    early = math.exp(level.median)
-    bound = max(floor, early * factor + margin, math.exp(min(level.median + sds * level.error, MAX_LOG)))
-    found = _lasting_excess(logs, level, math.log(bound))
-    return found and replace(
-        found, early=early, extreme=math.exp(found.extreme), last=math.exp(found.last), limit=bound
-    )
+    early, noise = level.median, level.median + sds * level.error
+    if logs:
+        early, noise = math.exp(early), math.exp(min(noise, MAX_LOG))
+    bound = max(floor, (early * factor if early > 0 else early) + margin, noise)
+    shift = _lasting_excess(scaled, level, math.log(bound) if logs else bound)
+    if shift is None or not logs:
+        return shift
+    return replace(shift, early=early, extreme=math.exp(shift.extreme), last=math.exp(shift.last), limit=bound)
 
 
 def lasting_fall(
@@ -141,13 +141,6 @@ def lasting_fall(
     turned = replace(level, median=-level.median)
     found = _lasting_excess(replace(small, values=-small.values), turned, -bound)
     return found and replace(found, early=level.median, extreme=-found.extreme, last=-found.last, limit=bound)
-
-
-def _rise_unscaled(series: Series, *, floor: float, factor: float, margin: float, sds: float) -> BaselineShift | None:
-    level = early_level(series)
-    assert level is not None, "there are LEAST values"
-    scaled = level.median * factor if level.median > 0 else level.median
-    return _lasting_excess(series, level, max(floor, scaled + margin, level.median + sds * level.error))
 
 
 def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> BaselineShift | None:

@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.baseline_shift import (
     lasting_fall,
     lasting_rise,
 )
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rank_shift, rate_change
 
@@ -59,28 +59,17 @@ class Counts:
                 ends.append(place)
                 seen = 0.0
         if not ends:
-            return Counts(name=self.name, steps=self.steps[:0], hits=self.hits[:0], trials=self.trials[:0])
+            return self._part(slice(0))
         starts = np.array([0, *(end + 1 for end in ends[:-1])])
         ends[-1] = len(self.steps) - 1  # what is left over joins the last one
-        return Counts(
-            name=self.name,
-            steps=self.steps[np.array(ends)],
-            hits=np.add.reduceat(self.hits, starts),
-            trials=np.add.reduceat(self.trials, starts),
-        )
+        hits, trials = (np.add.reduceat(values, starts) for values in (self.hits, self.trials))
+        return Counts(name=self.name, steps=self.steps[np.array(ends)], hits=hits, trials=trials)
 
     @property
     def series(self) -> Series:
         """Return the share by (pooled) step."""
-        found = self.pooled
-        share = found.hits / found.trials
-        return Series(
-            name=self.name,
-            raw_name=f"share of {self.name}",
-            steps=found.steps,
-            values=share,
-            flags=np.zeros(len(share), np.uint8),
-        )
+        pooled = self.pooled
+        return finite_series(self.name, pooled.steps, pooled.hits / pooled.trials, raw_name=f"share of {self.name}")
 
     @property
     def shows_change(self) -> bool:
@@ -89,16 +78,19 @@ class Counts:
 
     def late(self) -> Counts:
         """Return the last third of the steps."""
-        start = len(self.steps) - max(1, round(LATE_SHARE * len(self.steps)))
-        return self._part(slice(start, None))
+        return self._part(slice(len(self.steps) - self._third, None))
 
     def early(self) -> Counts:
         """Return the steps that baseline_shift takes the early level from, the first third at most."""
         found = self.pooled
         count = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(found.steps))), EARLY_MAX_VALUES, len(found.steps) // 3)
         if len(found.steps) < MIN_VALUES:
-            return self._part(slice(0, max(1, round(LATE_SHARE * len(self.steps)))))
+            return self._part(slice(0, self._third))
         return found._part(slice(0, count))
+
+    @property
+    def _third(self) -> int:
+        return max(1, round(LATE_SHARE * len(self.steps)))
 
     def _part(self, part: slice) -> Counts:
         return Counts(name=self.name, steps=self.steps[part], hits=self.hits[part], trials=self.trials[part])
@@ -115,12 +107,12 @@ class Counts:
         return wilson_lower_bound(float(self.hits.sum()), float(self.trials.sum()))
 
     def rise(self, *, floor: float, factor: float) -> BaselineShift | None:
-        """Return the lasting rise of the share above `floor`, early share x `factor`, and what chance makes of it."""
+        """Return the lasting rise of the share above `floor`, early share x `factor`, and its sampling margin."""
         if not self.shows_change:
             return None
         share, chance = self._chance()
-        found = self._shifted(floor=floor, factor=factor)
-        return found or lasting_rise(self.series, floor=max(floor, share * factor + chance))
+        ranked = self._shifted(floor=floor, factor=factor)
+        return ranked or lasting_rise(self.series, floor=max(floor, share * factor + chance))
 
     def _shifted(self, *, floor: float, factor: float) -> BaselineShift | None:
         """Return the rise of few values from the first third of them to the last, by their ranks.

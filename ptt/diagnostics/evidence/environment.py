@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.evidence.counts import Counts
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -83,6 +83,9 @@ MIN_PAIRS: Final = 10  # of a step: with fewer, one coincidence is a tenth of it
 LATE_SHARE: Final = 1 / 3  # of the steps
 
 
+HASHES: Final = ["prompt_hash", "text_hash"]
+
+
 def answer_agreement(placed: pl.DataFrame, turns: pl.DataFrame) -> AnswerAgreement | None:
     """Return the share of equal pairs among the last answers of a step; None where texts or prompts are not recorded.
 
@@ -98,44 +101,29 @@ def answer_agreement(placed: pl.DataFrame, turns: pl.DataFrame) -> AnswerAgreeme
     rows = rows.join(last, on="trajectory_id").sort("step", "trajectory_id")
     if rows.is_empty():
         return None
-    by_step = rows.group_by("step").agg(pl.len().alias("all")).sort("step")
-    parts = {"all": by_step["all"].to_numpy().astype(np.float64)}
-    parts["all"] = parts["all"] * (parts["all"] - 1) / 2
-    for name, key in (("equal", ["text_hash"]), ("prompt", ["prompt_hash"]), ("both", ["prompt_hash", "text_hash"])):
-        sizes = rows.group_by("step", *key).len().with_columns(pl.col("len").cast(pl.Float64))
-        pairs = sizes.group_by("step").agg((pl.col("len") * (pl.col("len") - 1) / 2).sum().alias(name))
-        parts[name] = by_step.join(pairs, on="step", how="left").sort("step")[name].to_numpy()
-    steps = by_step["step"].to_numpy()
-    across = _series(
+    parts: dict[str, FloatArray] = {}
+    size = pl.col("len").cast(pl.Float64)
+    for name, key in (("all", []), ("equal", ["text_hash"]), ("prompt", ["prompt_hash"]), ("both", HASHES)):
+        pairs = rows.group_by("step", *key).len().group_by("step").agg((size * (size - 1) / 2).sum()).sort("step")
+        parts[name], steps = pairs["len"].to_numpy(), pairs["step"].to_numpy()
+    across = _pair_share(
         "answers alike across prompts", steps, parts["equal"] - parts["both"], parts["all"] - parts["prompt"]
     )
-    within = _series("answers alike within a prompt", steps, parts["both"], parts["prompt"])
+    within = _pair_share("answers alike within a prompt", steps, parts["both"], parts["prompt"])
     if across is None:
         return None
     late = rows.filter(pl.col("step") > steps[max(0, int(len(steps) * (1 - LATE_SHARE)) - 1)])
     late = late if late.height else rows
     texts = late.group_by("text_hash").agg(pl.len(), pl.col("trajectory_id").min(), pl.col("text_len").first())
-    top: dict[str, Any] = texts.sort("len", "text_hash", descending=[True, False]).row(0, named=True)
-    return AnswerAgreement(
-        across=across,
-        within=within,
-        example=top["trajectory_id"],
-        commonest=top["len"] / late.height,
-        length=top["text_len"],
-    )
+    _, count, example, length = texts.sort("len", "text_hash", descending=[True, False]).row(0)
+    return AnswerAgreement(across=across, within=within, example=example, commonest=count / late.height, length=length)
 
 
-def _series(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> Series | None:
+def _pair_share(name: str, steps: IntArray, hits: FloatArray, pairs: FloatArray) -> Series | None:
     enough = pairs >= MIN_PAIRS
     if not enough.any():
         return None
-    return Series(
-        name=name,
-        raw_name="text_hash",
-        steps=steps[enough],
-        values=hits[enough] / pairs[enough],
-        flags=np.zeros(int(enough.sum()), np.uint8),
-    )
+    return finite_series(name, steps[enough], hits[enough] / pairs[enough], raw_name="text_hash")
 
 
 ARGS_CHARS: Final = 2000  # where stored arguments are cut, as the parsers do it
@@ -226,15 +214,10 @@ def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> ToolLoad | None
     known = timed.filter(pl.col("ok").is_not_null()).sort("step", "t_end", "trajectory_id", "call_idx")
     if known.is_empty():
         return None
-    begins = np.sort(timed["t_end"].to_numpy())
-    over = np.sort((timed["t_end"] + timed["latency_s"]).to_numpy())
+    begins, ended = (times.sort().to_numpy() for times in (timed["t_end"], timed["t_end"] + timed["latency_s"]))
     at = known["t_end"].to_numpy()
-    under_way = np.searchsorted(begins, at, side="right") - np.searchsorted(over, at, side="left")
-    return ToolLoad(
-        steps=known["step"].to_numpy(),
-        in_flight=under_way.astype(np.float64),
-        failed=~known["ok"].to_numpy(),
-    )
+    in_flight = (np.searchsorted(begins, at, side="right") - np.searchsorted(ended, at, side="left")).astype(np.float64)
+    return ToolLoad(steps=known["step"].to_numpy(), in_flight=in_flight, failed=~known["ok"].to_numpy())
 
 
 WELL_PAID_SHARE: Final = (
@@ -242,6 +225,7 @@ WELL_PAID_SHARE: Final = (
 )
 USUAL_CALLER_SHARE: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
 MAX_TOOLS: Final = 50  # by calls; a policy that makes names up has no end of them
+LATENCIES: Final = {"p50": 0.5, "p95": 0.95}
 END_SHARE: Final = 1 / 3  # of the steps, and the first one: the report's early and late
 
 
@@ -309,8 +293,7 @@ def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
             failed.mean().alias("failed"),
             failed.filter(early).mean().alias("failed_early"),
             failed.filter(late).mean().alias("failed_late"),
-            pl.col("latency_s").fill_nan(None).quantile(0.5, "nearest").alias("latency_p50"),
-            pl.col("latency_s").fill_nan(None).quantile(0.95, "nearest").alias("latency_p95"),
+            *_latency_quantiles("latency_"),
         )
         .join(ended, on="name", how="left")
         .sort("calls", "name", descending=[True, False])
@@ -320,8 +303,7 @@ def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _join_steps(rows: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows of these trajectories, under the trajectory's own step."""
-    own = [name for name in ("step",) if name in rows.columns]
-    return rows.drop(own).join(placed.select("trajectory_id", "step"), on="trajectory_id", how="inner")
+    return rows.drop("step", strict=False).join(placed.select("trajectory_id", "step"), on="trajectory_id", how="inner")
 
 
 def _counts(name: str, rows: pl.DataFrame, hit: pl.Expr) -> Counts | None:
@@ -332,39 +314,25 @@ def _shares(name: str, rows: pl.DataFrame | None) -> Counts | None:
     """Count hits by step; None without a row."""
     if rows is None or rows.is_empty():
         return None
-    found = rows.group_by("step").agg(pl.col("hit").sum().cast(pl.Float64), pl.len().alias("of")).sort("step")
-    return Counts(
-        name=name,
-        steps=found["step"].to_numpy(),
-        hits=found["hit"].to_numpy(),
-        trials=found["of"].cast(pl.Float64).to_numpy(),
-    )
+    by_step = rows.group_by("step").agg(pl.col("hit").sum().cast(pl.Float64), pl.len().cast(pl.Float64)).sort("step")
+    steps, hits, trials = (column.to_numpy() for column in by_step)
+    return Counts(name=name, steps=steps, hits=hits, trials=trials)
 
 
 def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
     named = calls.filter(pl.col("name").is_not_null())
     most = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MAX_TOOLS)["name"].to_list()
-    of_step = placed.group_by("step").len().sort("step")
-    steps, trials = of_step["step"].to_numpy(), of_step["len"].cast(pl.Float64).to_numpy()
+    trials = placed.group_by("step").agg(pl.len().cast(pl.Float64).alias("trials")).sort("step")
     found: dict[str, Tool] = {}
     for name in most:
         rows = named.filter(pl.col("name") == name)
         by_step = rows.group_by("step").agg(pl.len().alias("calls"), pl.col("trajectory_id").n_unique().alias("users"))
-        by_step = of_step.join(by_step, on="step", how="left").sort("step").fill_null(0)
+        by_step = trials.join(by_step.cast({"calls": pl.Float64, "users": pl.Float64}), on="step", how="left")
+        steps, of, made, users = (column.to_numpy() for column in by_step.sort("step").fill_null(0))
         found[name] = Tool(
             name=name,
-            calls=Counts(
-                name=f"calls of {name} a trajectory",
-                steps=steps,
-                hits=by_step["calls"].cast(pl.Float64).to_numpy(),
-                trials=trials,
-            ),
-            users=Counts(
-                name=f"trajectories that call {name}",
-                steps=steps,
-                hits=by_step["users"].cast(pl.Float64).to_numpy(),
-                trials=trials,
-            ),
+            calls=Counts(name=f"calls of {name} a trajectory", steps=steps, hits=made, trials=of),
+            users=Counts(name=f"trajectories that call {name}", steps=steps, hits=users, trials=of),
             failures=_counts(f"calls of {name} that fail", rows.filter(pl.col("ok").is_not_null()), ~pl.col("ok")),
             latency=_latency(name, rows),
         )
@@ -374,25 +342,18 @@ def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
 def _latency(name: str, rows: pl.DataFrame) -> dict[str, Series]:
     """Return median and 95th percentile of a tool's seconds by step."""
     timed = rows.filter(pl.col("latency_s").is_finite())
-    by_step = (
-        timed.group_by("step")
-        .agg(
-            pl.col("latency_s").quantile(0.5, "nearest").alias("p50"),
-            pl.col("latency_s").quantile(0.95, "nearest").alias("p95"),
-        )
-        .sort("step")
-    )
+    by_step = timed.group_by("step").agg(_latency_quantiles("")).sort("step")
+    steps = by_step["step"].to_numpy()
     return {
-        part: Series(
-            name=f"{part} latency of {name}",
-            raw_name="latency_s",
-            steps=by_step["step"].to_numpy(),
-            values=by_step[part].to_numpy(),
-            flags=np.zeros(by_step.height, np.uint8),
-        )
-        for part in ("p50", "p95")
+        part: finite_series(f"{part} latency of {name}", steps, by_step[part].to_numpy(), raw_name="latency_s")
+        for part in LATENCIES
         if by_step.height
     }
+
+
+def _latency_quantiles(prefix: str) -> list[pl.Expr]:
+    seconds = pl.col("latency_s").fill_nan(None)
+    return [seconds.quantile(q, "nearest").alias(prefix + part) for part, q in LATENCIES.items()]
 
 
 def _recovered_calls(known: pl.DataFrame) -> pl.DataFrame:
@@ -403,22 +364,18 @@ def _recovered_calls(known: pl.DataFrame) -> pl.DataFrame:
 
 def _paid_counts(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
     """Look at the trajectories that count as a success: did the last call fail, was there any call at all?"""
-    none: dict[str, Counts | None] = {"paid_after_failure": None, "paid_without_call": None}
     rewards = who["reward"].fill_nan(None).drop_nulls()
     low, high = rewards.quantile(0.01), rewards.quantile(0.99)
     well = pl.lit(None, pl.Boolean)
     if low is not None and high is not None and high > low:
         well = pl.col("reward").fill_nan(None) >= low + WELL_PAID_SHARE * (high - low)
-    paid = who.with_columns(pl.coalesce("success", well).alias("paid")).filter(pl.col("paid"))
+    paid = who.filter(pl.coalesce("success", well))
     if paid.is_empty() or not who["called"].any():
-        return none
+        return {}
     last = known.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
-    acted = paid.join(last, on="trajectory_id")
     others = who.group_by("step").agg((pl.col("called").count() / pl.len()).alias("calling"))
-    usual = others.filter(pl.col("calling") >= USUAL_CALLER_SHARE).select(
-        "step"
-    )  # elsewhere nobody calls, which is another matter
-    asked = paid.join(usual, on="step", how="semi")
+    usual = others.filter(pl.col("calling") >= USUAL_CALLER_SHARE)  # elsewhere nobody calls, which is another matter
+    acted, asked = paid.join(last, on="trajectory_id"), paid.join(usual, on="step", how="semi")
     return {
         "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
         "paid_without_call": _counts("trajectories paid well without a call", asked, pl.col("called").is_null()),
@@ -438,19 +395,9 @@ def _void_turns(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
 
 
 def _episodes(placed: pl.DataFrame, turns: pl.DataFrame) -> Episodes:
-    spent = (
-        turns.filter((pl.col("role") == "assistant") & pl.col("n_tokens").is_not_null())
-        .group_by("trajectory_id")
-        .agg(pl.col("n_tokens").sum().alias("tokens"))
-    )
+    said = turns.filter((pl.col("role") == "assistant") & pl.col("n_tokens").is_not_null())
+    spent = said.group_by("trajectory_id").agg(pl.col("n_tokens").sum().alias("tokens"))
     rows = placed.join(spent, on="trajectory_id", how="left").sort("step", "trajectory_id")
-
-    def numbers(column: str) -> pl.Series:
-        return rows[column].cast(pl.Float64).fill_null(np.nan)
-
-    return Episodes(
-        steps=rows["step"].to_numpy(),
-        turns=numbers("n_turns").to_numpy(),
-        tokens=numbers("tokens").to_numpy(),
-        reward=numbers("reward").to_numpy(),
-    )
+    figures = rows.select(pl.col("n_turns", "tokens", "reward").cast(pl.Float64).fill_null(np.nan))
+    turn_counts, tokens, reward = (column.to_numpy() for column in figures)
+    return Episodes(steps=rows["step"].to_numpy(), turns=turn_counts, tokens=tokens, reward=reward)

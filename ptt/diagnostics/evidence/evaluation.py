@@ -9,9 +9,14 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series, series_by_name, training_metric_names, training_series
+from ptt.diagnostics.evidence.series import (
+    Series,
+    finite_series,
+    series_by_name,
+    training_metric_names,
+    training_series,
+)
 from ptt.diagnostics.metrics.name_words import NOT_A_LEVEL, is_outcome, is_reward, words_of
-from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 
@@ -84,10 +89,7 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     found = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT_NAME.match(raw))}
     plain = {raw: f"{split} {rest}" for raw, (split, rest) in found.items()}
     series = series_by_name(named, plain)
-    by_name: dict[tuple[str, str], Series] = {}
-    for key, one in series.items():
-        split, _, name = key.partition(" ")
-        by_name[split, name] = one
+    by_name = {(split, name): one for key, one in series.items() for split, _, name in [key.partition(" ")]}
     trained = training_metric_names(metrics, wide) if by_name else []
     suites = SLIME_REWARD in trained
     wanted = {key: one for key, one in by_name.items() if _is_figure(key[1], suites=suites and key[0] == "eval")}
@@ -128,12 +130,9 @@ def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[S
             points += [(step, float(found[1])) for step, _ in _points(one)]
         if name.endswith("samples_per_second"):
             time = series.get((split, name.removesuffix("samples_per_second") + "runtime"))
-            rates = dict(_points(one))
-            points = (
-                [] if time is None else [(step, took * rates[step]) for step, took in _points(time) if step in rates]
-            )
-            if points:
-                yield Setting(suite=split, name="samples", points=tuple(points), exact=False)
+            rates, times = dict(_points(one)), () if time is None else _points(time)
+            if sizes := tuple((step, seconds * rates[step]) for step, seconds in times if step in rates):
+                yield Setting(suite=split, name="samples", points=sizes, exact=False)
     for (suite, name), points in sorted(draws.items()):
         if len({step for step, _ in points}) == len(points):  # of several numbers at one step none has changed
             yield Setting(suite=suite, name=name, points=tuple(sorted(points)))
@@ -150,15 +149,10 @@ def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[F
     rows = usable.select(pl.col("suite").fill_null("evaluation"), "step", pl.col("metric").fill_null("score"), "value")
     if rows.is_empty():
         scored = trajectories.filter((pl.col("split") == "eval") & pl.col("step").is_not_null())
-        kept = pl.col("env").fill_null("evaluation").alias("suite"), pl.col("step")
-        rows = pl.concat(
-            [
-                scored.filter(pl.col(column).is_not_null()).select(
-                    *kept, pl.lit(metric).alias("metric"), pl.col(column).cast(pl.Float64).alias("value")
-                )
-                for column, metric in (("reward", "reward"), ("success", "success"))
-            ]
-        )
+        rows = scored.select(
+            pl.col("env").fill_null("evaluation").alias("suite"), "step", pl.col("reward", "success").cast(pl.Float64)
+        ).unpivot(["reward", "success"], index=["suite", "step"], variable_name="metric")
+        rows = rows.drop_nulls("value").select("suite", "step", "metric", "value")
     means = rows.group_by("suite", "metric", "step").agg(pl.col("value").mean()).sort("suite", "metric", "step")
     for part in means.partition_by("suite", "metric", maintain_order=True):
         suite, metric = str(part["suite"][0]), str(part["metric"][0])
@@ -168,12 +162,11 @@ def _eval_figures(evals: pl.DataFrame, trajectories: pl.DataFrame) -> Iterator[F
             name=metric,
             split=suite,
             outcome=_is_outcome(metric),
-            series=Series(
-                name=f"{suite} {metric}",
+            series=finite_series(
+                f"{suite} {metric}",
+                part["step"].to_numpy(),
+                part["value"].to_numpy(),
                 raw_name=f"{suite}: {metric}",
-                steps=part["step"].to_numpy(),
-                values=part["value"].to_numpy(),
-                flags=pl.repeat(int(Flag.FINITE), part.height, dtype=pl.UInt8, eager=True).to_numpy(),
             ),
         )
 

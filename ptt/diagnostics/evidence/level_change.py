@@ -1,20 +1,21 @@
 """How far a series moved from its start, and how far it fell from its best: for what is learnt in the first steps.
 
-`departures` asks whether a series left its early level. A reward may rise, or an outcome be lost, before there is such
-a level: here the first window, or the best one, is held against the last.
+`baseline_shift` asks whether a series left its early level. A reward may rise, or an outcome be lost, before there is
+such a level: here the first window, or the best one, is compared with the last.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES
-from ptt.diagnostics.evidence.series import Series, condense
+from ptt.diagnostics.evidence.series import Series, condense, finite_series
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -60,27 +61,20 @@ class LevelChange:
 
 
 def change_since_start(series: Series) -> LevelChange | None:
-    """Hold the first window against the end; None for fewer than 30 values."""
-    steps, values, width = _prepared(series)
-    return _measure_change(steps, values, width, width - 1) if len(values) >= MIN_VALUES else None
+    """Compare the first window with the end; None for fewer than 30 values."""
+    return _change_from(series, lambda _steps, _values, width: width - 1)
 
 
 def change_since_best(series: Series) -> LevelChange | None:
-    """Hold the best window against the end; None for fewer than 30 values."""
-    steps, values, width = _prepared(series)
-    if len(values) < MIN_VALUES:
-        return None
-    means = rolling_mean(values, width)
-    return _measure_change(steps, values, width, int(np.nanargmax(means)))
+    """Compare the best window with the end; None for fewer than 30 values."""
+    return _change_from(series, lambda _, values, width: int(np.nanargmax(rolling_mean(values, width))))
 
 
 def change_since(series: Series, step: int) -> LevelChange | None:
-    """Hold the window that ends at `step` against the end; None for fewer than 30 values."""
-    steps, values, width = _prepared(series)
-    if len(values) < MIN_VALUES:
-        return None
-    place = int(np.searchsorted(steps, step, side="right")) - 1
-    return _measure_change(steps, values, width, max(place, width - 1))
+    """Compare the window that ends at `step` with the end; None for fewer than 30 values."""
+    return _change_from(
+        series, lambda steps, _, width: max(int(np.searchsorted(steps, step, side="right")) - 1, width - 1)
+    )
 
 
 def window_mean_noise(values: FloatArray, width: int) -> float:
@@ -98,14 +92,17 @@ def window_mean_noise(values: FloatArray, width: int) -> float:
     return math.sqrt(square * (1 + likeness) / (1 - likeness) / width)
 
 
-def _prepared(series: Series) -> tuple[IntArray, FloatArray, int]:
+def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int], int]) -> LevelChange | None:
+    """Compare the window that ends at `window_end` with the last two windows.
+
+    The noise is the larger of that near the window and that of the whole series.
+    """
     small = condense(series, MAX_POINTS)
     steps, values = small.finite()
-    return steps, values, small.width
-
-
-def _measure_change(steps: IntArray, values: FloatArray, width: int, place: int) -> LevelChange:
-    """Hold the window that ends at `place` against the last two windows; noise is the larger of there and all along."""
+    width = small.width
+    if len(values) < MIN_VALUES:
+        return None
+    place = window_end(steps, values, width)
     near = values[max(0, place - 3 * width) : place + 3 * width]
     noise = np.nanmax([window_mean_noise(near, width), window_mean_noise(values, width), 0.0])
     start = float(values[max(0, place - width + 1) : place + 1].mean())
@@ -114,13 +111,9 @@ def _measure_change(steps: IntArray, values: FloatArray, width: int, place: int)
     change = late - start
     bound = max(3 * float(noise), LOST_FRACTION * abs(change))
     if abs(change) > bound and place + 1 < len(values):
-        toward = math.copysign(1.0, change)
         after = slice(place + 1, None)
-        moved = Series(
-            name="", raw_name="", steps=steps[after], values=toward * (values[after] - start),
-            flags=np.zeros(len(steps[after]), np.uint8),
-        )  # fmt: skip
-        onset = replace(moved).excess(bound)
+        moved = finite_series("", steps[after], math.copysign(1.0, change) * (values[after] - start))
+        onset = moved.excess(bound)
         if onset is not None:
             interval = (moved.first_above(bound, onset), onset)
     return LevelChange(

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.rank_scores import RankScores, score_ranks
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -59,6 +57,7 @@ class Event:
 
 MAX_PLACES: Final = 4096  # ranks of one metric
 RANK_IN_PATH: Final = r"(?:^|[^a-z])rank[_=-]?(\d{1,5})(?:\D|$)"
+RANK_OF_SOURCE: Final = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
 DEVICE: Final = r"(^|[./_])(?i:gpu)[._]\d{1,3}([._/]|$)"
 NODE: Final = r"^ray/node\.\d{1,4}\."
 WHOLE_STEP_NAME: Final = re.compile(
@@ -89,12 +88,11 @@ def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetric
     rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), _machine_rows(ranks, metrics)])
     rows = rows.filter(pl.col("value").is_finite())
     several = rows.group_by("name").agg(pl.col("place").n_unique().alias("places"))
-    several = several.filter((pl.col("places") >= 2) & (pl.col("places") <= MAX_PLACES))
-    if several.is_empty():
+    rows = rows.join(several.filter(pl.col("places").is_between(2, MAX_PLACES)), on="name", how="semi")
+    if rows.is_empty():
         return None
-    rows = rows.join(several, on="name", how="semi").sort("name", "place", "step", "order")
-    found = tuple(_metric(part) for part in rows.partition_by("name", maintain_order=True))
-    return Machines(metrics=found)
+    rows = rows.sort("name", "place", "step", "order")
+    return Machines(metrics=tuple(_metric(part) for part in rows.partition_by("name", maintain_order=True)))
 
 
 def classify_measure(name: str) -> Measure:
@@ -129,72 +127,44 @@ def score_metric(metric: ByRank) -> RankScores | None:
 def _metric_rows(metrics: pl.DataFrame) -> pl.DataFrame:
     """Take training metrics whose rank stands in the row, or in the name of the file."""
     train = metrics.filter((pl.col("split") == "train") & pl.col("step").is_not_null())
-    rank = pl.coalesce(
-        pl.col("rank").cast(pl.Int64), pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
-    )
-    rows = train.with_columns(number=rank).filter(pl.col("number").is_not_null())
-    return rows.select(
-        "step",
-        name=pl.coalesce("name", "name_raw"),
-        place=pl.format("rank {}", "number"),
-        value=pl.col("value"),
-        order=pl.col("seq"),
-        by_step=pl.lit(value=True),
-    )
+    rows = train.with_columns(number=pl.coalesce(pl.col("rank").cast(pl.Int64), RANK_OF_SOURCE)).drop_nulls("number")
+    return _ranked_rows(rows.with_columns(name=pl.coalesce("name", "name_raw")))
 
 
 def _wide_rows(wide: WideMetrics) -> pl.DataFrame:
     """Take training metrics of wide files that have a rank in their name."""
-    told = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
-    number = pl.col("source").str.to_lowercase().str.extract(RANK_IN_PATH).cast(pl.Int64)
-    ranked = told.with_columns(number=number).drop_nulls("number")
-    sources = ranked["source"].to_list()
-    found = wide.of_sources(sources, lambda name: classify_measure(name) is not Measure.OTHER)
-    return found.join(ranked, on="source", how="inner", maintain_order="left").select(
-        "step",
-        "name",
-        place=pl.format("rank {}", "number"),
-        value=pl.col("value"),
-        order=pl.col("seq"),
-        by_step=pl.lit(value=True),
-    )
+    files = pl.DataFrame({"source": sorted({part.source for part in wide.parts})}, schema={"source": pl.String})
+    ranked = files.with_columns(number=RANK_OF_SOURCE).drop_nulls("number")
+    rows = wide.of_sources(ranked["source"].to_list(), lambda name: classify_measure(name) is not Measure.OTHER)
+    return _ranked_rows(rows.join(ranked, on="source", how="inner", maintain_order="left"))
+
+
+def _ranked_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    place = pl.format("rank {}", "number")
+    return rows.select("step", "name", place=place, value="value", order="seq", by_step=pl.lit(value=True))
 
 
 def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Take samples of machines; a sample with a time and no step gets the step that was last logged before it."""
-    labels = [
-        pl.col("node"),
-        pl.format("rank {}", "rank"),
-        pl.format("gpu {}", "device"),
-    ]
-    bare = pl.col("name").str.replace(NODE, "").str.replace(DEVICE, "${1}gpu${2}")
+    labels = [pl.col("node"), pl.format("rank {}", "rank"), pl.format("gpu {}", "device")]
     rows = ranks.with_row_index("order").select(
         "step",
         "wall_time",
         pl.col("order").cast(pl.Int64),
-        name=bare,
+        name=pl.col("name").str.replace(NODE, "").str.replace(DEVICE, "${1}gpu${2}"),
         place=pl.concat_str(labels, separator=" ", ignore_nulls=True),
-        value=pl.col("value"),
+        value="value",
     )
     rows = _assign_steps(rows.filter(pl.col("place") != ""), metrics)
-    summed = rows.filter(pl.col("step").is_not_null())  # phases come several times a step
-    phases = pl.col("name").str.starts_with("phase/")
-    total = (
-        summed.filter(phases)
-        .group_by("step", "name", "place")
-        .agg(pl.col("value").sum(), pl.col("order").max())
-        .select("step", "name", "place", "value", "order", by_step=pl.lit(value=True))
-    )
-    single = summed.filter(~phases).select("step", "name", "place", "value", "order", by_step=pl.lit(value=True))
-    counted = rows.filter(pl.col("step").is_null()).select(
-        pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("name", "place").alias("step"),
-        "name",
-        "place",
-        "value",
-        "order",
-        by_step=pl.lit(value=False),
-    )
-    return pl.concat([total, single, counted])
+    stepped = rows.filter(pl.col("step").is_not_null())
+    is_phase = pl.col("name").str.starts_with("phase/")  # phases come several times a step
+    phases = stepped.filter(is_phase).group_by("step", "name", "place")
+    total = phases.agg(pl.col("value").sum(), pl.col("order").max())
+    sample = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("name", "place")
+    counted = rows.filter(pl.col("step").is_null()).with_columns(sample.alias("step"))
+    parts = ((total, True), (stepped.filter(~is_phase), True), (counted, False))
+    columns = ("step", "name", "place", "value", "order")
+    return pl.concat([part.select(*columns, by_step=pl.lit(value=by_step)) for part, by_step in parts])
 
 
 def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -209,18 +179,10 @@ def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _metric(rows: pl.DataFrame) -> ByRank:
+    """Put the means by step of one metric side by side: system samples come every few seconds."""
     name = str(rows["name"][0])
-    places = {str(part["place"][0]): _series(name, part) for part in rows.partition_by("place", maintain_order=True)}
+    places: dict[str, Series] = {}
+    for part in rows.partition_by("place", maintain_order=True):
+        means = part.group_by("step").agg(pl.col("value").mean()).sort("step")
+        places[str(part["place"][0])] = finite_series(name, means["step"].to_numpy(), means["value"].to_numpy())
     return ByRank(name=name, measure=classify_measure(name), places=places, by_step=bool(rows["by_step"].all()))
-
-
-def _series(name: str, rows: pl.DataFrame) -> Series:
-    """Return the means by step: system samples come every few seconds."""
-    means = rows.group_by("step").agg(pl.col("value").mean()).sort("step")
-    return Series(
-        name=name,
-        raw_name=name,
-        steps=means["step"].to_numpy(),
-        values=means["value"].to_numpy(),
-        flags=np.full(means.height, Flag.FINITE, dtype=np.uint8),
-    )

@@ -88,18 +88,33 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
         state = OutcomeState.ROSE
     elif has_risen(whole) and (scale == 0 or highest / scale < MIN_AGREEMENT * whole.share):
         state = OutcomeState.FLAT
+    moved = held if fell else whole
+    return _outcome(outcome, state, (held.start, held.late), paid, moved.onset, moved.interval, evaluation=False)
+
+
+def _outcome(
+    series: Series,
+    state: OutcomeState,
+    levels: tuple[float, float],
+    paid: LevelChange,
+    onset: int | None,
+    interval: Steps | None,
+    *,
+    evaluation: bool,
+) -> Outcome:
+    early, late = levels
     return Outcome(
-        name=outcome.raw_name,
-        evaluation=False,
+        name=series.raw_name,
+        evaluation=evaluation,
         state=state,
-        early=held.start,
-        late=held.late,
+        early=early,
+        late=late,
         reward_early=paid.start,
         reward_late=paid.late,
         reward_rose=has_risen(paid),
-        onset=held.onset if fell else whole.onset,
-        interval=held.interval if fell else whole.interval,
-        points=len(outcome.finite()[0]),
+        onset=onset,
+        interval=interval,
+        points=len(series.finite()[0]),
     )
 
 
@@ -116,7 +131,7 @@ def judge_evaluation(figure: Series, reward: Series) -> Outcome | None:
         place = int(share * len(values))
         later = _judge_points(figure, reward, steps[place:], values[place:], late=True)
         if later is not None and _disagrees(later):
-            return replace(later, points=len(values))
+            return later
     return whole
 
 
@@ -138,19 +153,7 @@ def _judge_points(
     if state is OutcomeState.FELL and onset is not None and interval is not None:
         peak, lost = _loss_steps(steps, values, change.late)
         onset, interval = max(onset, lost), (max(interval[0], peak), max(interval[1], lost))
-    return Outcome(
-        name=figure.raw_name,
-        evaluation=True,
-        state=state,
-        early=change.early,
-        late=change.late,
-        reward_early=paid.start,
-        reward_late=paid.late,
-        reward_rose=has_risen(paid),
-        onset=onset,
-        interval=interval,
-        points=len(values),
-    )
+    return _outcome(figure, state, (change.early, change.late), paid, onset, interval, evaluation=True)
 
 
 def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:

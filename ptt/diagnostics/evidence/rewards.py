@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.evidence.series import Series, training_metric_names, training_series
+from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
 from ptt.diagnostics.metrics.name_words import is_judge, is_outcome, is_reward, words_of
-from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -100,14 +99,8 @@ def _means(scored: pl.DataFrame) -> dict[str, Series]:
     usable = scored.filter(pl.col("score").is_finite() & pl.col("name").is_not_null())
     means = usable.group_by("name", "step").agg(pl.col("score").mean()).sort("name", "step")
     return {
-        str(part["name"][0]): Series(
-            name=str(part["name"][0]),
-            raw_name=str(part["name"][0]),
-            steps=part["step"].to_numpy(),
-            values=part["score"].to_numpy(),
-            flags=np.full(part.height, Flag.FINITE, np.uint8),
-        )
-        for part in means.partition_by("name", maintain_order=True)
+        str(name): finite_series(str(name), part["step"].to_numpy(), part["score"].to_numpy())
+        for (name,), part in means.partition_by("name", maintain_order=True, as_dict=True).items()
     }
 
 

@@ -104,6 +104,12 @@ class Series:
         return self.steps[usable], self.values[usable]
 
 
+def finite_series(name: str, steps: IntArray, values: FloatArray, *, raw_name: str | None = None) -> Series:
+    """Return the series of values that are taken as they are, each flagged as finite; (n,) both."""
+    raw_name = name if raw_name is None else raw_name
+    return Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
+
+
 def condense(series: Series, most: int) -> Series:
     """Return the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
 
@@ -168,22 +174,17 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
     step the best source's last one: a resumed run logs its steps again.
     """
     rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
-    counts = pl.concat(
-        [
-            rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64)),
-            wide.spellings().drop_nulls("name"),
-        ]
-    )
-    if counts.is_empty():
-        return {}
+    counts = rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64))
     spelling = (
-        counts.group_by("name", "name_raw")
+        pl.concat([counts, wide.spellings().drop_nulls("name")])
+        .group_by("name", "name_raw")
         .agg(pl.col("priority").min(), pl.col("len").sum())
         .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
         .unique("name", keep="first", maintain_order=True)
+        .select("name", "name_raw")
     )
-    chosen = rows.join(spelling.select("name", "name_raw"), on=["name", "name_raw"], how="semi")
-    return _with_wide(chosen, wide, dict(spelling.select("name", "name_raw").iter_rows()))
+    chosen = rows.join(spelling, on=["name", "name_raw"], how="semi")
+    return _with_wide(chosen, wide, dict(spelling.iter_rows()))
 
 
 def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
@@ -191,8 +192,7 @@ def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
 
     Rows of several ranks are left out: they are no series.
     """
-    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
-    rows = metrics.filter(train & pl.col("name").is_null()).with_columns(pl.col("name_raw").alias("name"))
+    rows = _unranked(metrics, "train").filter(pl.col("name").is_null()).with_columns(name=pl.col("name_raw"))
     raws = wide.spellings().filter(pl.col("name").is_null())["name_raw"].unique(maintain_order=True)
     return _with_wide(rows, wide, {raw: raw for raw in raws})
 
@@ -246,8 +246,7 @@ def training_metric_names(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bo
 
 def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
     """Return one series of training for each of the names that spellings stand for, wherever they are kept."""
-    train = (pl.col("split") == "train") & pl.col("step").is_not_null() & pl.col("rank").is_null()
-    rows = metrics.filter(train & pl.col("name_raw").is_in(sorted(names)))
+    rows = _unranked(metrics, "train").filter(pl.col("name_raw").is_in(sorted(names)))
     columns = set(wide.spellings()["name_raw"]) & set(names)
     found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
     for raw in sorted(columns):
@@ -258,7 +257,7 @@ def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
     """Return the series of every evaluation under the name its writer gave it; those of several ranks are none."""
-    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    rows = _unranked(metrics, "eval")
     return _series(rows.with_columns(pl.col("name_raw").alias("name"))) if rows.height else {}
 
 
@@ -267,7 +266,7 @@ def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
 
     Of several spellings of a canonical name the one with most rows counts.
     """
-    rows = metrics.filter((pl.col("split") == "eval") & pl.col("step").is_not_null() & pl.col("rank").is_null())
+    rows = _unranked(metrics, "eval")
     mine = rows.filter(pl.col("name_raw") == name)
     if mine.is_empty():
         mine = rows.filter(pl.col("name") == name)
@@ -276,48 +275,36 @@ def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
     return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
 
 
+def _unranked(metrics: pl.DataFrame, split: str) -> pl.DataFrame:
+    return metrics.filter((pl.col("split") == split) & pl.col("step").is_not_null() & pl.col("rank").is_null())
+
+
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
     """Return one series a name; of several rows of one step the best source's last one."""
-    best = rows.with_columns(
-        (pl.col("flag") == Flag.NULL_IN_SOURCE).alias("absent")
-    ).sort(  # beside a value: not logged
-        "name", "step", "absent", "priority", "source", "seq", descending=[False, False, False, False, True, True]
-    )
+    absent = pl.col("flag") == Flag.NULL_IN_SOURCE  # beside a value: not logged
+    order = ["name", "step", "absent", "priority", "source", "seq"]
+    best = rows.with_columns(absent.alias("absent")).sort(order, descending=[False, False, False, False, True, True])
     best = best.unique(["name", "step"], keep="first", maintain_order=True)
-    return {
-        str(group["name"][0]): condense(
-            Series(
-                name=str(group["name"][0]),
-                raw_name=str(group["name_raw"][0]),
-                steps=group["step"].to_numpy(),
-                values=group["value"].fill_null(np.nan).to_numpy(),
-                flags=group["flag"].to_numpy(),
-            ),
-            MAX_SERIES_POINTS,
+    found = {}
+    for group in best.partition_by("name", maintain_order=True):
+        name, raw_name = group.select("name", "name_raw").row(0)
+        steps, values, flags = (group[column].to_numpy() for column in ("step", "value", "flag"))
+        found[name] = condense(
+            Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=flags), MAX_SERIES_POINTS
         )
-        for group in best.partition_by("name", maintain_order=True)
-    }
+    return found
 
 
 def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -> pl.DataFrame:
     """Return what a dashboard shows: value and rolling mean of the aggregates, with the limit each is judged by."""
-    schema = {
-        "name": pl.String,
-        "step": pl.Int64,
-        "value": pl.Float64,
-        "mean": pl.Float64,
-        "limit": pl.Float64,
-    }
+    schema = {"name": pl.String, "step": pl.Int64, **dict.fromkeys(("value", "mean", "limit"), pl.Float64)}
     frames = [pl.DataFrame(schema=schema)]
     for name in DASHBOARD_METRICS:
         if name in series:
             steps, values = series[name].finite()
             frame = pl.DataFrame({"step": steps, "value": values, "mean": series[name].rolling()[1]})
-            frame = frame.with_columns(
-                pl.col("mean").fill_nan(None),
-                name=pl.lit(name),
-                limit=pl.lit(limits.get(name), pl.Float64),
-            )
+            limit = pl.lit(limits.get(name), pl.Float64)
+            frame = frame.with_columns(pl.col("mean").fill_nan(None), name=pl.lit(name), limit=limit)
             frames.append(frame.gather_every(1 + frame.height // MAX_DRAWN_POINTS).select(list(schema)))
     return pl.concat(frames)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
@@ -22,19 +22,12 @@ def list_sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str
     """Return one source per file, losses found while reading tokens included; foreign files beyond 20 are counted."""
     every = {str(row["path"]): Source(**row) for row in table.sort("path").iter_rows(named=True)}
     for path, reason in (tokens.damaged if tokens else {}).items():
-        if path in every:
-            old = every[path]
-            every[path] = replace(
-                old,
-                rows_ok=0,
-                rows_bad=old.rows_ok,
-                bytes_lost=old.bytes,
-                note=f"Damaged inside, left out: {reason}",
-            )
+        if old := every.get(path):
+            note = f"Damaged inside, left out: {reason}"
+            every[path] = replace(old, rows_ok=0, rows_bad=old.rows_ok, bytes_lost=old.bytes, note=note)
     for path, count in (_count_unsound(tokens) if tokens else {}).items():
-        if path in every:
+        if old := every.get(path):
             note = f"{count} rows left out: no step, no mask, or lists of different length."
-            old = every[path]
             every[path] = replace(old, rows_ok=old.rows_ok - count, rows_bad=old.rows_bad + count, note=note)
     read = [source for source in every.values() if source.kind != UNRECOGNISED]
     foreign = [source for source in every.values() if source.kind == UNRECOGNISED]
@@ -56,13 +49,7 @@ def _note_source(path: str, note: str, files: Sequence[Source]) -> Source:
 
 def _count_unsound(tokens: Tokens) -> dict[str, int]:
     """Count, by file, the rows whose lists did not fit together."""
-    seq = tokens.tables.rows.filter(~pl.col("ok"))["seq"].to_numpy()
-    starts = [file.start for file in tokens.scan.files]
-    found: dict[str, int] = {}
-    for index in np.searchsorted(starts, seq, side="right") - 1:
-        name = tokens.scan.files[index].name
-        found[name] = found.get(name, 0) + 1
-    return found
+    return Counter(file_names(tokens, tokens.tables.rows.filter(~pl.col("ok"))["seq"]).to_list())
 
 
 SCHEMA: Final = {"kind": pl.String, "step": pl.Int64, "path": pl.String}

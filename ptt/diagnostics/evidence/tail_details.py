@@ -13,6 +13,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions, recorded_observations
+from ptt.diagnostics.evidence.tails import add_units, name_slices
 from ptt.diagnostics.statistics.attribution import (
     Split,
     add_tail_counts,
@@ -163,33 +164,28 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
         "heaviness": heavy,
         "extremes": far,
         "tail_ratios": ratios,
-        "counterfactual": _named(replayed, names),
+        "counterfactual": name_slices(replayed, names),
         "attribution": attribution(late, _attribution_keys(late, names), limit=limit, finer=told.finer),
         "top_sequences": top.drop("seq"),
-        "staleness": _named(stale, names),
-        "details_notes": _notes(reasons),
+        "staleness": name_slices(stale, names),
+        "details_notes": pl.DataFrame([row for row in reasons if row[1]], schema=NOTES, orient="row"),
     }
 
 
 def _identity(tokens: Tokens) -> pl.DataFrame:
     """Return what is known of each sequence: scalars, step, n_obs, tools, lag bucket, unit for redrawing."""
-    held = [name for name in SCALARS if name in tokens.scan.columns]
-    columns: list[pl.Expr] = [pl.col("seq"), *(pl.col(name) for name in held)]
-    if "tool_names" in tokens.scan.columns:
-        columns.append(pl.col("tool_names").list.len().alias("tool_count"))
-    scalars = tokens.scan.frame.select(columns).collect(engine="streaming")
+    scalars = tokens.scalars
+    used: list[str] = [name for name in SCALARS if name in scalars.columns]
+    if "tool_names" in scalars.columns:
+        scalars = scalars.with_columns(tool_count=pl.col("tool_names").list.len())
+        used.append("tool_count")
     rows = tokens.tables.rows.filter("ok").select("seq", "step", "n_obs")
-    found = rows.join(scalars, on="seq", how="left", maintain_order="left")
-    known = found["group_id"] if "group_id" in held else None
-    grouped = known is not None and known.null_count() < found.height / 2 and known.n_unique() > 1
-    ids = [name for name in ("group_id", "trajectory_id", "sample_id") if name in held]
-    keys = [pl.col(name) for name in ids if grouped or name != "group_id"]
-    unit = pl.col("seq").min().over(pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq"))))
+    found = add_units(rows.join(scalars.select("seq", *used), on="seq", how="left", maintain_order="left"))[0]
     tools = pl.col("n_obs") > 0
-    if "tool_count" in found.columns:
+    if "tool_count" in used:
         tools = tools | (pl.col("tool_count").fill_null(0) > 0)
-    found = found.with_columns(unit.alias("unit"), tools.alias("has_tools"))
-    return add_lags(found)[0].drop("lag") if "policy_version" in held else found
+    found = found.with_columns(tools.alias("has_tools"))
+    return add_lags(found)[0].drop("lag") if "policy_version" in used else found
 
 
 def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
@@ -206,11 +202,3 @@ def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl
     if "bucket" in rows.columns and (rows["bucket"] != UNKNOWN).any():
         asked["lag"] = pl.when(pl.col("bucket").is_in(BUCKETS)).then(pl.col("bucket"))
     return asked
-
-
-def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
-    return frame.with_columns(pl.col("slice").replace_strict(names, return_dtype=pl.String))
-
-
-def _notes(reasons: list[tuple[str, str]]) -> pl.DataFrame:
-    return pl.DataFrame([(name, reason) for name, reason in reasons if reason], schema=NOTES, orient="row")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import polars as pl
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.bins import UNDERFLOW
-from ptt.diagnostics.statistics.bootstrap import interval
+from ptt.diagnostics.statistics.bootstrap import finite_or_none, interval
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.percentiles import inverse_moments, moments, percentiles
@@ -55,11 +56,8 @@ def tool_use_by_step(tokens: Tokens) -> ToolUse | None:
     if rows.is_empty():
         return None
     by_step = rows.group_by("step").agg((pl.col("n_obs") > 0).mean().alias("share"), pl.len()).sort("step")
-    return ToolUse(
-        steps=by_step["step"].to_numpy(),
-        share=by_step["share"].to_numpy(),
-        sequences=by_step["len"].cast(pl.Int64).to_numpy(),
-    )
+    steps, share, sequences = (by_step[name].to_numpy() for name in ("step", "share", "len"))
+    return ToolUse(steps=steps, share=share, sequences=sequences.astype(np.int64))
 
 
 def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl.DataFrame]] | None:
@@ -71,7 +69,8 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     sequences, unit = _join_units(tokens)
     steps = cells["step"].unique().sort().to_list()
     units = int(sequences.select(pl.struct("step", "unit").n_unique()).item())
-    count = block_count(steps=len(steps), units=units, tokens=_fewest_tokens(cells))
+    fewest = int(cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"].to_numpy().min())
+    count = block_count(steps=len(steps), units=units, tokens=fewest)  # of the slice with fewer tokens
     blocks, windows, sixths = split_steps(steps, count), split_steps(steps, 3), split_steps(steps, 6)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     slices = {
@@ -102,9 +101,9 @@ def gather_tails(tokens: Tokens, *, post_name: str) -> tuple[Tails, dict[str, pl
     )
     tables = {
         "tail_emergence": _emergence(slices, blocks, sequences),
-        "ecdf": _named(_ecdf(cells, windows), names),
+        "ecdf": name_slices(_ecdf(cells, windows), names),
         "ess": _ess(sequences, steps, names, tokens),
-        "growth": _named(_growth(cells, sequences, windows, sixths), names),
+        "growth": name_slices(_growth(cells, sequences, windows, sixths), names),
         "step_stats": step_stats(tokens, names),
     }
     return tails, tables
@@ -125,81 +124,63 @@ def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
     )
 
 
-def _fewest_tokens(cells: pl.DataFrame) -> int:
-    """Return the tokens of the slice that has fewer, of those that have any."""
-    counted = cells.group_by("slice").agg(pl.col("n").cast(pl.Int64).sum())["n"]
-    return int(counted.to_numpy().min())
+def add_units(sequences: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+    """Add `unit`, the least seq of those redrawn together: the prompt group where known (True), else the sequence."""
+    held = [name for name in IDS if name in sequences.columns]
+    grouped = False
+    if "group_id" in held:
+        group = sequences["group_id"]
+        grouped = group.null_count() < sequences.height / 2 and group.n_unique() > 1
+    keys = [pl.col(name) for name in held if grouped or name != "group_id"]
+    key = pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq")))
+    return sequences.with_columns(pl.col("seq").min().over(key).alias("unit")), grouped
 
 
 def _join_units(tokens: Tokens) -> tuple[pl.DataFrame, str]:
-    """Join the sequences with what they are redrawn by: the prompt group where it is known, else the sequence."""
-    held = [name for name in IDS if name in tokens.scan.columns]
-    ids = tokens.scalars.select("seq", *held)
-    grouped = "group_id" in held and ids["group_id"].null_count() < ids.height / 2 and ids["group_id"].n_unique() > 1
-    used = [name for name in held if grouped or name != "group_id"]
-    key = pl.coalesce(*(pl.col(name) for name in used), pl.concat_str(pl.lit("row "), pl.col("seq")))
-    units = ids.select("seq", pl.col("seq").min().over(key).alias("unit")).sort("seq")
+    """Join the sequences with what they are redrawn by, in the order of steps."""
+    units, grouped = add_units(tokens.scalars)
+    units = units.select("seq", "unit").sort("seq")
     rows = tokens.tables.sequences
-    place = np.searchsorted(units["seq"].to_numpy(), rows["seq"].to_numpy())  # a join would copy the histograms
-    joined = rows.with_columns(units["unit"].gather(place))
+    index = np.searchsorted(units["seq"].to_numpy(), rows["seq"].to_numpy())  # a join would copy the histograms
+    joined = rows.with_columns(units["unit"].gather(index))
     sorted_ = (np.diff(rows["step"].to_numpy()) >= 0).all()  # as files in order are; rows come by seq and slice
     return joined if sorted_ else joined.sort("step", "seq", "slice"), "prompt group" if grouped else "sequence"
 
 
+EMERGENCE: Final = {
+    "slice": pl.String,
+    "q": pl.Float64,
+    **dict.fromkeys(("step_first", "step_last"), pl.Int64),
+    **dict.fromkeys(("step_mid", "value", "lo", "hi"), pl.Float64),
+    **dict.fromkeys(("n_tokens", "n_sequences"), pl.Int64),
+}
+
+
 def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequences: pl.DataFrame) -> pl.DataFrame:
     counts = label_spans(sequences, blocks, name="block").group_by("slice", "block").len()
-    held = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
+    n_sequences = {(number, block): count for number, block, count in counts.iter_rows()}
     rows = []
     for number, tails in slices.items():
         for name, q in TAIL_QUANTILES.items():
             percentile = tails.percentiles[name]
-            for index, span in enumerate(blocks):
-                value = float(percentile.blocks[index])
-                if not np.isfinite(value):
-                    continue
-                low, high = interval(percentile.drawn[index])
-                rows.append(
-                    (
-                        *(tails.name, q, span.first, span.last, span.middle, value),
-                        low if np.isfinite(low) else None,
-                        high if np.isfinite(high) else None,
-                        int(tails.tokens[index]),
-                        int(held.get((number, index), 0)),
-                    )
-                )
-    schema = [
-        "slice",
-        "q",
-        "step_first",
-        "step_last",
-        "step_mid",
-        "value",
-        "lo",
-        "hi",
-        "n_tokens",
-        "n_sequences",
-    ]
-    types = [pl.String, pl.Float64, pl.Int64, pl.Int64, *[pl.Float64] * 4, pl.Int64, pl.Int64]
-    return pl.DataFrame(rows, schema=dict(zip(schema, types, strict=True)), orient="row")
+            for index in np.flatnonzero(np.isfinite(percentile.blocks)).tolist():
+                span, ends = blocks[index], finite_or_none(interval(percentile.drawn[index]))
+                place = (tails.name, q, span.first, span.last, span.middle)
+                n = (int(tails.tokens[index]), n_sequences.get((number, index), 0))
+                rows.append((*place, float(percentile.blocks[index]), *ends, *n))
+    return pl.DataFrame(rows, schema=EMERGENCE, orient="row")
 
 
-def _join_spans(frame: pl.DataFrame, spans: tuple[Span, ...], index: str) -> pl.DataFrame:
-    bounds = pl.DataFrame(
-        {
-            index: np.arange(len(spans), dtype=np.int32),
-            "step_first": [span.first for span in spans],
-            "step_last": [span.last for span in spans],
-        }
-    )
-    return frame.join(bounds, on=index, how="left", maintain_order="left")
+def _join_spans(frame: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
+    bounds = pl.DataFrame([(span.first, span.last) for span in spans], schema=["step_first", "step_last"], orient="row")
+    bounds = bounds.with_columns(part=pl.int_range(pl.len(), dtype=pl.Int32))
+    return frame.join(bounds, on="part", how="left", maintain_order="left")
 
 
 def _ecdf(cells: pl.DataFrame, windows: tuple[Span, ...]) -> pl.DataFrame:
-    found = ecdf(label_spans(cells, windows, name="part"), by=["slice", "part"])
+    found = _join_spans(ecdf(label_spans(cells, windows, name="part"), by=["slice", "part"]), windows)
     names = dict(enumerate(WINDOWS))
-    return _join_spans(found, windows, "part").with_columns(
-        pl.col("part").replace_strict(names, return_dtype=pl.String).alias("window")
-    )
+    return found.with_columns(pl.col("part").replace_strict(names, return_dtype=pl.String).alias("window"))
 
 
 def _growth(
@@ -212,7 +193,7 @@ def _growth(
             label_spans(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
         )
         found = found.join(counted, on=["slice", "part"], how="left", maintain_order="left")
-        frames.append(_join_spans(found, spans, "part").with_columns(parts=pl.lit(len(spans), pl.Int64)))
+        frames.append(_join_spans(found, spans).with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)
 
 
@@ -220,12 +201,10 @@ def _ess(sequences: pl.DataFrame, steps: list[int], names: dict[int, str], token
     width = max(4, len(steps) // 6)
     spans = sliding_windows(steps, width=width, stride=max(1, (len(steps) - width) // ESS_WINDOWS))
     pair = tokens.pairs[0]
-    frames = [
-        sliding_ess(
-            sequences.filter(pl.col("slice") == number), spans, pair=pair.name, inverse=pair.inverse
-        ).with_columns(slice=pl.lit(name))
-        for number, name in names.items()
-    ]
+    frames = []
+    for number, name in names.items():
+        mine = sequences.filter(pl.col("slice") == number)
+        frames.append(sliding_ess(mine, spans, pair=pair.name, inverse=pair.inverse).with_columns(slice=pl.lit(name)))
     return pl.concat(frames)
 
 
@@ -235,12 +214,8 @@ def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
     for number, pair in enumerate(tokens.pairs):
         cells = tokens.tables.cells_of(number)
         by = ["step", "slice"]
-        found = percentiles(cells, by=by).join(
-            moments(cells, by=by, sampled_from=pair.sampled_from).drop("n"),
-            on=by,
-            how="left",
-            maintain_order="left",
-        )
+        means = moments(cells, by=by, sampled_from=pair.sampled_from).drop("n")
+        found = percentiles(cells, by=by).join(means, on=by, how="left", maintain_order="left")
         if number == 0:
             inverse = inverse_moments(tokens.tables.sequences, by=by)
             found = found.join(inverse, on=by, how="left", maintain_order="left")
@@ -248,8 +223,9 @@ def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
                 found = found.with_columns(k3=pl.col("k3_inverse"))
             found = found.drop("k3_inverse")
         frames.append(found.with_columns(pair=pl.lit(pair.name)))
-    return _named(pl.concat(frames, how="diagonal"), names)
+    return name_slices(pl.concat(frames, how="diagonal"), names)
 
 
-def _named(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
+def name_slices(frame: pl.DataFrame, names: dict[int, str]) -> pl.DataFrame:
+    """Return the table with slices under their names."""
     return frame.with_columns(pl.col("slice").replace_strict(names, return_dtype=pl.String))

@@ -47,27 +47,24 @@ def series_from_frame(frame: pl.DataFrame, column: str, *, name: str, raw_name: 
 
 def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
     """Return the spread of r by step of every pair that has tokens."""
-    found = {}
-    for number, pair in enumerate(tokens.pairs if tokens is not None else ()):
-        cells = tokens.tables.cells_of(number) if tokens is not None else pl.DataFrame()
+    found: dict[str, PairSteps] = {}
+    if tokens is None:
+        return found
+    for number, pair in enumerate(tokens.pairs):
+        cells = tokens.tables.cells_of(number)
         if cells.is_empty():
             continue
-        by_step = percentiles(cells, by=["step"]).sort("step")
         means = moments(cells, by=["step"], sampled_from=pair.sampled_from).select("step", "mean_abs_r")
-        by_step = by_step.join(means, on="step", how="left", maintain_order="left")
-        found[pair.name] = PairSteps(
-            pair=pair.name,
-            **{
-                field: series_from_frame(
-                    by_step, column, name=f"{pair.name} {field}", raw_name=f"{told} of |{pair.name}|"
-                )
-                for field, column, told in (
-                    ("p99", "p99", "p99"),
-                    ("p999", "p999", "p99.9"),
-                    ("mean_abs", "mean_abs_r", "mean"),
-                )
-            },
+        by_step = percentiles(cells, by=["step"]).sort("step").join(means, on="step", how="left", maintain_order="left")
+        p99, p999, mean_abs = (
+            series_from_frame(by_step, column, name=f"{pair.name} {field}", raw_name=f"{title} of |{pair.name}|")
+            for field, column, title in (
+                ("p99", "p99", "p99"),
+                ("p999", "p999", "p99.9"),
+                ("mean_abs", "mean_abs_r", "mean"),
+            )
         )
+        found[pair.name] = PairSteps(pair=pair.name, p99=p99, p999=p999, mean_abs=mean_abs)
     return found
 
 

@@ -38,17 +38,11 @@ class Extent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnomalyCount:
-    """Values of one logprob column that are no logprobs, of one kind (see statistics.anomalies)."""
+class AnomalyCount(Extent):
+    """Values of one logprob column that are no logprobs, of one kind (see statistics.placeholder_values)."""
 
     column: str
     kind: str
-    tokens: int
-    sequences: int
-    first_step: int
-    last_step: int
-    files: int
-    example: str  # one of the files
 
 
 @dataclass(frozen=True)
@@ -76,17 +70,11 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MissingLogprobs:
+class MissingLogprobs(Extent):
     """Model tokens of the pair in use without a finite log-ratio, placeholders not counted."""
 
     pair: str
-    tokens: int
     finite_tokens: int
-    sequences: int
-    first_step: int | None
-    last_step: int | None
-    files: int
-    example: str | None
     dead_since: int | None  # first step from which on no token is finite, up to the last recorded step
 
 
@@ -155,11 +143,12 @@ def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
 def measure_extent(tokens: Tokens, rows: pl.DataFrame) -> Extent:
     """Say how much the sequences of `rows` (seq, step, n_model) are."""
     names = file_names(tokens, rows["seq"])
+    first, last = rows.select(pl.col("step").min(), last=pl.col("step").max()).row(0)
     return Extent(
         tokens=int(rows["n_model"].cast(pl.Int64).sum()),
         sequences=rows.height,
-        first_step=int(rows["step"].min()) if rows.height else None,  # type: ignore[arg-type]
-        last_step=int(rows["step"].max()) if rows.height else None,  # type: ignore[arg-type]
+        first_step=first,
+        last_step=last,
         files=names.n_unique(),
         example=str(names.min()) if rows.height else None,
     )
@@ -177,10 +166,8 @@ def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
     """Return the steps at which the recorded temperature differs between sequences; None where it never does."""
     if "temperature" not in tokens.scan.columns:
         return None
-    known = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS)).filter(
-        pl.col("temperature").is_finite()
-    )
-    table = rows.join(known, on="seq", how="inner", maintain_order="left")
+    known = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS))
+    table = rows.join(known.filter(pl.col("temperature").is_finite()), on="seq", how="inner", maintain_order="left")
     if table["temperature"].n_unique() < 2:
         return None
     usual = table["temperature"].value_counts().sort("count", "temperature", descending=[True, False])["temperature"][0]
@@ -216,17 +203,12 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
     """Return the reason, and the logprobs each of which would do; no reason where no sequence is recorded at all."""
     columns = {name for file in manifest.in_place if file.rows for name in file.columns}
     columns |= {name for part in manifest.parts if part.rows for name in part.columns}
-    held = columns & set(LOGPS)
-    if not columns:
-        return "", REQUIRED_COLUMNS
-    if not held:
-        return "sequences are recorded without any logprobs", REQUIRED_COLUMNS
-    partners = tuple(name for name in LOGPS if name not in held and available_pairs(held | {name}))
-    alone = " and ".join(sorted(held))
-    reason = (
-        f"{alone} alone is recorded, and a log-ratio takes two: {' or '.join(partners)} of the same tokens is missing"
-    )
-    return reason, partners
+    recorded = columns & set(LOGPS)
+    if not recorded:
+        return "sequences are recorded without any logprobs" if columns else "", REQUIRED_COLUMNS
+    partners = tuple(name for name in LOGPS if name not in recorded and available_pairs(recorded | {name}))
+    alone = f"{' and '.join(sorted(recorded))} alone is recorded, and a log-ratio takes two: "
+    return f"{alone}{' or '.join(partners)} of the same tokens is missing", partners
 
 
 EARLY_SHARE = 0.2  # of the recorded steps: before a policy has moved far, r of a sound pair is small
@@ -262,31 +244,18 @@ def _anomalies(tokens: Tokens) -> tuple[AnomalyCount, ...]:
     table = tokens.tables.anomalies
     if table.is_empty():
         return ()
-    counted = (
-        table.with_columns(file_names(tokens, table["seq"]))
-        .group_by("column", "kind")
-        .agg(
-            pl.col("n").cast(pl.Int64).sum().alias("tokens"),
-            pl.col("seq").n_unique().alias("sequences"),
-            pl.col("step").min().alias("first"),
-            pl.col("step").max().alias("last"),
-            pl.col("file").n_unique().alias("files"),
-            pl.col("file").sort().first().alias("example"),
-        )
-        .sort("column", "kind")
+    counted = table.with_columns(file_names(tokens, table["seq"])).group_by("column", "kind")
+    rows = counted.agg(
+        pl.col("n").cast(pl.Int64).sum().alias("tokens"),
+        pl.col("seq").n_unique().alias("sequences"),
+        pl.col("step").min().alias("first_step"),
+        pl.col("step").max().alias("last_step"),
+        pl.col("file").n_unique().alias("files"),
+        pl.col("file").sort().first().alias("example"),
     )
     return tuple(
-        AnomalyCount(
-            column=LOGP_COLUMNS[row["column"]],
-            kind=Anomaly(row["kind"]).name.lower(),
-            tokens=row["tokens"],
-            sequences=row["sequences"],
-            first_step=row["first"],
-            last_step=row["last"],
-            files=row["files"],
-            example=row["example"],
-        )
-        for row in counted.iter_rows(named=True)
+        AnomalyCount(**row | {"column": LOGP_COLUMNS[row["column"]], "kind": Anomaly(row["kind"]).name.lower()})
+        for row in rows.sort("column", "kind").iter_rows(named=True)
     )
 
 
@@ -309,18 +278,10 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     alive = by_step.filter(pl.col("finite") > 0)["step"]
     dead = by_step.filter((pl.col("finite") == 0) & (pl.col("missing") > 0))["step"]
     after = dead.filter(dead > alive[-1]) if len(alive) else dead
-    where = measure_extent(tokens, _sequences_losing_tokens(tokens, sides))
-    return MissingLogprobs(
-        pair=pair.name,
-        tokens=int(by_step["missing"].sum()),
-        finite_tokens=int(by_step["finite"].sum()),
-        sequences=where.sequences,
-        first_step=int(missing[0]) if len(missing) else None,
-        last_step=int(missing[-1]) if len(missing) else None,
-        files=where.files,
-        example=where.example,
-        dead_since=int(after[0]) if len(after) else None,
-    )
+    extent = measure_extent(tokens, _sequences_losing_tokens(tokens, sides))
+    missing_steps = {"first_step": missing.min(), "last_step": missing.max(), "dead_since": after.min()}
+    counts = {"tokens": int(by_step["missing"].sum()), "finite_tokens": int(by_step["finite"].sum())}
+    return MissingLogprobs(**vars(extent) | missing_steps | counts, pair=pair.name)
 
 
 def _sequences_losing_tokens(tokens: Tokens, sides: list[int]) -> pl.DataFrame:
