@@ -34,7 +34,6 @@ from ptt.diagnostics.evidence.series import Series, read_evaluation, training_me
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, NotJudged, RuleVerdict, Steps
 from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
-from ptt.diagnostics.rules.interface import does_not_apply
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.tail_growth import MIN_BLOCK_TOKENS
 from ptt.diagnostics.store.wide_metrics import WideMetrics
@@ -257,7 +256,8 @@ def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
         known = algorithm.family is not None
         fits = (algorithm.family in rule.families and fits) if known else None
     if fits is False:
-        return does_not_apply(rule.name, rule.link, f"{algorithm.title} training")
+        reason = f"does not apply to {algorithm.title} training"
+        return NotJudged(id=rule.name, link=rule.link, reason=reason, applies=False)
     if fits is None:
         wanted = ", ".join(rule.algorithms or sorted(rule.families))
         return NotJudged(

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ptt.diagnostics import model
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Healthy, Link, NotJudged, RuleVerdict
+from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 
 Limits = Mapping[str, float]
 EVERY: Final = frozenset(Family)
@@ -18,27 +19,106 @@ OFFLINE: Final = EVERY - ONLINE
 
 
 @dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a check found; `Rule.run` makes it a `model.Finding`, which says what each field holds."""
+
+    severity: Severity
+    claim: str
+    observed: float | None
+    limit: float | None
+    unit: str
+    slice: str | None = None
+    onset_step: int | None = None
+    onset_interval: Steps | None = None
+    evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """Several findings of one check."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healthy:
+    """A check that looked and found nothing wrong; `notes` are findings worth knowing, at most low."""
+
+    reason: str
+    notes: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotJudged:
+    """A question that this run cannot answer, why, and what to record so that the next one can."""
+
+    reason: str
+    missing: tuple[str, ...] = ()
+    enable: str = ""
+    applies: bool = True  # False: the question makes no sense for this kind of training
+
+
+Verdict = Finding | Broken | Healthy | NotJudged
+"""What a check answers; the rule that asked adds its id and link."""
+
+
+def identified(verdict: Verdict, rule: str, link: Link) -> model.RuleVerdict:
+    """Return the verdict of a check as that of a rule: with its id and link, in the findings too."""
+
+    def finding(unidentified: Finding) -> model.Finding:
+        return model.Finding(id=rule, link=link, **vars(unidentified))
+
+    match verdict:
+        case Finding():
+            return model.Broken(findings=(finding(verdict),))
+        case Broken(findings=findings):
+            return model.Broken(findings=tuple(map(finding, findings)))
+        case Healthy(reason=reason, notes=notes):
+            return model.Healthy(id=rule, link=link, reason=reason, notes=tuple(map(finding, notes)))
+        case NotJudged():
+            return model.NotJudged(id=rule, link=link, **vars(verdict))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """One failure. `limits` can be set in `ptt.toml` under [limits.<id>]; the module's docstring is its page."""
 
     id: str
     link: Link
-    check: Callable[[Evidence, Limits], RuleVerdict]
+    check: Callable[[Evidence, Limits], Verdict]
     limits: Limits = field(default_factory=dict)
     judges_nan: bool = False  # whether NaN is what the rule judges
     families: frozenset[Family] = EVERY  # the kinds of training that can fail so
 
-    def run(self, evidence: Evidence) -> RuleVerdict:
+    def run(self, evidence: Evidence) -> model.RuleVerdict:
         """Check with the limits in force; a run that cannot fail so is not asked."""
+        return identified(self._verdict(evidence), self.id, self.link)
+
+    def _verdict(self, evidence: Evidence) -> Verdict:
         family = evidence.algorithm.family
         if family is not None and family not in self.families:
-            return does_not_apply(self.id, self.link, f"{evidence.algorithm.title} training")
-        asked = Asked(evidence.metrics)
-        verdict = self.check(replace(evidence, metrics=asked), {**self.limits, **evidence.limits.get(self.id, {})})
-        return verdict if not isinstance(verdict, Healthy) or self.judges_nan else _not_if_lost(verdict, asked)
+            return does_not_apply(f"{evidence.algorithm.title} training")
+        requested = RequestedMetrics(evidence.metrics)
+        limits = {**self.limits, **evidence.limits.get(self.id, {})}
+        verdict = self.check(replace(evidence, metrics=requested), limits)
+        if self.judges_nan or not isinstance(verdict, Healthy) or not (nonfinite := requested.nonfinite()):
+            return verdict
+        # a clean answer that rests on a metric which turned into NaN or infinity is none: what is left proves nothing
+        told = ", ".join(
+            f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {series.count} steps"
+            for series in nonfinite
+        )
+        return NotJudged(
+            reason=f"{told}; of the rest: {verdict.reason}",
+            missing=tuple(series.name for series in nonfinite),
+            enable="find out why these are no numbers first: see metrics-lost and nan-precursors",
+        )
 
 
-class Asked(Mapping[str, Series]):
+class RequestedMetrics(Mapping[str, Series]):
     """The metrics, and which of them a rule asked for by name."""
 
     def __init__(self, metrics: Mapping[str, Series]) -> None:
@@ -47,41 +127,23 @@ class Asked(Mapping[str, Series]):
         self.names: set[str] = set()
 
     def __getitem__(self, name: str) -> Series:
-        """Give a metric, and remember that it was asked for."""
+        """Return a metric, and remember that it was asked for."""
         self.names.add(name)
         return self._metrics[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names."""
+        """Yield the names."""
         return iter(self._metrics)
 
     def __len__(self) -> int:
         """Count the metrics."""
         return len(self._metrics)
 
-    def lost(self) -> list[Series]:
-        """Give those asked for whose values are no numbers at the end, or for a good part of the run."""
-        held = (self._metrics[name] for name in sorted(self.names & self._metrics.keys()))
-        return [series for series in held if series.lost]
+    def nonfinite(self) -> list[Series]:
+        """Return those asked for that are NaN or infinite at the end, or for a good part of the run."""
+        return [self._metrics[name] for name in sorted(self.names & self._metrics.keys()) if self._metrics[name].lost]
 
 
-def _not_if_lost(verdict: Healthy, asked: Asked) -> RuleVerdict:
-    """Take a clean answer back where a metric it rests on turned into NaN or infinity: what is left is no answer."""
-    lost = asked.lost()
-    if not lost:
-        return verdict
-    told = ", ".join(
-        f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {series.count} steps" for series in lost
-    )
-    return NotJudged(
-        id=verdict.id,
-        link=verdict.link,
-        reason=f"{told}; of the rest: {verdict.reason}",
-        missing=tuple(series.name for series in lost),
-        enable="find out why these are no numbers first: see metrics-lost and nan-precursors",
-    )
-
-
-def does_not_apply(rule: str, link: Link, where: str) -> NotJudged:
-    """Say that the question makes no sense for this run; `where` completes "does not apply to"."""
-    return NotJudged(id=rule, link=link, reason=f"does not apply to {where}", applies=False)
+def does_not_apply(training: str) -> NotJudged:
+    """Say that the question makes no sense for this run; `training` completes "does not apply to"."""
+    return NotJudged(reason=f"does not apply to {training}", applies=False)

@@ -13,7 +13,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise, step_noise
 from ptt.diagnostics.evidence.level_change import change_since
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import JsonScalar, Link, NotJudged, Severity, Steps
+from ptt.diagnostics.model import JsonScalar, Severity, Steps
+from ptt.diagnostics.rules.interface import NotJudged
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 REWARD_KEPT = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
@@ -21,20 +22,18 @@ SURE = 3.0  # standard deviations of a window: one in a thousand, where the step
 REWARD_LEFT = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
 
 
-def logged(
-    evidence: Evidence, name: str, *, rule: str, link: Link, what: str, enable: str, least: int = MIN_LOGGED
-) -> Series | NotJudged:
+def logged(evidence: Evidence, name: str, *, what: str, enable: str, least: int = MIN_LOGGED) -> Series | NotJudged:
     """Give the training series of a metric, or why it cannot be judged: not logged, or fewer than `least` values.
 
     `what` completes "no ... is logged"; `enable` is the line that has it logged.
     """
     series = evidence.metrics.get(name)
     if series is None:
-        return NotJudged(id=rule, link=link, reason=f"no {what} is logged", missing=(name,), enable=enable)
+        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable)
     count = len(series.finite()[0])
     if count < least:
         reason = f"{count} finite values of {series.raw_name} are logged; {least} are needed"
-        return NotJudged(id=rule, link=link, reason=reason, missing=(name,), enable=enable)
+        return NotJudged(reason=reason, missing=(name,), enable=enable)
     return series
 
 

@@ -41,7 +41,7 @@ from ptt.diagnostics.model import (
     TailGrowth,
 )
 from ptt.diagnostics.rules import interface
-from ptt.diagnostics.rules.interface import Limits
+from ptt.diagnostics.rules.interface import Limits, identified
 from ptt.diagnostics.rules.readings import lasting_excess
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
@@ -471,5 +471,5 @@ def does_not_apply(training: str, aggregates: Aggregates) -> Judgement:
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=None, aggregates=aggregates)
     return Judgement(
         signature=signature,
-        verdict=interface.does_not_apply(ID, Link.POLICY_UPDATE, f"{training} training"),
+        verdict=identified(interface.does_not_apply(f"{training} training"), ID, Link.POLICY_UPDATE),
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, NotJudged
-from ptt.diagnostics.rules.interface import does_not_apply
+from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
 from ptt.diagnostics.rules.readings import logged
 
 FIT = "take the rollouts of one step, keep the policy fixed and train the critic alone: can it fit their returns?"
@@ -18,8 +17,8 @@ REPAIRS = (
 ENABLE = "log it from the critic's update: veRL critic/*, OpenRLHF critic_loss and values, TRL's PPO loss/value_avg"
 
 
-def of_critic(evidence: Evidence, name: str, *, rule: str, what: str) -> Series | NotJudged:
+def of_critic(evidence: Evidence, name: str, *, what: str) -> Series | NotJudged:
     """Give a series of the critic, or why there is none: without a critic the question makes no sense."""
     if evidence.algorithm.critic is False:
-        return does_not_apply(rule, Link.CRITIC, f"{evidence.algorithm.title} training: it has no critic")
-    return logged(evidence, name, rule=rule, link=Link.CRITIC, what=what, enable=ENABLE)
+        return does_not_apply(f"{evidence.algorithm.title} training: it has no critic")
+    return logged(evidence, name, what=what, enable=ENABLE)

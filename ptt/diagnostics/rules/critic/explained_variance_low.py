@@ -14,35 +14,33 @@ from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, negated
 
-ID = "explained-variance-low"
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters
 LEARNT = 0.1  # the least that counts as having learnt something
 LONG = 50  # logged steps: before that a critic may still be learning
 WARM_UP = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged explained variance after its warm-up."""
-    series = of_critic(evidence, "critic/explained_variance", rule=ID, what="explained variance")
+    series = of_critic(evidence, "critic/explained_variance", what="explained variance")
     if isinstance(series, NotJudged):
         return series
     last = last_of(series)
     found = lasting_excess(negated(_warm(series)), -limits["worse"])
     if found is not None and last < limits["worse"]:
         claim = f"The critic is worse than the mean return: explained variance ends at {last:.3g}"
-        finding = _finding(series, Severity.MEDIUM, claim, limits["worse"], found.onset, found.interval)
-        return Broken(findings=(finding,))
+        return _finding(series, Severity.MEDIUM, claim, limits["worse"], found.onset, found.interval)
     steps = series.finite()[0]
     if last < limits["learnt"] and len(steps) >= LONG:
         claim = f"The critic has not learnt the returns: explained variance ends at {last:.3g}"
         onset, span = int(steps[-1]), (int(steps[-series.width]), int(steps[-1]))
-        return Broken(findings=(_finding(series, Severity.LOW, claim, limits["learnt"], onset, span),))
-    return Healthy(id=ID, link=Link.CRITIC, reason=f"explained variance ends at {last:.3g}")
+        return _finding(series, Severity.LOW, claim, limits["learnt"], onset, span)
+    return Healthy(reason=f"explained variance ends at {last:.3g}")
 
 
 def _warm(series: Series) -> Series:
@@ -53,9 +51,7 @@ def _warm(series: Series) -> Series:
 
 def _finding(series: Series, severity: Severity, claim: str, limit: float, onset: int, interval: Steps) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.CRITIC,
         claim=claim,
         observed=last_of(series),
         limit=limit,
@@ -75,7 +71,7 @@ def _finding(series: Series, severity: Severity, claim: str, limit: float, onset
 
 
 RULE = Rule(
-    id=ID,
+    id="explained-variance-low",
     link=Link.CRITIC,
     check=check,
     limits={"worse": WORSE, "learnt": LEARNT},

@@ -13,12 +13,11 @@ Source: the common PPO debugging guides ("value loss does not decrease"); relati
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, named, reward_range
 
-ID = "value-loss-rising"
 TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 FOLLOWS = 0.1  # explained variance from which a critic tells something of the returns
 LEAST_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
@@ -26,16 +25,14 @@ MUCH = 10.0  # times the early level: the values are off by three times as much
 ROSE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the value loss against its own beginning."""
-    series = of_critic(evidence, "critic/value_loss", rule=ID, what="value loss")
+    series = of_critic(evidence, "critic/value_loss", what="value loss")
     if isinstance(series, NotJudged):
         return series
     values = series.finite()[1]
     if len(values) < MIN_VALUES:
         return NotJudged(
-            id=ID,
-            link=Link.CRITIC,
             reason=f"{len(values)} value losses are logged; {MIN_VALUES} are needed to tell a rise from the beginning",
             missing=("critic/value_loss",),
             enable="log every step, or let the run go on",
@@ -43,8 +40,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = lasting_rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
     if found is None or found.ended or found.early <= 0:
         went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_of(series):.3g}"
-        return Healthy(id=ID, link=Link.CRITIC, reason=went)
-    return Broken(findings=(_finding(evidence, series, found),))
+        return Healthy(reason=went)
+    return _finding(evidence, series, found)
 
 
 def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Finding:
@@ -52,9 +49,7 @@ def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Findin
     much = found.last > MUCH * found.early
     severity = Severity.LOW if why else Severity.HIGH if much else Severity.MEDIUM
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.CRITIC,
         claim=f"The value loss rose from {found.early:.3g} to {found.last:.3g}{why}",
         observed=found.last,
         limit=found.limit,
@@ -85,10 +80,4 @@ def _excused(evidence: Evidence) -> str:
     return ""
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.CRITIC,
-    check=check,
-    limits={"times_early": TIMES_EARLY},
-    families=ONLINE,
-)
+RULE = Rule(id="value-loss-rising", link=Link.CRITIC, check=check, limits={"times_early": TIMES_EARLY}, families=ONLINE)

@@ -17,23 +17,22 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import Excess, joined, last_of, lasting_excess, named
 
-ID = "value-scale"
 OFF = 0.5  # of the return's usual size
 LASTING = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
 SIZE = 2.0  # times its scatter that the mean return must be to have a size at all
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge mean values against mean returns."""
-    values = of_critic(evidence, "critic/value_mean", rule=ID, what="mean value")
+    values = of_critic(evidence, "critic/value_mean", what="mean value")
     if isinstance(values, NotJudged):
         return values
-    returns = of_critic(evidence, "critic/return_mean", rule=ID, what="mean return")
+    returns = of_critic(evidence, "critic/return_mean", what="mean return")
     if isinstance(returns, NotJudged):
         return returns
     steps, value, paid = joined(values, returns)
@@ -43,8 +42,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     few = len(steps) < LASTING
     if few or size <= SIZE * scatter:
         return NotJudged(
-            id=ID,
-            link=Link.CRITIC,
             reason=f"{len(steps)} steps hold both; {LASTING} are needed"
             if few
             else "the mean return scatters around zero, so it has no size to hold values against",
@@ -56,16 +53,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = lasting_excess(off, limits["off"])
     told = f"values end at {last_of(values):.3g}, returns at {last_of(returns):.3g}"
     if found is None or found.last <= limits["off"] or int((steps >= found.onset).sum()) < LASTING:
-        return Healthy(id=ID, link=Link.CRITIC, reason=told)
+        return Healthy(reason=told)
     shown = named(values, returns_logged_as=returns.raw_name, last_value=last_of(values))
-    return Broken(findings=(_finding(found, told, limits["off"], shown),))
+    return _finding(found, told, limits["off"], shown)
 
 
 def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, JsonScalar]) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.CRITIC,
         claim=f"The critic's values are on another scale than the returns: {told}",
         observed=found.last,
         limit=limit,
@@ -83,4 +78,4 @@ def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, Json
     )
 
 
-RULE = Rule(id=ID, link=Link.CRITIC, check=check, limits={"off": OFF}, families=ONLINE)
+RULE = Rule(id="value-scale", link=Link.CRITIC, check=check, limits={"off": OFF}, families=ONLINE)

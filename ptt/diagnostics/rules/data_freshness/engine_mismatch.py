@@ -20,12 +20,11 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of
 
-ID = "engine-mismatch"
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
 PROB_DIFF_FINE = 0.005  # and this fine
 KL = 0.1  # nats a token, of either sign: veRL's limit
@@ -37,13 +36,11 @@ TIMES_HIGH = 10.0  # times the limit, of the distance from nothing
 METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each figure that is recorded against its own limit; the first broken one is told."""
     held = _held(evidence, limits)
     if not held:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_FRESHNESS,
             reason="no difference between engine and trainer is recorded",
             missing=("rollout_logp", "old_logp", "mismatch/kl"),
             enable="record the engine's own logprobs beside the trainer's: veRL rollout.calculate_log_probs=True, TRL "
@@ -54,10 +51,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if seen:
         findings = [replace(one, severity=Severity.LOW, claim=one.claim + seen) for one in findings]
     if findings:
-        worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-        return Broken(findings=(worst,))
+        return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
     told = "; ".join(f"{series.raw_name} peaks at {peak_of(series):.3g}, limit {limit:g}" for series, limit, *_ in held)
-    return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+    return Healthy(reason=told)
 
 
 def _seen(evidence: Evidence, limit: float) -> str:
@@ -107,9 +103,7 @@ def _finding(series: Series, limit: float, fine: float | None, nothing: float) -
     if severity is Severity.MEDIUM and found.peak - nothing > TIMES_HIGH * (limit - nothing):
         severity = Severity.HIGH
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.DATA_FRESHNESS,
         claim=f"Engine and trainer disagree on the sampled tokens: {series.raw_name} stays above {limit:g}",
         observed=found.peak,
         limit=limit,
@@ -137,7 +131,7 @@ def _finding(series: Series, limit: float, fine: float | None, nothing: float) -
 
 
 RULE = Rule(
-    id=ID,
+    id="engine-mismatch",
     link=Link.DATA_FRESHNESS,
     check=check,
     limits={

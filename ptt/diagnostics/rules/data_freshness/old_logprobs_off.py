@@ -14,25 +14,22 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import joined, named
 
-ID = "old-logprobs-off"
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
 NEARER = 0.5  # times as far from the engine: the updated policy is clearly the better match
 APART = 0.05  # nats of mean |old - rollout|: below it both match
 OFTEN = 0.5  # of the steps
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the old logprobs by the policy's and by the engine's."""
     update = evidence.pairs.get("policy/old")
     if update is None or len(update.p99.finite()[0]) < MIN_STEPS:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_FRESHNESS,
             reason="old logprobs are not recorded beside the policy's"
             if update is None
             else f"fewer than {MIN_STEPS} steps have both policy and old logprobs",
@@ -45,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         claim = (
             f"The policy never matches its own old logprobs: p99 of |policy - old| is {nearest:.2g} nats at the least"
         )
-        return Broken(findings=(_finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2),))
+        return _finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
         new, old = evidence.pairs["policy/rollout"].mean_abs, evidence.pairs["old/rollout"].mean_abs
         at, near, far = joined(new, old)
@@ -55,16 +52,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             interval = (int(at[max(0, first - 1)]), int(at[first]))
             claim = "The updated policy matches the engine better than the old logprobs do"
             ratio = float(np.median(near[odd] / far[odd]))
-            return Broken(findings=(_finding(claim, old, ratio, limits["nearer"], interval),))
+            return _finding(claim, old, ratio, limits["nearer"], interval)
     told = f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest"
-    return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+    return Healthy(reason=told)
 
 
 def _finding(claim: str, series: Series, observed: float, limit: float, interval: Steps) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.DATA_FRESHNESS,
         claim=claim,
         observed=observed,
         limit=limit,
@@ -86,7 +81,7 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
 
 
 RULE = Rule(
-    id=ID,
+    id="old-logprobs-off",
     link=Link.DATA_FRESHNESS,
     check=check,
     limits={"never_near": NEVER_NEAR, "nearer": NEARER},

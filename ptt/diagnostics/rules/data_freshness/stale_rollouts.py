@@ -17,26 +17,23 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
+from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, named
 
-ID = "stale-rollouts"
 LAG_LIMIT = 8.0  # versions; see the source above
 STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
 GREW = 2.0  # times its early level: the lag is not held
 FAR = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how many versions behind the trained sequences were."""
     lag = lag_of(evidence)
     if lag is None:
         fresh = evidence.freshness
         return NotJudged(
-            id=ID,
-            link=Link.DATA_FRESHNESS,
             reason="no policy version and no staleness is recorded"
             if fresh is None
             else fresh.uneven or "too few steps have a policy version",
@@ -51,13 +48,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         f"the trained sequences are {float(values.mean()):.2g} versions behind on average, {values.max():.3g} at most"
     )
     if not len(stale) or len(stale) < limits["share"] * (len(values) - stale[0]):
-        return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=told)
+        return Healthy(reason=told)
     first = int(stale[0])
     interval = (int(steps[first - 1]) if first else int(steps[0]), int(steps[first]))
     shown = response(evidence, lag, limit)
     growing = lasting_rise(lag, floor=limit, factor=GREW)
     grows = growing is not None and not growing.ended
-    return Broken(findings=(_finding(lag, limit, interval, shown, grows=grows),))
+    return _finding(lag, limit, interval, shown, grows=grows)
 
 
 def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None, *, grows: bool) -> Finding:
@@ -70,9 +67,7 @@ def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None,
     if shown is not None:
         effect = f", and {shown.measured} is {shown.stale:.2g} there against {shown.fresh:.2g} at fresh steps"
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.DATA_FRESHNESS,
         claim=f"Rollouts are up to {float(values.max()):.3g} policy versions old{effect}",
         observed=observed,
         limit=limit,
@@ -109,7 +104,7 @@ def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None,
 
 
 RULE = Rule(
-    id=ID,
+    id="stale-rollouts",
     link=Link.DATA_FRESHNESS,
     check=check,
     limits={"lag": LAG_LIMIT, "share": STALE_SHARE},

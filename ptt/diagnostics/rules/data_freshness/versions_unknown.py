@@ -8,11 +8,10 @@ Source: users of the frameworks ask for it (veRL issue 7569, miles issue 3334).
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import lag_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "versions-unknown"
 UNKNOWN_SHARE = 0.1  # of the sequences
 ASYNCHRONOUS = frozenset({"async_grpo"})  # algorithms by name
 FRAMEWORKS = frozenset({"areal", "prime-rl"})  # asynchronous by design
@@ -20,22 +19,20 @@ QUEUES = ("sample/rollout_queue_size", "perf/rollout_wait_s", "async/staleness_v
 ENABLE = "record policy_version with every sequence, counted up with every step of the trainer"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether versions are recorded where they matter."""
     fresh = evidence.freshness
     if fresh is not None and fresh.known_share < 1 - limits["unknown"]:
         unknown = 1 - fresh.known_share
         claim = f"{unknown:.0%} of the sequences do not say which policy version sampled them"
-        return Broken(findings=(_finding(claim, unknown, limits["unknown"]),))
+        return _finding(claim, unknown, limits["unknown"])
     if fresh is not None or lag_of(evidence) is not None:
         told = f"{fresh.versions} versions" if fresh is not None else "the staleness of each batch"
-        return Healthy(id=ID, link=Link.DATA_FRESHNESS, reason=f"{told} recorded")
+        return Healthy(reason=f"{told} recorded")
     sign = _asynchronous(evidence)
     if sign:
-        return Broken(findings=(_finding(f"No policy version is recorded in an asynchronous run ({sign})", 1.0, 0.0),))
+        return _finding(f"No policy version is recorded in an asynchronous run ({sign})", 1.0, 0.0)
     return NotJudged(
-        id=ID,
-        link=Link.DATA_FRESHNESS,
         reason="no policy version is recorded, and nothing tells whether sampling and training overlap",
         missing=("policy_version",),
         enable=ENABLE,
@@ -55,9 +52,7 @@ def _asynchronous(evidence: Evidence) -> str:
 
 def _finding(claim: str, observed: float, limit: float) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.DATA_FRESHNESS,
         claim=claim,
         observed=observed,
         limit=limit,
@@ -69,4 +64,6 @@ def _finding(claim: str, observed: float, limit: float) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_FRESHNESS, check=check, limits={"unknown": UNKNOWN_SHARE}, families=ONLINE)
+RULE = Rule(
+    id="versions-unknown", link=Link.DATA_FRESHNESS, check=check, limits={"unknown": UNKNOWN_SHARE}, families=ONLINE
+)

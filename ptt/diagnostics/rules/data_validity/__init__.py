@@ -6,7 +6,8 @@ from typing import Protocol
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import Healthy, JsonScalar, Link, NotJudged
+from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.rules.interface import NotJudged
 
 BLOCKS = "contaminates"
 """Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
@@ -45,20 +46,13 @@ def extent(what: Counted, effect: str) -> dict[str, JsonScalar]:
     }
 
 
-def none_recorded(rule: str) -> NotJudged:
+def none_recorded() -> NotJudged:
     """Say that there are no logprobs to judge."""
     return NotJudged(
-        id=rule,
-        link=Link.DATA_VALIDITY,
         reason="no pair of per-token logprobs is recorded",
         missing=("policy_logp", "ref_logp", "model_mask"),
         enable="write recorder files: docs/recorder.md",
     )
-
-
-def sound(rule: str, reason: str) -> Healthy:
-    """Say that a rule found nothing."""
-    return Healthy(id=rule, link=Link.DATA_VALIDITY, reason=reason)
 
 
 def validity_of(evidence: Evidence) -> Validity | None:

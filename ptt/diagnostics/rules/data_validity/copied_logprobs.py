@@ -8,43 +8,34 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "copied-logprobs"
 COPIED = 0.999  # of tokens
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of exact zeros of the pair in use."""
     validity, tails = validity_of(evidence), evidence.tails
     if validity is None or tails is None or not tails.tokens:
-        return none_recorded(ID)
+        return none_recorded()
     if tails.zero_share <= limits["copied"]:
-        return sound(ID, f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM,
-                link=Link.DATA_VALIDITY,
-                claim=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens: one logprob is a copy of the other",
-                observed=tails.zero_share,
-                limit=limits["copied"],
-                unit="share",
-                evidence={
-                    "pair": tails.pair,
-                    **extent(
-                        validity.extent, "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"
-                    ),
-                    BLOCKS: tails.pair,
-                },
-                causes=("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
-                next=("record the logprobs of the training forward and of a frozen reference",),
-            ),
-        )
+        return Healthy(reason=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens: one logprob is a copy of the other",
+        observed=tails.zero_share,
+        limit=limits["copied"],
+        unit="share",
+        evidence={
+            "pair": tails.pair,
+            **extent(validity.extent, "tails, ratios and KL of the pair are 0 and its ESS is 1 whatever happens"),
+            BLOCKS: tails.pair,
+        },
+        causes=("the trainer reuses the engine's or the old logprobs", "the reference is the policy itself"),
+        next=("record the logprobs of the training forward and of a frozen reference",),
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"copied": COPIED})
+RULE = Rule(id="copied-logprobs", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"copied": COPIED})

@@ -9,51 +9,44 @@ Source: zero-filled rows in dumps of several frameworks; a float32 logprob is co
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "filled-rows"
 HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
 BLOCKING_SHARE = 0.2
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the constant rows found while tokens were read."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     filled = [one for one in validity.anomalies if one.kind == "filled_row"]
     if not filled:
-        return sound(ID, f"none of {validity.sequences} sequences has constant logprobs")
+        return Healthy(reason=f"none of {validity.sequences} sequences has constant logprobs")
     worst = max(filled, key=lambda one: one.sequences)
     share = worst.sequences / validity.sequences
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM,
-                link=Link.DATA_VALIDITY,
-                claim=f"{worst.column} is one constant in {worst.sequences} of {validity.sequences} sequences; they "
-                "are left out",
-                observed=share,
-                limit=0.0,
-                unit="share",
-                onset_step=worst.first_step,
-                evidence={
-                    "column": worst.column,
-                    **extent(worst, "left out of every statistic; kept, each would put all its tokens into the tail"),
-                    BLOCKS: "all" if share > limits["blocking_share"] else None,
-                },
-                causes=("rows that could not be scored are written as zeros",),
-                next=(f"look at {worst.example}: which rows are constant, and what did they fail on?",),
-            ),
-        )
+    return Finding(
+        severity=Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM,
+        claim=f"{worst.column} is one constant in {worst.sequences} of {validity.sequences} sequences; they "
+        "are left out",
+        observed=share,
+        limit=0.0,
+        unit="share",
+        onset_step=worst.first_step,
+        evidence={
+            "column": worst.column,
+            **extent(worst, "left out of every statistic; kept, each would put all its tokens into the tail"),
+            BLOCKS: "all" if share > limits["blocking_share"] else None,
+        },
+        causes=("rows that could not be scored are written as zeros",),
+        next=(f"look at {worst.example}: which rows are constant, and what did they fail on?",),
     )
 
 
 RULE = Rule(
-    id=ID,
+    id="filled-rows",
     link=Link.DATA_VALIDITY,
     check=check,
     families=ONLINE,

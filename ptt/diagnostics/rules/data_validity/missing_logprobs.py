@@ -9,24 +9,24 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 
 ID = "missing-logprobs"
 SHARE = 0.001  # of model tokens: fewer cannot move a p99
 HIGH_SHARE = 0.05
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how many tokens are lost, and whether the end of the run is."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     lost = validity.missing
     share = lost.tokens / max(1, lost.tokens + lost.finite_tokens)
     if lost.dead_since is None and share <= limits["share"]:
-        return sound(ID, f"{lost.tokens} model tokens of {lost.pair} have no finite log-ratio")
+        return Healthy(reason=f"{lost.tokens} model tokens of {lost.pair} have no finite log-ratio")
     dead = lost.dead_since is not None
     severity = Severity.CRITICAL if dead else Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM
     claim = (
@@ -34,28 +34,22 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         if dead
         else f"{lost.tokens} model tokens ({share:.1%}) of {lost.pair} have no finite log-ratio"
     )
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=severity,
-                link=Link.DATA_VALIDITY,
-                claim=claim,
-                observed=share,
-                limit=limits["share"],
-                unit="share",
-                onset_step=lost.dead_since if dead else lost.first_step,
-                evidence={
-                    "pair": lost.pair,
-                    **extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
-                },
-                causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
-                next=(
-                    f"look at step {lost.dead_since if dead else lost.first_step}: are the weights finite, and which "
-                    "side of the pair is missing?",
-                ),
-            ),
-        )
+    return Finding(
+        severity=severity,
+        claim=claim,
+        observed=share,
+        limit=limits["share"],
+        unit="share",
+        onset_step=lost.dead_since if dead else lost.first_step,
+        evidence={
+            "pair": lost.pair,
+            **extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
+        },
+        causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
+        next=(
+            f"look at step {lost.dead_since if dead else lost.first_step}: are the weights finite, and which "
+            "side of the pair is missing?",
+        ),
     )
 
 

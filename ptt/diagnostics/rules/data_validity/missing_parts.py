@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Coverage
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "missing-parts"
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
 
 
@@ -31,11 +30,11 @@ class _Lost:
     example: str | None = None
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the coverage of ranks and steps."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     coverage = validity.coverage
     findings = [_rank_finding(coverage)] if coverage.missing_ranks else []
     if len(coverage.step_gaps) > limits["gaps"]:
@@ -43,16 +42,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if findings:
         return Broken(findings=tuple(findings))
     known = f"all {coverage.ranks} ranks are there at every step" if coverage.ranks else "no ranks are recorded"
-    return sound(ID, f"{known}; recorded steps have no unusual gap")
+    return Healthy(reason=f"{known}; recorded steps have no unusual gap")
 
 
 def _rank_finding(coverage: Coverage) -> Finding:
     names = ", ".join(str(rank) for rank in coverage.missing_ranks)
     first = coverage.first_step_missing_rank
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.DATA_VALIDITY,
         claim=f"Rank {names} of {coverage.ranks} is missing at {coverage.steps_missing_ranks} recorded steps",
         observed=float(coverage.steps_missing_ranks),
         limit=0.0,
@@ -83,9 +80,7 @@ def _lost(coverage: Coverage, parts: int | None, first: int, last: int) -> _Lost
 def _gap_finding(coverage: Coverage) -> Finding:
     first = coverage.step_gaps[0]
     return Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.DATA_VALIDITY,
         claim=f"No sequence is recorded between steps {first[0]} and {first[1]}"
         + (f", and in {len(coverage.step_gaps) - 1} more gaps" if len(coverage.step_gaps) > 1 else ""),
         observed=float(len(coverage.step_gaps)),
@@ -101,4 +96,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"gaps": GAPS})
+RULE = Rule(id="missing-parts", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"gaps": GAPS})

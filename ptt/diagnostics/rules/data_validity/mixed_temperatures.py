@@ -13,22 +13,21 @@ Source: mixed or annealed exploration temperatures, evaluation samples that got 
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "mixed-temperatures"
 SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
 PLAIN = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
 LEAST_SCALED = 5  # sequences
 ALIKE = 0.6  # interquartile range of the slopes over their median: chance slopes differ more
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the recorded temperatures, and the kinds of sequences each pair falls into."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     mixed = {pair: found for pair, found in validity.mixed_pairs.items() if _two_kinds(found, limits)}
     findings = []
     if mixed:
@@ -38,8 +37,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if findings:
         return Broken(findings=tuple(findings))
     fitted = max((found.mixture.judged for found in validity.mixed_pairs.values()), default=0)
-    return sound(
-        ID, f"{fitted} sampled sequences that can be fitted are of one kind; no two recorded temperatures meet"
+    return Healthy(
+        reason=f"{fitted} sampled sequences that can be fitted are of one kind; no two recorded temperatures meet"
     )
 
 
@@ -62,9 +61,7 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
     whole = validity.extent
     facts = extent(found.extent, "r = (1/T - 1) log p on their tokens: tails, ESS, E[rho^2] and KL of the pair hold it")
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.DATA_VALIDITY,
         claim=f"About {kinds.scaled_share:.0%} of sequences, between steps {found.extent.first_step} and "
         f"{found.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
         f"{kinds.plain_share:.0%} the two agree",
@@ -93,9 +90,7 @@ def _sampled(found: MixedColumn) -> Finding:
     more = len(found.temperatures) - MOST_SHOWN
     known += f" and {more} more" if more > 0 else ""
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.DATA_VALIDITY,
         claim=f"At {found.steps} steps, between {found.extent.first_step} and {found.extent.last_step}, sequences are "
         f"recorded with different temperatures ({known}); {found.share:.0%} of them not with the usual one",
         observed=found.share,
@@ -115,7 +110,7 @@ MOST_SHOWN = 6
 
 
 RULE = Rule(
-    id=ID,
+    id="mixed-temperatures",
     link=Link.DATA_VALIDITY,
     check=check,
     families=ONLINE,

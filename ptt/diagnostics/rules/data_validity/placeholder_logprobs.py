@@ -12,11 +12,10 @@ send -9999.0, prime-rl puts log(1/V) at index 0.
 from collections.abc import Mapping
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, JsonScalar, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "placeholder-logprobs"
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
 WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
@@ -26,11 +25,11 @@ COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written,
 NEARLY_CERTAIN = -0.01  # nats: values this close to 0 do repeat in sure models
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the placeholders found while tokens were read."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     findings = []
     for one in validity.anomalies:
         share = one.tokens / max(1, validity.model_tokens)
@@ -45,16 +44,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             findings.append(_finding(claim, facts_of.common_share, column, facts, None, blocks=True))
     if findings:
         return Broken(findings=tuple(findings))
-    return sound(ID, f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")
+    return Healthy(reason=f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")
 
 
 def _finding(
     claim: str, share: float, column: str, facts: Mapping[str, JsonScalar], onset: int | None, *, blocks: bool
 ) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.HIGH if blocks else Severity.MEDIUM,
-        link=Link.DATA_VALIDITY,
         claim=claim,
         observed=share,
         limit=WORTH_TELLING,
@@ -67,13 +64,9 @@ def _finding(
 
 
 RULE = Rule(
-    id=ID,
+    id="placeholder-logprobs",
     link=Link.DATA_VALIDITY,
     check=check,
     families=ONLINE,
-    limits={
-        "worth_telling": WORTH_TELLING,
-        "blocking_share": BLOCKING_SHARE,
-        "common_share": COMMON_SHARE,
-    },
+    limits={"worth_telling": WORTH_TELLING, "blocking_share": BLOCKING_SHARE, "common_share": COMMON_SHARE},
 )

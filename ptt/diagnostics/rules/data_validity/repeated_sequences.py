@@ -8,41 +8,32 @@ Source: resumed runs and `gather` before writing are the usual ways.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "repeated-sequences"
 SHARE = 0.001  # of sequences: ids may clash now and then
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the number of repeats."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     repeated = validity.coverage.repeated
     share = repeated.sequences / validity.sequences
     if share <= limits["share"]:
-        return sound(ID, f"{repeated.sequences} of {validity.sequences} sequences are repeats")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM,
-                link=Link.DATA_VALIDITY,
-                claim=f"{repeated.sequences} of {validity.sequences} sequences are recorded twice at a step",
-                observed=share,
-                limit=limits["share"],
-                unit="share",
-                evidence=extent(
-                    repeated, "their tokens count twice in tails, ESS and E[rho^2]; intervals are too narrow"
-                ),
-                causes=("a resumed run recorded its steps again", "every rank wrote the whole batch"),
-                next=("list the files that hold the same step, and keep the later one",),
-            ),
-        )
+        return Healthy(reason=f"{repeated.sequences} of {validity.sequences} sequences are repeats")
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"{repeated.sequences} of {validity.sequences} sequences are recorded twice at a step",
+        observed=share,
+        limit=limits["share"],
+        unit="share",
+        evidence=extent(repeated, "their tokens count twice in tails, ESS and E[rho^2]; intervals are too narrow"),
+        causes=("a resumed run recorded its steps again", "every rank wrote the whole batch"),
+        next=("list the files that hold the same step, and keep the later one",),
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE})
+RULE = Rule(id="repeated-sequences", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE})

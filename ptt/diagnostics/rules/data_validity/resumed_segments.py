@@ -13,21 +13,18 @@ Source: TRL and transformers keep the event file of the killed process beside th
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.evidence.validity import Extent
-from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import extent, sound
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import extent
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "resumed-segments"
 STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the steps that were recorded twice."""
     segments = evidence.segments
     if segments is None:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_VALIDITY,
             reason="no step is recorded",
             missing=("step",),
             enable="log metrics or write recorder files with their step: docs/recorder.md",
@@ -41,14 +38,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         findings.append(_metrics(logged))
     if findings:
         return Broken(findings=tuple(findings))
-    return sound(ID, "no steps are recorded by two segments")
+    return Healthy(reason="no steps are recorded by two segments")
 
 
 def _sequences(twice: Overlap, held: Extent) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.DATA_VALIDITY,
         claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
         f"({twice.steps} recorded steps, {held.sequences} sequences): the run was resumed, and both count",
         observed=float(twice.steps),
@@ -70,9 +65,7 @@ def _metrics(logged: list[Overlap]) -> Finding:
     first, last = min(one.first_step for one in logged), max(one.last_step for one in logged)
     names = sorted({name for one in logged for name in one.sources})
     return Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.DATA_VALIDITY,
         claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
         "values count",
         observed=float(worst.steps),
@@ -92,4 +85,4 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})
+RULE = Rule(id="resumed-segments", link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS})

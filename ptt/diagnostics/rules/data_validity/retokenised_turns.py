@@ -9,57 +9,52 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "retokenised-turns"
 SHARE = 0.5  # of the largest 1 % of |r|
 MATERIAL = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
 PAIRS = ("old/rollout", "policy/rollout")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge where the largest |r| against the engine sit."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
     if not judged:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_VALIDITY,
             reason="no engine logprobs are recorded",
             missing=("rollout_logp",),
             enable="record the inference engine's own logprobs as rollout_logp",
         )
     for pair, early in judged.items():
         if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
-            return Broken(
-                findings=(
-                    Finding(
-                        id=ID,
-                        severity=Severity.MEDIUM,
-                        link=Link.DATA_VALIDITY,
-                        claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a "
-                        "turn: the trainer scores other tokens than the engine sampled",
-                        observed=early.boundary_share,
-                        limit=limits["share"],
-                        unit="share",
-                        evidence={
-                            "pair": pair,
-                            "share_of_tokens": early.boundary_tokens,
-                            **extent(
-                                validity.extent, "the tail, ESS and E[rho^2] of the pair come from turn boundaries"
-                            ),
-                            BLOCKS: pair,
-                        },
-                        causes=("text is decoded and encoded again between turns",),
-                        next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
-                    ),
-                )
+            return Finding(
+                severity=Severity.MEDIUM,
+                claim=f"{early.boundary_share:.0%} of the largest |r| of {pair} sit on the first token of a "
+                "turn: the trainer scores other tokens than the engine sampled",
+                observed=early.boundary_share,
+                limit=limits["share"],
+                unit="share",
+                evidence={
+                    "pair": pair,
+                    "share_of_tokens": early.boundary_tokens,
+                    **extent(validity.extent, "the tail, ESS and E[rho^2] of the pair come from turn boundaries"),
+                    BLOCKS: pair,
+                },
+                causes=("text is decoded and encoded again between turns",),
+                next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
             )
-    return sound(ID, "large |r| against the engine do not gather where turns begin")
+    return Healthy(reason="large |r| against the engine do not gather where turns begin")
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE, "material": MATERIAL})
+RULE = Rule(
+    id="retokenised-turns",
+    link=Link.DATA_VALIDITY,
+    check=check,
+    families=ONLINE,
+    limits={"share": SHARE, "material": MATERIAL},
+)

@@ -7,41 +7,34 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "rounded-logprobs"
 ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the decimals of sampled values."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     columns = [name for name, facts in validity.columns.items() if facts.rounded_share > limits["rounded"]]
     if not columns:
-        return sound(ID, "no column is rounded")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.LOW,
-                link=Link.DATA_VALIDITY,
-                claim=f"{' and '.join(columns)} hold four decimals at most: r below 1e-4 is rounding",
-                observed=max(validity.columns[name].rounded_share for name in columns),
-                limit=limits["rounded"],
-                unit="share",
-                evidence={
-                    "columns": ", ".join(columns),
-                    **extent(validity.extent, "mismatch KL and 1 - ESS below 1e-4 are rounding; tails are not touched"),
-                },
-                causes=("the writer rounds floats",),
-                next=("do not judge mismatch KL or ESS near 1 from these files",),
-            ),
-        )
+        return Healthy(reason="no column is rounded")
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"{' and '.join(columns)} hold four decimals at most: r below 1e-4 is rounding",
+        observed=max(validity.columns[name].rounded_share for name in columns),
+        limit=limits["rounded"],
+        unit="share",
+        evidence={
+            "columns": ", ".join(columns),
+            **extent(validity.extent, "mismatch KL and 1 - ESS below 1e-4 are rounding; tails are not touched"),
+        },
+        causes=("the writer rounds floats",),
+        next=("do not judge mismatch KL or ESS near 1 from these files",),
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"rounded": ROUNDED})
+RULE = Rule(id="rounded-logprobs", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"rounded": ROUNDED})

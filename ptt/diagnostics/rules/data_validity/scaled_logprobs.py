@@ -16,12 +16,11 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
-ID = "scaled-logprobs"
 FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
 FIT_DRIFT = 0.4  # R^2 against the reference: drift itself has a negative slope (r falls where ref was high)
 SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
@@ -31,17 +30,17 @@ MIN_TOKENS = 1000
 DRIFT = ("policy/ref", "old/ref")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the line of r on the logprob."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     scaled = {
         pair: early for pair, (_, early) in validity.pairs.items() if early is not None and _scaled(pair, early, limits)
     }
     if scaled:
-        return Broken(findings=(_finding(scaled, validity),))
-    return sound(ID, "no pair's r is proportional to its logprob")
+        return _finding(scaled, validity)
+    return Healthy(reason="no pair's r is proportional to its logprob")
 
 
 def _scaled(pair: str, early: PairSample, limits: Limits) -> bool:
@@ -61,9 +60,7 @@ def _odd_one(pairs: Sequence[str]) -> str:
 def _finding(scaled: dict[str, PairSample], validity: Validity) -> Finding:
     pair, early = max(scaled.items(), key=lambda item: np.nan_to_num(item[1].r_squared))
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.DATA_VALIDITY,
         claim=_claim(pair, early),
         observed=early.slope if math.isfinite(early.slope) else early.negative_share,
         limit=None,
@@ -96,7 +93,7 @@ def _claim(pair: str, early: PairSample) -> str:
 
 
 RULE = Rule(
-    id=ID,
+    id="scaled-logprobs",
     link=Link.DATA_VALIDITY,
     check=check,
     families=ONLINE,

@@ -11,20 +11,19 @@ import math
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import Broken, Finding, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
 
-ID = "shifted-logprobs"
 MARGIN = 0.2  # of correlation: sound pairs differ by 0.6 or more the other way, even late in a run
 LEAST = 0.3  # a collapsed policy correlates with nothing at any lag
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the correlations at lags of -2 to 2."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     findings = []
     for pair, (whole, _) in validity.pairs.items():
         lags = {lag: c for lag, c in whole.lag_correlation.items() if math.isfinite(c)} if whole else {}
@@ -35,15 +34,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             findings.append(_finding(pair, best, lags[best], lags[0], validity))
     if findings:
         return Broken(findings=tuple(findings))
-    return sound(ID, "columns correlate best without a shift")
+    return Healthy(reason="columns correlate best without a shift")
 
 
 def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) -> Finding:
     top, bottom = pair.split("/")
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.DATA_VALIDITY,
         claim=f"{top}_logp at token t belongs with {bottom}_logp at token t{lag:+d}: one of them is shifted",
         observed=best,
         limit=here,
@@ -63,4 +60,4 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN})
+RULE = Rule(id="shifted-logprobs", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"margin": MARGIN})

@@ -8,59 +8,50 @@ Source: processed logprobs are renormalised over the kept set; median shift log 
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "truncated-support"
 ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 SHIFT = -0.01  # nats: S below 0.99
 MAX_FIT = 0.5  # of r on the logprob: a temperature mismatch is one-sided as well, and has its own rule
 PAIRS = ("policy/rollout", "old/rollout")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the sign of r against the engine."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
     if not judged:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_VALIDITY,
             reason="no engine logprobs are recorded",
             missing=("rollout_logp",),
             enable="record the inference engine's own logprobs as rollout_logp",
         )
     for pair, early in judged.items():
         if early.negative_share > limits["one_sided"] and early.median_r < SHIFT and not early.r_squared > MAX_FIT:
-            return Broken(
-                findings=(
-                    Finding(
-                        id=ID,
-                        severity=Severity.MEDIUM,
-                        link=Link.DATA_VALIDITY,
-                        claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by "
-                        f"{early.median_r:.3g} nats in the median: the engine's logprobs are "
-                        "renormalised over fewer tokens",
-                        observed=early.median_r,
-                        limit=SHIFT,
-                        unit="nats",
-                        evidence={
-                            "pair": pair,
-                            "negative_share": early.negative_share,
-                            **extent(
-                                validity.extent, "r is shifted by log S on every token: mean ratio and KL are biased"
-                            ),
-                            BLOCKS: pair,
-                        },
-                        causes=("top_p or top_k sampling with processed logprobs",),
-                        next=("rerun ten steps with top_p = 1 and top_k off and look at the median of r",),
-                    ),
-                )
+            return Finding(
+                severity=Severity.MEDIUM,
+                claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by "
+                f"{early.median_r:.3g} nats in the median: the engine's logprobs are "
+                "renormalised over fewer tokens",
+                observed=early.median_r,
+                limit=SHIFT,
+                unit="nats",
+                evidence={
+                    "pair": pair,
+                    "negative_share": early.negative_share,
+                    **extent(validity.extent, "r is shifted by log S on every token: mean ratio and KL are biased"),
+                    BLOCKS: pair,
+                },
+                causes=("top_p or top_k sampling with processed logprobs",),
+                next=("rerun ten steps with top_p = 1 and top_k off and look at the median of r",),
             )
-    return sound(ID, "r against the engine is not one-sided")
+    return Healthy(reason="r against the engine is not one-sided")
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"one_sided": ONE_SIDED})
+RULE = Rule(
+    id="truncated-support", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"one_sided": ONE_SIDED}
+)

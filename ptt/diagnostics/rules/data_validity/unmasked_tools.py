@@ -13,60 +13,47 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
-from ptt.diagnostics.model import Broken, Finding, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, sound, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "unmasked-tools"
 LEAST_USE = 0.2  # calls a sample: with fewer there is too little to compare
 OBSERVED = 0.25  # of the expected share
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the recorded observations against the logged tool calls."""
     validity = validity_of(evidence)
     if validity is None:
-        return none_recorded(ID)
+        return none_recorded()
     series = evidence.metrics.get("tools/call_frequency")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.DATA_VALIDITY,
             reason="no tool-call frequency is logged to hold the masks against",
             missing=("tools/call_frequency",),
             enable="log tool calls a sample (TRL does with tools), or record tool_names with the sequences",
         )
     expected = float(np.minimum(series.finite()[1], 1.0).mean())
     if expected < LEAST_USE or validity.observed_share >= limits["observed"] * expected:
-        return sound(ID, f"{validity.observed_share:.0%} of sequences hold an observation; {expected:.0%} call a tool")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH,
-                link=Link.DATA_VALIDITY,
-                claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of "
-                "recorded sequences hold an observation: tool output is marked as the policy's own",
-                observed=validity.observed_share,
-                limit=limits["observed"] * expected,
-                unit="share",
-                evidence={
-                    "expected_share": expected,
-                    "logged_as": series.raw_name,
-                    **extent(validity.extent, "tool output counts as sampled, and post-tool tokens as text-only"),
-                    BLOCKS: "all",
-                },
-                causes=("the mask of trained tokens counts tool output", "a mask of padding was written instead"),
-                next=("print tokens and mask of one sequence with a call: the tool's answer must be false",),
-            ),
+        return Healthy(
+            reason=f"{validity.observed_share:.0%} of sequences hold an observation; {expected:.0%} call a tool"
         )
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"Tools are called in about {expected:.0%} of samples, but {validity.observed_share:.0%} of "
+        "recorded sequences hold an observation: tool output is marked as the policy's own",
+        observed=validity.observed_share,
+        limit=limits["observed"] * expected,
+        unit="share",
+        evidence={
+            "expected_share": expected,
+            "logged_as": series.raw_name,
+            **extent(validity.extent, "tool output counts as sampled, and post-tool tokens as text-only"),
+            BLOCKS: "all",
+        },
+        causes=("the mask of trained tokens counts tool output", "a mask of padding was written instead"),
+        next=("print tokens and mask of one sequence with a call: the tool's answer must be false",),
     )
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.DATA_VALIDITY,
-    check=check,
-    families=ONLINE,
-    limits={"observed": OBSERVED},
-)
+RULE = Rule(id="unmasked-tools", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED})

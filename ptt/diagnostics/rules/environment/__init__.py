@@ -11,9 +11,10 @@ import numpy as np
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
 from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, MeasuredShare
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits
+from ptt.diagnostics.model import JsonScalar, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged
 
+SharesVerdict = Broken | Healthy | NotJudged
 MOST_FINDINGS: Final = 5  # of one rule: the worst tools; more say the same of others
 
 
@@ -21,21 +22,19 @@ MOST_FINDINGS: Final = 5  # of one rule: the worst tools; more say the same of o
 class Question:
     """What a rule asks of a share, in its own words."""
 
-    id: str
     what: str  # "tool calls that fail": completes "the share of ..."
     missing: tuple[str, ...]
     enable: str
     causes: tuple[str, ...]
     confirm: str  # {steps} stands for where to look
     next: tuple[str, ...]
-    link: Link = Link.ENVIRONMENT
 
     def unjudged(self, reason: str) -> NotJudged:
         """Say why there is no answer."""
-        return NotJudged(id=self.id, link=self.link, reason=reason, missing=self.missing, enable=self.enable)
+        return NotJudged(reason=reason, missing=self.missing, enable=self.enable)
 
 
-def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Limits) -> RuleVerdict:
+def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Limits) -> SharesVerdict:
     """Judge shares that should stay low.
 
     `limits`: `floor` and `factor` of a rise that counts; `medium` and `high`, the share in the end that makes it so
@@ -64,7 +63,7 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
         )
     else:
         reason = f"share of {question.what}: {told.early:.1%} at first, {told.late:.1%} in the end"
-    return Healthy(id=question.id, link=question.link, reason=reason, notes=tuple(findings[:MOST_FINDINGS]))
+    return Healthy(reason=reason, notes=tuple(findings[:MOST_FINDINGS]))
 
 
 def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
@@ -130,9 +129,7 @@ def _made(
         told["tool"] = share.tool
     limit = departure.limit if departure is not None else limits["chronic"] if limits else None
     return Finding(
-        id=question.id,
         severity=severity,
-        link=question.link,
         claim=claim,
         observed=departure.extreme if departure is not None else share.late,
         limit=limit,

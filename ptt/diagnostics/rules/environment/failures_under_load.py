@@ -14,11 +14,10 @@ Source: concurrency spikes in failures are what the rule asks; the paired compar
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
 
-ID = "failures-under-load"
 FLOOR = 0.1  # of the calls under more load
 FACTOR = 2.0  # times the share under less
 ERRORS = 4.0  # standard errors: strata are few, and a few of them may share a bad hour
@@ -30,7 +29,7 @@ STRETCH = 10  # steps
 ENABLE = "record the time of each turn and the latency of each call, or calls and their outcome at 100 steps or more"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether failures go with load."""
     found = _gap(evidence, int(limits["strata"]))
     if isinstance(found, NotJudged):
@@ -38,12 +37,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     gap, by, metric = found
     if gap.load_high < limits["spread"] * gap.load_low:
         reason = f"{by} spread too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record: load hardly varied")
+        return NotJudged(reason=reason, enable="nothing to record: load hardly varied")
     sure = gap.high - gap.low > limits["errors"] * gap.error
     if gap.high < limits["floor"] or gap.high < limits["factor"] * gap.low or not sure:
         reason = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
-    return Broken(findings=(_finding(gap, by, metric, limits),))
+        return Healthy(reason=reason)
+    return _finding(gap, by, metric, limits)
 
 
 def _gap(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str] | NotJudged:
@@ -65,10 +64,10 @@ def _gap(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str
             return gap, "calls a step", "tool_calls.ok"
         strata = max(strata, gap.strata if gap is not None else 0)
         reason = f"{strata} stretches of the run have calls under more and under less load; {least} are needed"
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
+        return NotJudged(reason=reason, enable=ENABLE)
     missing = ("tool_calls.ok", "tool_calls.latency_s")
     reason = "no tool calls with an outcome are recorded"
-    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
+    return NotJudged(reason=reason, missing=missing, enable=ENABLE)
 
 
 def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) -> Finding:
@@ -81,9 +80,7 @@ def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) ->
         "strata": gap.strata,
     }
     return Finding(
-        id=ID,
         severity=Severity.HIGH if gap.high >= limits["high"] else Severity.MEDIUM,
-        link=Link.ENVIRONMENT,
         claim=f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}",
         observed=gap.high,
         limit=max(limits["floor"], limits["factor"] * gap.low),
@@ -103,7 +100,7 @@ def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) ->
 
 
 RULE = Rule(
-    id=ID,
+    id="failures-under-load",
     link=Link.ENVIRONMENT,
     check=check,
     limits={

@@ -12,17 +12,16 @@ Source: recovery after a failed call, one of the signals agents are compared by;
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
 from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "failures-unrecovered"
 FACTOR = 0.5  # of the early share that must be left
 WAS = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
 GONE = 0.05  # of the failed calls: nothing is left of it
 ENABLE = "log completions with tool calls and their results at every step (TRL: log_completions=True)"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether a success still follows a failure."""
     counts = evidence.environment.recovered if evidence.environment is not None else None
     if counts is None or not counts.shows_change:
@@ -30,8 +29,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     early = counts.early().share
     if early < limits["was"]:
         return NotJudged(
-            id=ID,
-            link=Link.ENVIRONMENT,
             reason=f"a success followed {early:.1%} of the failed calls at first: there was no recovery to lose",
             enable="nothing to record",
         )
@@ -39,16 +36,14 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     late = counts.late().share
     if found is None or found.ended:
         reason = f"a success follows {late:.1%} of {counts.total} failed calls in the end, {early:.1%} at first"
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
-    return Broken(findings=(_finding(counts, early, found, limits["gone"]),))
+        return Healthy(reason=reason)
+    return _finding(counts, early, found, limits["gone"])
 
 
 def _finding(counts: Counts, early: float, found: BaselineShift, gone: float) -> Finding:
     onset, last = found.onset, found.last
     return Finding(
-        id=ID,
         severity=Severity.HIGH if last < gone else Severity.MEDIUM,
-        link=Link.ENVIRONMENT,
         claim=f"A success followed {early:.1%} of the failed calls at first and {last:.1%} in the end",
         observed=last,
         limit=found.limit,
@@ -80,15 +75,19 @@ def _finding(counts: Counts, early: float, found: BaselineShift, gone: float) ->
 def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
     if evidence.environment is None or evidence.environment.failures is None:
         reason = "no tool calls with an outcome are recorded"
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
+        return NotJudged(reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
     held = 0 if counts is None else counts.total
     reason = (
         f"{held} failed calls are recorded;"
         f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
     )
-    return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable=ENABLE)
+    return NotJudged(reason=reason, enable=ENABLE)
 
 
 RULE = Rule(
-    id=ID, link=Link.ENVIRONMENT, check=check, limits={"factor": FACTOR, "was": WAS, "gone": GONE}, families=ONLINE
+    id="failures-unrecovered",
+    link=Link.ENVIRONMENT,
+    check=check,
+    limits={"factor": FACTOR, "was": WAS, "gone": GONE},
+    families=ONLINE,
 )

@@ -14,11 +14,10 @@ Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.2
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share, logged_share
-from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
 
-ID = "malformed-calls"
 FLOOR = 0.05  # of the calls: every policy spoils one now and then
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.05  # syntax is the easiest part of a call: a share that rose to this and stays is no accident
@@ -26,7 +25,6 @@ HIGH = 0.3
 CHRONIC = 0.2  # a fifth of all calls wasted on syntax
 
 QUESTION = Question(
-    id=ID,
     what="tool calls that are malformed",
     missing=("tools/malformed_frequency", "tool_calls.args_json"),
     enable="record calls with their arguments as written, the ones that could not be parsed too",
@@ -44,7 +42,7 @@ QUESTION = Question(
 )
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of malformed calls."""
     counts = evidence.environment.malformed if evidence.environment is not None else None
     shares = [
@@ -55,7 +53,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 
 RULE = Rule(
-    id=ID,
+    id="malformed-calls",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},

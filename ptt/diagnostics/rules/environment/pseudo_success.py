@@ -14,11 +14,10 @@ from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "pseudo-success"
 FLOOR = 0.1  # of the well paid
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.15
@@ -26,7 +25,6 @@ HIGH = 0.5  # every second success is none
 CHRONIC = 0.4  # an agent may try once too often after it has the answer; not in two of five successes
 
 AFTER_FAILURE = Question(
-    id=ID,
     what="trajectories paid well that end on a failed call",
     missing=("trajectories.reward", "tool_calls.ok"),
     enable="log completions with tool calls and reward; a success flag where the task has one",
@@ -41,7 +39,7 @@ AFTER_FAILURE = Question(
 WITHOUT_CALL = replace(AFTER_FAILURE, what="trajectories paid well that call nothing while most others call")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge what is paid well."""
     environment = evidence.environment
     after = environment.paid_after_failure if environment is not None else None
@@ -58,7 +56,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             return verdict
 
 
-def _findings(verdict: RuleVerdict) -> tuple[Finding, ...]:
+def _findings(verdict: SharesVerdict) -> tuple[Finding, ...]:
     match verdict:
         case Broken(findings=found) | Healthy(notes=found):
             return found
@@ -72,7 +70,7 @@ def _note(finding: Finding) -> Finding:
 
 
 RULE = Rule(
-    id=ID,
+    id="pseudo-success",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},

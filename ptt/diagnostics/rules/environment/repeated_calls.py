@@ -14,11 +14,10 @@ alone most healthy agents look like loops.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
-from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
 
-ID = "repeated-calls"
 FLOOR = 0.1  # of the calls: an agent checks twice now and then
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.15  # of the calls in the end
@@ -26,7 +25,6 @@ HIGH = 0.4  # nearly every second call
 CHRONIC = 0.4
 
 QUESTION = Question(
-    id=ID,
     what="tool calls that repeat an earlier one",
     missing=("tool_calls.args_json",),
     enable="log completions with the arguments of their calls (TRL: log_completions=True)",
@@ -43,14 +41,14 @@ QUESTION = Question(
 )
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of calls that repeat an earlier one."""
     counts = evidence.environment.repeated if evidence.environment is not None else None
     return judge_shares(QUESTION, counted_share(counts, "tool_calls.args_json"), limits)
 
 
 RULE = Rule(
-    id=ID,
+    id="repeated-calls",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},

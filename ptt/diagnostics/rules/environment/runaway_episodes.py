@@ -30,12 +30,11 @@ from ptt.diagnostics.evidence.baseline_shift import (
 from ptt.diagnostics.evidence.counts import Counts, counted_share, logged_share
 from ptt.diagnostics.evidence.environment import Episodes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, RuleVerdict, Severity
-from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.rules.readings import reward_dropped
 
-ID = "runaway-episodes"
 TIMES = 3.0  # what 95 % of the early trajectories stay below
 TURNS = 8.0  # fewer are no long episode, however short the others were
 TOKENS = 1000.0
@@ -47,7 +46,6 @@ CHRONIC = 0.3  # of the trajectories go round in circles from the start
 USUAL = 0.95
 
 QUESTION = Question(
-    id=ID,
     what="trajectories that run away",
     missing=("trajectories.n_turns", "turns/mean"),
     enable="log completions as messages (TRL: log_completions=True), or the mean number of turns",
@@ -67,11 +65,11 @@ AT_LIMIT = replace(QUESTION, what="trajectories that reach the turn limit")
 CIRCLES = replace(QUESTION, what="trajectories that go round in circles of calls")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the length of episodes and the circles in them."""
     environment = evidence.environment
     episodes = environment.episodes if environment is not None else None
-    verdicts: list[RuleVerdict] = []
+    verdicts: list[SharesVerdict] = []
     if episodes is not None:
         for what, least in (("turns", limits["turns"]), ("tokens", limits["tokens"])):
             verdicts += _by_length(episodes, what, least, limits)
@@ -91,7 +89,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     return verdicts[0]
 
 
-def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> list[RuleVerdict]:
+def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> list[SharesVerdict]:
     """Judge the share of trajectories far longer than the early ones."""
     lengths = episodes.turns if what == "turns" else episodes.tokens
     known = np.isfinite(lengths)
@@ -109,7 +107,7 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
     if isinstance(verdict, Broken) and _pays(reward, lengths > bound, steps > first):
         notes = tuple(replace(finding, severity=Severity.LOW) for finding in verdict.findings)
         reason = f"more trajectories run beyond {bound:.0f} {what}, and earn as much as the others"
-        return [Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=notes)]
+        return [Healthy(reason=reason, notes=notes)]
     return [verdict]
 
 
@@ -130,7 +128,7 @@ def _counts(steps: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_]) -> Counts:
     )
 
 
-def _by_metric(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
     """Judge the logged mean number of turns: coarser, since a few long episodes hide in a mean."""
     series = evidence.metrics.get("turns/mean")
     level = early_level(series) if series is not None else None
@@ -144,12 +142,12 @@ def _by_metric(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if found is None or found.ended:
         last = float(series.finite()[1][-series.width :].mean())
         reason = f"{last:.3g} turns a trajectory in the end, {level.median:.3g} at first"
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason)
+        return Healthy(reason=reason)
     severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
     finding = _turns(series, found.early, found.last, found.onset, found.interval, found.limit, severity)
     if severity is Severity.LOW:
         reason = "episodes have several times their early turns, and the reward did not fall"
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=(finding,))
+        return Healthy(reason=reason, notes=(finding,))
     return Broken(findings=(finding,))
 
 
@@ -163,9 +161,7 @@ def _turns(
     severity: Severity,
 ) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.ENVIRONMENT,
         claim=f"Episodes went from {early:.3g} turns to {last:.3g}",
         observed=last,
         limit=limit,
@@ -180,7 +176,7 @@ def _turns(
 
 
 RULE = Rule(
-    id=ID,
+    id="runaway-episodes",
     link=Link.ENVIRONMENT,
     check=check,
     limits={

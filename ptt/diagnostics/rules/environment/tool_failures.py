@@ -14,11 +14,10 @@ failure rate high. A failed call is what the framework flags, or a result that b
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import MeasuredShare, counted_share, logged_share
 from ptt.diagnostics.evidence.logged_tools import failure_shares
-from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
 
-ID = "tool-failures"
 FLOOR = 0.1  # of the calls: below, failures are an accident that a policy can live with
 FACTOR = 2.0  # times the early share: less is noise of what is called for
 MEDIUM = 0.2  # of the calls in the end: one in five results is an error message
@@ -26,7 +25,6 @@ HIGH = 0.5  # the tool is as good as gone
 CHRONIC = 0.4  # see the source above
 
 QUESTION = Question(
-    id=ID,
     what="tool calls that fail",
     missing=("tools/failure_frequency", "tool_calls.ok"),
     enable="log completions with tool calls (TRL: log_completions=True), or log failed calls over calls each step",
@@ -44,7 +42,7 @@ QUESTION = Question(
 )
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of failed calls, of all tools and of each."""
     environment = evidence.environment
     shares: list[MeasuredShare] = [
@@ -60,7 +58,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
 
 
 RULE = Rule(
-    id=ID,
+    id="tool-failures",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},

@@ -16,10 +16,9 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.logged_tools import SECONDS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "tool-latency"
 FLOOR = 1.0  # second: less is lost beside what the model itself takes for a turn
 FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
 SLOW = 5.0  # seconds in the end: each call then costs as much as a turn of the model
@@ -28,7 +27,7 @@ ENABLE = (
 )
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the seconds a call takes, by tool."""
     series = dict(_series(evidence))
     enough = {name: one for name, one in series.items() if early_level(one) is not None}
@@ -38,7 +37,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             f"latencies are recorded at {most} steps; {MIN_VALUES} are needed" if most else "no latency is recorded"
         )
         missing = ("tool_calls.latency_s", "tools/latency_mean")
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=missing, enable=ENABLE)
+        return NotJudged(reason=reason, missing=missing, enable=ENABLE)
     found = {
         name: departure
         for name, one in sorted(enough.items())
@@ -51,7 +50,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     worst = max(enough, key=lambda name: float(enough[name].finite()[1][-enough[name].width :].mean()))
     last = float(enough[worst].finite()[1][-enough[worst].width :].mean())
     reason = f"{worst} is slowest in the end: {last:.3g} s"
-    return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=findings)
+    return Healthy(reason=reason, notes=findings)
 
 
 def _series(evidence: Evidence) -> Iterator[tuple[str, Series]]:
@@ -68,9 +67,7 @@ def _series(evidence: Evidence) -> Iterator[tuple[str, Series]]:
 def _finding(name: str, series: Series, found: BaselineShift, limits: Limits) -> Finding:
     serious = found.last >= limits["slow"] and not found.ended
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM if serious else Severity.LOW,
-        link=Link.ENVIRONMENT,
         claim=f"Latency of {name} rose from {found.early:.2g} s to {found.extreme:.2g} s"
         + (", and came back" if found.ended else ""),
         observed=found.extreme,
@@ -94,7 +91,7 @@ def _finding(name: str, series: Series, found: BaselineShift, limits: Limits) ->
 
 
 RULE = Rule(
-    id=ID,
+    id="tool-latency",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "slow": SLOW},

@@ -12,23 +12,20 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.trend import rolling_mean
 
-ID = "tool-use-vanished"
 GONE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
 SMOOTHED = 5  # values a mean: a collapse may empty the slice within two dozen steps
 WAS_USED = 0.2  # a run that never used its tools has lost nothing
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the use of tools over the run."""
     series = _use(evidence)
     if series is None:
         return NotJudged(
-            id=ID,
-            link=Link.ENVIRONMENT,
             reason="neither sequences nor a tool-call frequency are recorded over enough steps",
             missing=("tools/call_frequency", "model_mask"),
             enable="record sequences with model_mask, or log calls per sample, or completions with their tool calls",
@@ -39,44 +36,29 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     best, last = float(mean.max()), float(series.rolling()[1][-1])
     if best < limits["was_used"]:
         return NotJudged(
-            id=ID,
-            link=Link.ENVIRONMENT,
-            reason=f"tools are hardly used: {best:.2g} at best",
-            enable="nothing to record, if the task has no tools",
+            reason=f"tools are hardly used: {best:.2g} at best", enable="nothing to record, if the task has no tools"
         )
     if last >= limits["gone"]:
-        return Healthy(
-            id=ID,
-            link=Link.ENVIRONMENT,
-            reason=f"tool use went from {mean[0]:.2g} to {last:.2g} (best {best:.2g})",
-        )
+        return Healthy(reason=f"tool use went from {mean[0]:.2g} to {last:.2g} (best {best:.2g})")
     low = mean < limits["gone"]
     back = np.flatnonzero(~low)[-1] if not low.all() else -1  # never used as much as a user's own limit asks
     onset = int(steps[min(back + 1, len(steps) - 1)])
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH,
-                link=Link.ENVIRONMENT,
-                claim=f"Tool use fell from {best:.2g} to {last:.2g} and did not come back",
-                observed=last,
-                limit=limits["gone"],
-                unit="share",
-                slice="post_tool",
-                onset_step=onset,
-                evidence={"metric": series.name, "logged_as": series.raw_name, "best": best},
-                causes=("the policy collapsed", "calls became costly: errors, truncation, penalties"),
-                confirm=(
-                    f"compare 20 samples from before and after step {onset}: does the policy try to call at all?",
-                ),
-                next=(
-                    "where it tries and fails, mend the syntax, the template or the tool first",
-                    "where it does not, see what moved before the fall: KL, entropy, failures, a length penalty",
-                    "resume from the last checkpoint that still called its tools",
-                ),
-            ),
-        )
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"Tool use fell from {best:.2g} to {last:.2g} and did not come back",
+        observed=last,
+        limit=limits["gone"],
+        unit="share",
+        slice="post_tool",
+        onset_step=onset,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "best": best},
+        causes=("the policy collapsed", "calls became costly: errors, truncation, penalties"),
+        confirm=(f"compare 20 samples from before and after step {onset}: does the policy try to call at all?",),
+        next=(
+            "where it tries and fails, mend the syntax, the template or the tool first",
+            "where it does not, see what moved before the fall: KL, entropy, failures, a length penalty",
+            "resume from the last checkpoint that still called its tools",
+        ),
     )
 
 
@@ -98,4 +80,10 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = Rule(id=ID, link=Link.ENVIRONMENT, check=check, families=ONLINE, limits={"gone": GONE, "was_used": WAS_USED})
+RULE = Rule(
+    id="tool-use-vanished",
+    link=Link.ENVIRONMENT,
+    check=check,
+    families=ONLINE,
+    limits={"gone": GONE, "was_used": WAS_USED},
+)

@@ -20,12 +20,11 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, e
 from ptt.diagnostics.evidence.environment import Tool
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import reward_dropped_since
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
 
-ID = "underused-tools"
 LEFT = 0.1  # of a tool's early calls a trajectory
 WAS_USED = 0.05  # calls a trajectory: a tool called less often has hardly been tried
 OTHERS = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
@@ -35,7 +34,7 @@ LEAST_BLOCKS = 5  # before it and after it
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the calls of each tool a trajectory."""
     calls = _calls(evidence)
     enough = {name: series for name, series in calls.items() if early_level(series) is not None}
@@ -44,11 +43,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         reason = (
             f"calls by tool are recorded at {most} steps; {MIN_VALUES} are needed" if calls else "no calls are recorded"
         )
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, missing=("tool_calls.name",), enable=ENABLE)
+        return NotJudged(reason=reason, missing=("tool_calls.name",), enable=ENABLE)
     if len(enough) < 2:
         return NotJudged(
-            id=ID,
-            link=Link.ENVIRONMENT,
             reason=f"only one tool is called ({next(iter(enough))}): tool-use-vanished judges it",
             enable="nothing to record, if the task has one tool",
         )
@@ -61,20 +58,20 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     }
     if all(_early(series) < limits["was_used"] for series in enough.values()):
         reason = f"no tool had {limits['was_used']:g} calls a trajectory at first: none has been given up"
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+        return NotJudged(reason=reason, enable="nothing to record")
     if fallen and late < limits["others"] * early:
         reason = f"calls of all tools fell from {early:.2g} to {late:.2g} a trajectory: tool-use-vanished judges that"
-        return NotJudged(id=ID, link=Link.ENVIRONMENT, reason=reason, enable="nothing to record")
+        return NotJudged(reason=reason, enable="nothing to record")
     if not fallen:
         rate = ", ".join(f"{name} {_early(s):.2g} to {_late(s):.2g}" for name, s in sorted(enough.items())[:5])
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=f"calls a trajectory, early to late: {rate}")
+        return Healthy(reason=f"calls a trajectory, early to late: {rate}")
     lost = any(reward_dropped_since(evidence, found.onset) for found in fallen.values())
     severity = Severity.MEDIUM if lost else Severity.LOW
     tools = evidence.environment.tools if evidence.environment is not None else {}
     findings = tuple(_finding(name, found, severity, enough, tools) for name, found in fallen.items())
     if severity is Severity.LOW:
         reason = f"{', '.join(fallen)}: hardly called any more, but the reward did not fall"
-        return Healthy(id=ID, link=Link.ENVIRONMENT, reason=reason, notes=findings)
+        return Healthy(reason=reason, notes=findings)
     return Broken(findings=findings)
 
 
@@ -123,9 +120,7 @@ def _finding(
 ) -> Finding:
     failures = tools[name].failures if name in tools else None
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.ENVIRONMENT,
         claim=f"Calls of {name} a trajectory fell from {found.early:.2g} to {found.last:.2g}, of others not",
         observed=found.last,
         limit=found.limit,
@@ -154,7 +149,7 @@ def _finding(
 
 
 RULE = Rule(
-    id=ID,
+    id="underused-tools",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"left": LEFT, "was_used": WAS_USED, "others": OTHERS},

@@ -13,11 +13,10 @@ Source: SimpleTIR, arXiv 2509.02479.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
-from ptt.diagnostics.model import Link, RuleVerdict
+from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
 
-ID = "void-turns"
 FLOOR = 0.05  # of the assistant's turns
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.05
@@ -25,7 +24,6 @@ HIGH = 0.3
 CHRONIC = 0.2  # a fifth of all turns do nothing
 
 QUESTION = Question(
-    id=ID,
     what="assistant turns that are void",
     missing=("turns.text_len", "tool_calls.turn_idx"),
     enable="log completions as messages with roles and tool calls (TRL: log_completions=True)",
@@ -42,14 +40,14 @@ QUESTION = Question(
 )
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of void turns."""
     counts = evidence.environment.void if evidence.environment is not None else None
     return judge_shares(QUESTION, counted_share(counts, "turns.text_len"), limits)
 
 
 RULE = Rule(
-    id=ID,
+    id="void-turns",
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},

@@ -7,7 +7,7 @@ from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.model import Link, NotJudged
+from ptt.diagnostics.rules.interface import NotJudged
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 
 ENABLE: Final = (
@@ -16,7 +16,7 @@ ENABLE: Final = (
 )
 
 
-def figures_of(evidence: Evidence, rule: str, least: int = MIN_POINTS) -> Sequence[Figure] | NotJudged:
+def figures_of(evidence: Evidence, least: int = MIN_POINTS) -> Sequence[Figure] | NotJudged:
     """Give the figures with `least` points, or why there are none."""
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
     enough = [one for one in figures if len(one.series.finite()[0]) >= least]
@@ -24,4 +24,4 @@ def figures_of(evidence: Evidence, rule: str, least: int = MIN_POINTS) -> Sequen
         return enough
     most = max((len(one.series.finite()[0]) for one in figures), default=0)
     reason = f"evaluations have {most} point(s); {least} are needed" if figures else "no evaluation is logged"
-    return NotJudged(id=rule, link=Link.EVALUATION, reason=reason, missing=("eval/reward",), enable=ENABLE)
+    return NotJudged(reason=reason, missing=("eval/reward",), enable=ENABLE)

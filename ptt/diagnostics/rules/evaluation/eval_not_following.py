@@ -16,24 +16,21 @@ for points that follow one another. Cobbe et al., Quantifying Generalization in 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import ENABLE, figures_of
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "eval-not-following"
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every figure of an evaluation against training over the same steps."""
-    figures = figures_of(evidence, ID)
+    figures = figures_of(evidence)
     if isinstance(figures, NotJudged):
         return figures
     pairs = [(figure, outcome) for figure in figures if (outcome := _held(evidence, figure)) is not None]
     if not pairs:
         return NotJudged(
-            id=ID,
-            link=Link.EVALUATION,
             reason="no training reward of 30 values covers the steps of the evaluations",
             missing=("reward/mean",),
             enable="log the mean reward at every step",
@@ -41,11 +38,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     followed = [one for _, one in pairs if one.state in (OutcomeState.ROSE, OutcomeState.SOLVED)]
     behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (OutcomeState.FLAT, OutcomeState.FELL)]
     if behind and not followed:
-        return Broken(findings=(_finding(behind, limits["fell"]),))
+        return _finding(behind, limits["fell"])
     if not followed and any(one.reward_rose for _, one in pairs):
         return NotJudged(
-            id=ID,
-            link=Link.EVALUATION,
             reason=f"training rose, but the noise of {pairs[0][1].name} hides whether it did",
             missing=("more points, or more samples a point",),
             enable=ENABLE,
@@ -57,7 +52,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     else:
         reason = "the training reward did not rise over the steps that evaluations cover"
-    return Healthy(id=ID, link=Link.EVALUATION, reason=reason)
+    return Healthy(reason=reason)
 
 
 def _held(evidence: Evidence, figure: Figure) -> Outcome | None:
@@ -73,9 +68,7 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     share = (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
     trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
     return Finding(
-        id=ID,
         severity=Severity.HIGH if fell and share <= -fell_limit else Severity.MEDIUM,
-        link=Link.EVALUATION,
         claim=f"{trained} rose {one.reward_early:.3g} → {one.reward_late:.3g} while {one.name}"
         f" {'fell' if fell else 'stayed flat'} ({one.early:.3g} → {one.late:.3g})",
         observed=share,
@@ -109,4 +102,4 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     )
 
 
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)
+RULE = Rule(id="eval-not-following", link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

@@ -13,22 +13,19 @@ from itertools import pairwise
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Setting
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "eval-protocol-changed"
 SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
 LEAST_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every setting that is recorded point by point."""
     settings = evidence.evaluation.settings if evidence.evaluation is not None else ()
     judged = [one for one in settings if len(one.points) >= 2]
     if not judged:
         return NotJudged(
-            id=ID,
-            link=Link.EVALUATION,
             reason="no setting of an evaluation is recorded at two points",
             missing=("temperature", "max_tokens", "samples"),
             enable="log temperature, max_tokens, the tools and the number of samples with every evaluation",
@@ -37,7 +34,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if findings:
         return Broken(findings=tuple(findings))
     told = ", ".join(sorted({f"{one.name} of {one.suite}" for one in judged})[:4])
-    return Healthy(id=ID, link=Link.EVALUATION, reason=f"unchanged at all points: {told}")
+    return Healthy(reason=f"unchanged at all points: {told}")
 
 
 def _changed(setting: Setting, size_limit: float) -> Finding | None:
@@ -53,9 +50,7 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
         return None
     (before, old), (step, new) = apart[0]
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.EVALUATION,
         claim=f"The {'size' if size else setting.name} of the evaluation {setting.suite} changed {old:.4g} → {new:.4g}",
         observed=new,
         limit=old,
@@ -71,4 +66,4 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT})
+RULE = Rule(id="eval-protocol-changed", link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT})

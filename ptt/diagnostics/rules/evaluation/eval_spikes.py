@@ -15,27 +15,26 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.arrays import FloatArray
 
-ID = "eval-spikes"
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
 SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
 LEAST = 10  # points: seven others to tell the noise from
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every figure point by point."""
-    figures = figures_of(evidence, ID, LEAST)
+    figures = figures_of(evidence, LEAST)
     if isinstance(figures, NotJudged):
         return figures
     reward = evidence.metrics.get("reward/mean")
     findings = [found for one in figures if (found := _spike(one, one.twin or reward, limits["sds"])) is not None]
     if findings:
         return Broken(findings=tuple(sorted(findings, key=lambda one: (-(one.observed or 0.0), one.claim))[:3]))
-    return Healthy(id=ID, link=Link.EVALUATION, reason=f"no point of {len(figures)} figure(s) stands out")
+    return Healthy(reason=f"no point of {len(figures)} figure(s) stands out")
 
 
 def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | None:
@@ -57,9 +56,7 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
         return None
     best = bool(values[place + 1] >= values.max())
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM if best and not alike else Severity.LOW,
-        link=Link.EVALUATION,
         claim=f"{figure.title} spikes to {values[place + 1]:.3g} at step {step}, between {values[place]:.3g} and"
         f" {values[place + 2]:.3g}" + ("; it is the best point of the run" if best else ""),
         observed=height / noise if noise > 0 else None,
@@ -72,8 +69,7 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
         causes=("another protocol at that point: temperature, max_tokens, tools, part of the suite",
                 "a small suite and a lucky draw", "tasks or answers that leaked into that point's prompts"),
         confirm=(f"evaluate the checkpoint of step {step} again, same settings, another seed",),
-        next=("leave the point out of the choice of a checkpoint unless it comes again",),
-    )  # fmt: skip
+        next=("leave the point out of the choice of a checkpoint unless it comes again",))  # fmt: skip
 
 
 def _smallest_step(values: FloatArray) -> float:
@@ -98,4 +94,4 @@ def _shared(trained: Series, before: int, at: int, after: int) -> bool:
     return bool(here.mean() - max(left.mean(), right.mean()) > 3 * noise)
 
 
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS})
+RULE = Rule(id="eval-spikes", link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS})

@@ -18,37 +18,34 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
 
-ID = "split-gap"
 GAP_LIMIT = 0.15  # of the figure's level: less is what a dozen points that follow one another give by chance
 HIDDEN = ("private", "heldout", "held_out", "hidden")
 Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every pair of splits with points enough."""
-    figures = figures_of(evidence, ID)
+    figures = figures_of(evidence)
     if isinstance(figures, NotJudged):
         return figures
     pairs = [*_published(figures), *_trained(figures)]
     if not pairs:
         return NotJudged(
-            id=ID,
-            link=Link.EVALUATION,
             reason="no figure is logged for two splits at six steps",
             missing=("the same figure of two splits",),
             enable="log one figure under one name for both splits: accuracy and eval_accuracy, or public and private",
         )
     findings = [found for pair in pairs if (found := _grown(pair, limits["gap"])) is not None]
     if findings:
-        return Broken(findings=(max(findings, key=lambda one: (one.observed or 0.0, one.claim)),))
-    return Healthy(id=ID, link=Link.EVALUATION, reason=f"{len(pairs)} pair(s) of splits keep their distance")
+        return max(findings, key=lambda one: (one.observed or 0.0, one.claim))
+    return Healthy(reason=f"{len(pairs)} pair(s) of splits keep their distance")
 
 
 def _published(figures: Sequence[Figure]) -> Iterator[Pair]:
@@ -93,9 +90,7 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
     onset = int(steps[late_on[0]]) if len(late_on) else int(steps[-1])
     last = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.EVALUATION,
         claim=f"The gap between {seen} and {held} grew {change.early:.3g} → {change.late:.3g}",
         observed=(change.late - before) / level,
         limit=limit,
@@ -108,8 +103,7 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
                 "tasks of the public split are among those trained on"),
         confirm=("look for tasks that stand in both splits, word for word and near it",
                  "evaluate the checkpoint before the gap and the last one on a third set that nobody has looked at"),
-        next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"),
-    )  # fmt: skip
+        next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"))  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT})
+RULE = Rule(id="split-gap", link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT})

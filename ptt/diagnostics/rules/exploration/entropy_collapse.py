@@ -16,8 +16,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import (
     Outcome,
     early_mean,
@@ -30,7 +30,6 @@ from ptt.diagnostics.rules.readings import (
     told_of,
 )
 
-ID = "entropy-collapse"
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
 SILENT = 0.5  # share of groups without spread
 UNSOLVED = 0.7  # mean reward of a task that pays 1
@@ -38,10 +37,10 @@ FAST = 0.25  # of the logged steps, from half of the early level to the floor
 LEFT_OF_EARLY = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy."""
     enable = "log the policy's token entropy"
-    series = logged(evidence, "entropy", rule=ID, link=Link.EXPLORATION, what="entropy", enable=enable)
+    series = logged(evidence, "entropy", what="entropy", enable=enable)
     if isinstance(series, NotJudged):
         return series
     steps, mean = series.rolling()
@@ -50,11 +49,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     below = np.flatnonzero(np.nan_to_num(mean, nan=np.inf) < bound)
     last = float(mean[np.isfinite(mean)][-1])
     if not len(below) or last >= bound:
-        return Healthy(
-            id=ID,
-            link=Link.EXPLORATION,
-            reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}",
-        )
+        return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}")
     back = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= bound)[-1])  # the dip that did not recover
     half = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= early / 2)[-1])
     fast = back + 1 - half <= FAST * len(steps)
@@ -62,7 +57,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     since, whole = outcome_since(evidence, interval[0]), outcome(evidence)
     settled = fast or _silent_and_unsolved(evidence)
     reward = whole if whole is Outcome.FELL or not settled or since is Outcome.UNKNOWN else since
-    return Broken(findings=(_finding(series, reward, (early, last, bound), interval, settled=settled),))
+    return _finding(series, reward, (early, last, bound), interval, settled=settled)
 
 
 def _silent_and_unsolved(evidence: Evidence) -> bool:
@@ -79,9 +74,7 @@ def _finding(
     early, last, bound = levels
     stuck = reward is Outcome.FLAT and settled
     return Finding(
-        id=ID,
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
-        link=Link.EXPLORATION,
         claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{told_of(reward)}",
         observed=last,
         limit=bound,
@@ -104,7 +97,7 @@ def _finding(
 
 
 RULE = Rule(
-    id=ID,
+    id="entropy-collapse",
     link=Link.EXPLORATION,
     check=check,
     limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},

@@ -12,60 +12,51 @@ Source: both directions are reported by users of the frameworks (veRL issues 273
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
 
-ID = "entropy-explosion"
 TIMES_EARLY = 2.0  # twice as many choices, on the log scale
 MARGIN = 0.2  # nats: a policy nearly certain at first may double its entropy and still be certain
 FLOOR = 0.4  # nats a token: below it language-model policies train well
 SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy against its own beginning."""
     enable = "log the policy's token entropy"
-    series = logged(
-        evidence, "entropy", rule=ID, link=Link.EXPLORATION, what="entropy", enable=enable, least=MIN_VALUES
-    )
+    series = logged(evidence, "entropy", what="entropy", enable=enable, least=MIN_VALUES)
     if isinstance(series, NotJudged):
         return series
     found = lasting_rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
     if found is None or found.ended:
-        return Healthy(id=ID, link=Link.EXPLORATION, reason=f"entropy ends at {last_of(series):.3g} nats")
+        return Healthy(reason=f"entropy ends at {last_of(series):.3g} nats")
     reward = outcome_since(evidence, found.interval[0])
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=SEVERITY.get(reward, Severity.LOW),
-                link=Link.EXPLORATION,
-                claim=f"Entropy rose from {found.early:.3g} to {found.last:.3g} nats{told_of(reward)}",
-                observed=found.last,
-                limit=found.limit,
-                unit="nats",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence=named(series, early=found.early, highest_mean=found.extreme),
-                causes=(
-                    "updates that overwrite what the policy knew: too large, or on stale rollouts",
-                    "an entropy bonus or a wide upper clip bound that outweighs the reward",
-                    "a reward too sparse to hold the policy",
-                ),
-                confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last: still language?",),
-                next=(
-                    f"roll back to a checkpoint from before step {found.interval[0]}",
-                    "check the freshness of the rollouts and the size of updates before the entropy bonus",
-                    "then lower the entropy coefficient, or the upper clip bound, nothing else changed",
-                ),
-            ),
-        )
+    return Finding(
+        severity=SEVERITY.get(reward, Severity.LOW),
+        claim=f"Entropy rose from {found.early:.3g} to {found.last:.3g} nats{told_of(reward)}",
+        observed=found.last,
+        limit=found.limit,
+        unit="nats",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series, early=found.early, highest_mean=found.extreme),
+        causes=(
+            "updates that overwrite what the policy knew: too large, or on stale rollouts",
+            "an entropy bonus or a wide upper clip bound that outweighs the reward",
+            "a reward too sparse to hold the policy",
+        ),
+        confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last: still language?",),
+        next=(
+            f"roll back to a checkpoint from before step {found.interval[0]}",
+            "check the freshness of the rollouts and the size of updates before the entropy bonus",
+            "then lower the entropy coefficient, or the upper clip bound, nothing else changed",
+        ),
     )
 
 
 RULE = Rule(
-    id=ID,
+    id="entropy-explosion",
     link=Link.EXPLORATION,
     check=check,
     limits={"times_early": TIMES_EARLY, "floor": FLOOR},

@@ -17,54 +17,46 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
 
-ID = "length-collapse"
 LEFT_OF_EARLY = 0.5  # of the early length
 SUDDEN = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
 NEARLY = 0.8
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length against its own beginning."""
     series = logged(
-        evidence, "len/response_mean", rule=ID, link=Link.EXPLORATION, what="response length",
-        enable="log the mean response length", least=MIN_VALUES,
-    )  # fmt: skip
+        evidence, "len/response_mean", what="response length",
+        enable="log the mean response length", least=MIN_VALUES)  # fmt: skip
     if isinstance(series, NotJudged):
         return series
     found = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if found is None or found.ended:
-        return Healthy(id=ID, link=Link.EXPLORATION, reason=f"answers end at {last_of(series):.3g} tokens")
+        return Healthy(reason=f"answers end at {last_of(series):.3g} tokens")
     reward = outcome_since(evidence, found.interval[0])
     sudden = reward is Outcome.FLAT and _sudden(series, found)
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
-                link=Link.EXPLORATION,
-                claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{told_of(reward)}",
-                observed=found.last,
-                limit=found.limit,
-                unit="tokens",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence=named(series, early=found.early, lowest_mean=found.extreme),
-                causes=(
-                    "the policy collapsed onto a short answer",
-                    "a length penalty that outweighs the reward",
-                    "calls that no longer happen",
-                ),
-                confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last",),
-                next=(
-                    "plot the reward by length over the last 50 steps: do short answers pay?",
-                    "take the length penalty off, nothing else changed, and compare over 50 steps",
-                ),
-            ),
-        )
+    return Finding(
+        severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
+        claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{told_of(reward)}",
+        observed=found.last,
+        limit=found.limit,
+        unit="tokens",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series, early=found.early, lowest_mean=found.extreme),
+        causes=(
+            "the policy collapsed onto a short answer",
+            "a length penalty that outweighs the reward",
+            "calls that no longer happen",
+        ),
+        confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last",),
+        next=(
+            "plot the reward by length over the last 50 steps: do short answers pay?",
+            "take the length penalty off, nothing else changed, and compare over 50 steps",
+        ),
     )
 
 
@@ -76,9 +68,5 @@ def _sudden(series: Series, found: BaselineShift) -> bool:
 
 
 RULE = Rule(
-    id=ID,
-    link=Link.EXPLORATION,
-    check=check,
-    limits={"left_of_early": LEFT_OF_EARLY},
-    families=ONLINE,
+    id="length-collapse", link=Link.EXPLORATION, check=check, limits={"left_of_early": LEFT_OF_EARLY}, families=ONLINE
 )

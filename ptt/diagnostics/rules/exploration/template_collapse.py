@@ -18,11 +18,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
 from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import reward_dropped
 
-ID = "template-collapse"
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
 MARGIN = 0.2  # over the early level: tasks with few answers have equal pairs by chance
 CHRONIC = 0.9  # of the pairs: there is one answer
@@ -32,13 +31,13 @@ SHORT = 40  # letters: a class or a number; longer texts do not agree by chance
 ENABLE = "log completions with their prompts (TRL: log_completions=True), several prompts a step"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how alike answers to different prompts are."""
     answers = evidence.environment.answers if evidence.environment is not None else None
     if answers is None:
         missing = ("turns.text_hash", "trajectories.prompt_hash")
         reason = "no answers to several prompts of one step are recorded"
-        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, missing=missing, enable=ENABLE)
+        return NotJudged(reason=reason, missing=missing, enable=ENABLE)
     count = len(answers.across.steps)
     found = lasting_rise(answers.across, floor=limits["floor"], margin=limits["margin"])
     late = float(answers.across.values[-max(1, count // 3) :].mean())
@@ -48,26 +47,24 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         return _told(evidence, _finding(answers, late, found, limits), limits, answers)
     if count < MIN_VALUES:
         reason = f"answers are recorded at {count} steps; {MIN_VALUES} are needed"
-        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
+        return NotJudged(reason=reason, enable=ENABLE)
     reason = f"{late:.1%} of pairs of answers to different prompts are equal in the end, limit {limits['floor']:.0%}"
-    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
+    return Healthy(reason=reason)
 
 
-def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: AnswerAgreement) -> RuleVerdict:
+def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: AnswerAgreement) -> Verdict:
     """Keep a finding; make it a note where answers are short and the reward does not fall."""
     if answers.length >= limits["short"] or reward_dropped(evidence):
-        return Broken(findings=(finding,))
+        return finding
     note = replace(finding, severity=Severity.LOW)
     reason = f"answers agree across prompts, but are short ({answers.length} letters) and the reward does not fall"
-    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason, notes=(note,))
+    return Healthy(reason=reason, notes=(note,))
 
 
 def _finding(answers: AnswerAgreement, late: float, found: BaselineShift | None, limits: Limits) -> Finding:
     within = answers.within.finite()[1] if answers.within is not None else None
     return Finding(
-        id=ID,
         severity=Severity.HIGH if late >= limits["high"] else Severity.MEDIUM,
-        link=Link.EXPLORATION,
         claim=f"{late:.0%} of pairs of answers to different prompts are the same text in the end"
         + (f", {found.early:.0%} at first" if found is not None else ""),
         observed=late,
@@ -101,7 +98,7 @@ def _finding(answers: AnswerAgreement, late: float, found: BaselineShift | None,
 
 
 RULE = Rule(
-    id=ID,
+    id="template-collapse",
     link=Link.EXPLORATION,
     check=check,
     limits={"floor": FLOOR, "margin": MARGIN, "chronic": CHRONIC, "high": HIGH, "short": SHORT},

@@ -17,12 +17,11 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import reward_dropped
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-ID = "tool-diversity"
 LEFT = 0.25  # of the early entropy
 WAS = 0.3  # of what equal use would give: below, there was one main tool from the start
 OTHERS = 0.5  # of all early calls that go on
@@ -31,41 +30,35 @@ POOLED = 20.0  # calls a value: the entropy of fewer is too low by more than a f
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of calls over tools."""
     held = _mix(evidence)
     if held is None:
         missing = ("tool_calls.name",)
-        return NotJudged(
-            id=ID,
-            link=Link.EXPLORATION,
-            reason="no calls of several tools are recorded",
-            missing=missing,
-            enable=ENABLE,
-        )
+        return NotJudged(reason="no calls of several tools are recorded", missing=missing, enable=ENABLE)
     series, calls, names = held
     level = early_level(series)
     if level is None:
         reason = f"calls fill {len(series.steps)} values of the mix of tools; {MIN_VALUES} are needed"
-        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable=ENABLE)
+        return NotJudged(reason=reason, enable=ENABLE)
     if level.median < limits["was"]:
         reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
-        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
+        return NotJudged(reason=reason, enable="nothing to record")
     found = lasting_fall(series, ceiling=level.median, factor=limits["left"])
     last = float(series.finite()[1][-series.width :].mean())
     go_on = _late(calls) >= limits["others"] * _early(calls)
     if found is not None and not go_on:
         reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
-        return NotJudged(id=ID, link=Link.EXPLORATION, reason=reason, enable="nothing to record")
+        return NotJudged(reason=reason, enable="nothing to record")
     if found is None or found.ended:
         reason = f"entropy of calls over {len(names)} tools: {level.median:.2g} of 1 at first, {last:.2g} in the end"
-        return Healthy(id=ID, link=Link.EXPLORATION, reason=reason)
+        return Healthy(reason=reason)
     dropped = reward_dropped(evidence)
     finding = _finding(series, found, names, Severity.MEDIUM if dropped else Severity.LOW)
     if dropped:
-        return Broken(findings=(finding,))
+        return finding
     reason = "calls came down to one tool, but the reward did not fall"
-    return Healthy(id=ID, link=Link.EXPLORATION, reason=reason, notes=(finding,))
+    return Healthy(reason=reason, notes=(finding,))
 
 
 def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
@@ -119,9 +112,7 @@ def _late(series: Series) -> float:
 
 def _finding(series: Series, found: BaselineShift, names: tuple[str, ...], severity: Severity) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.EXPLORATION,
         claim=f"The entropy of calls over {len(names)} tools fell from {found.early:.2g} to {found.last:.2g} of 1",
         observed=found.last,
         limit=found.limit,
@@ -143,7 +134,7 @@ def _finding(series: Series, found: BaselineShift, names: tuple[str, ...], sever
 
 
 RULE = Rule(
-    id=ID,
+    id="tool-diversity",
     link=Link.EXPLORATION,
     check=check,
     limits={"left": LEFT, "was": WAS, "others": OTHERS},

@@ -21,12 +21,11 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import listed
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import logged
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-ID = "frozen-loss"
 LEAST_EQUAL = 20.0  # logged values in a row: two or three equal ones come of rounding and of steps that share a batch
 LEAST_SHARE = 0.1  # of the logged values: a short stretch in a long run is a pause
 MOVING = listed("moves_while_training")
@@ -40,14 +39,12 @@ class Stretch(NamedTuple):
     length: int
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the longest stretch of equal losses."""
     only_policy = "loss/policy" in evidence.metrics and "loss/total" not in evidence.metrics
     series = logged(
         evidence,
         "loss/policy" if only_policy else "loss/total",
-        rule=ID,
-        link=Link.NUMERICS,
         what="loss",
         enable="log the loss every step",
         least=int(LEAST_EQUAL),
@@ -59,7 +56,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     least = max(limits["least_equal"], LEAST_SHARE * len(values))
     if longest.length < least:
         reason = f"at most {longest.length} losses in a row are equal, of {len(values)}; {least:.0f} would be frozen"
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
+        return Healthy(reason=reason)
     held = steps[longest.first : longest.first + longest.length]
     value = float(values[longest.first])
     gradient = _gradient(evidence.metrics.get("grad_norm"), held)
@@ -67,11 +64,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if value == 0.0 and evidence.algorithm.family in (None, Family.ONLINE):
         if gradient == MOVES:
             reason = f"the loss is exactly 0 at {longest.length} steps, as on fresh samples; the gradient norm is not"
-            return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
+            return Healthy(reason=reason)
         if gradient == UNKNOWN:
             return NotJudged(
-                id=ID,
-                link=Link.NUMERICS,
                 reason=f"the loss is exactly 0 at {longest.length} steps, which is normal for group-relative methods; "
                 "the gradient norm would tell",
                 missing=("grad_norm",),
@@ -79,8 +74,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             )
     elif not moving and gradient != DEAD:
         reason = f"the loss is {value:g} at {longest.length} steps in a row, and so does nothing else logged move"
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
-    return Broken(findings=(_finding(series, held, value, gradient, moving, least),))
+        return Healthy(reason=reason)
+    return _finding(series, held, value, gradient, moving, least)
 
 
 def stretch(values: FloatArray) -> Stretch:
@@ -119,9 +114,7 @@ def _finding(series: Series, held: IntArray, value: float, gradient: str, moving
         ZERO: ("an empty loss mask", "frozen parameters or an optimiser without any", "advantages that are all 0"),
     }.get(gradient, ("a loss that is logged before it is computed, or of another batch", "a learning rate of 0"))
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.NUMERICS,
         claim=f"{series.raw_name} is exactly {value:g} at {len(held)} logged steps in a row, up to step {last}",
         observed=float(len(held)),
         limit=least,
@@ -145,4 +138,4 @@ def _finding(series: Series, held: IntArray, value: float, gradient: str, moving
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, judges_nan=True, limits={"least_equal": LEAST_EQUAL})
+RULE = Rule(id="frozen-loss", link=Link.NUMERICS, check=check, judges_nan=True, limits={"least_equal": LEAST_EQUAL})

@@ -18,10 +18,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "gradient-spikes"
 SPIKE = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
 BEFORE = 50  # steps that tell the usual level
 MIN_SPIKES = 3
@@ -56,7 +55,7 @@ GIVEN = Advice(
 """Of data that are given there are no advantages and no ratios."""
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
     series = evidence.metrics.get("grad_norm")
     sampled = evidence.algorithm.family in (None, Family.ONLINE)
@@ -64,8 +63,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     steps, values = series.finite() if series is not None else (np.empty(0, np.int64), np.empty(0))
     if series is None or len(values) <= BEFORE:
         return NotJudged(
-            id=ID,
-            link=Link.NUMERICS,
             reason="no gradient norm is logged"
             if series is None
             else f"{len(values)} gradient norms are logged; the usual level takes {BEFORE}",
@@ -80,42 +77,31 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     largest = int(np.argmax(ratio))
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(ratio)):
         return Healthy(
-            id=ID,
-            link=Link.NUMERICS,
             reason=f"{len(spikes)} of {len(ratio)} steps above {limits['times_median']:g} times the usual norm, "
             f"the largest {worst:.2g} times",
             notes=(_single(series, int(steps[BEFORE:][largest]), worst, limits["times_median"], sampled),)
             if len(spikes)
             else (),
         )
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM,
-                link=Link.NUMERICS,
-                claim=f"The gradient norm jumped above {limits['times_median']:g} times its usual level "
-                f"at {len(spikes)} steps",
-                observed=worst,
-                limit=limits["times_median"],
-                unit="x",
-                onset_step=int(steps[BEFORE:][spikes[0]]),
-                evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
-                onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
-                causes=advice.causes,
-                confirm=advice.confirm,
-                next=advice.next,
-            ),
-        )
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"The gradient norm jumped above {limits['times_median']:g} times its usual level at {len(spikes)} steps",
+        observed=worst,
+        limit=limits["times_median"],
+        unit="x",
+        onset_step=int(steps[BEFORE:][spikes[0]]),
+        evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
+        onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
+        causes=advice.causes,
+        confirm=advice.confirm,
+        next=advice.next,
     )
 
 
 def _single(series: Series, step: int, times: float, limit: float, sampled: bool) -> Finding:
     """Note a clear spike that is no pattern."""
     return Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.NUMERICS,
         claim=f"The gradient norm jumped to {times:.3g} times its usual level at step {step}, and came back",
         observed=times,
         limit=limit,
@@ -135,4 +121,4 @@ def _single(series: Series, step: int, times: float, limit: float, sampled: bool
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"times_median": SPIKE})
+RULE = Rule(id="gradient-spikes", link=Link.NUMERICS, check=check, limits={"times_median": SPIKE})

@@ -21,12 +21,11 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES, MIN_VALUES, Z_LIMIT, early_level
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import stretches
 from ptt.diagnostics.rules.readings import in_logs, logged, reward_fell, reward_range
 
-ID = "gradient-vanished"
 LEFT = 0.01  # of the early level: clipping, schedules and learning itself take a norm down tenfold, not a hundredfold
 ZEROS = 20.0  # in a row
 SOLVED = 0.8  # of the way from the worst to the best reward
@@ -48,16 +47,10 @@ class Gone:
     ended: bool = False
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
     series = logged(
-        evidence,
-        "grad_norm",
-        rule=ID,
-        link=Link.NUMERICS,
-        what="gradient norm",
-        enable="log the gradient norm before clipping",
-        least=MIN_VALUES,
+        evidence, "grad_norm", what="gradient norm", enable="log the gradient norm before clipping", least=MIN_VALUES
     )
     if isinstance(series, NotJudged):
         return series
@@ -73,8 +66,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         _, mean = series.rolling()
         mean = mean[np.isfinite(mean)]
         return Healthy(
-            id=ID,
-            link=Link.NUMERICS,
             reason=f"the {series.width}-step mean of the gradient norm goes from {mean[0]:.2g} to {mean[-1]:.2g}",
             notes=() if zeros is None else (_finding(series, zeros, Severity.LOW, "; it ended"),),
         )
@@ -119,22 +110,20 @@ def _bound(logs: Series, left: float) -> float | None:
     return min(first + math.log(left), first - Z_LIMIT * level.error)
 
 
-def _verdict(evidence: Evidence, series: Series, gone: Gone, left: float) -> RuleVerdict:
+def _verdict(evidence: Evidence, series: Series, gone: Gone, left: float) -> Verdict:
     signal = _signal(evidence, gone, _early(series), left)
     learnt = "" if signal else _learnt(evidence, gone.within)
     lost = reward_fell(evidence)
     if learnt:
         note = _finding(series, gone, Severity.LOW, f"; {learnt}")
-        return Healthy(id=ID, link=Link.NUMERICS, reason=note.claim, notes=(note,))
+        return Healthy(reason=note.claim, notes=(note,))
     severity = Severity.HIGH if lost else Severity.MEDIUM
-    return Broken(findings=(_finding(series, gone, severity, "; the reward fell as well" if lost else signal),))
+    return _finding(series, gone, severity, "; the reward fell as well" if lost else signal)
 
 
 def _finding(series: Series, gone: Gone, severity: Severity, told: str) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.NUMERICS,
         claim=gone.claim + told,
         observed=gone.observed,
         limit=gone.limit,
@@ -223,4 +212,4 @@ def _learnt(evidence: Evidence, within: Steps | None) -> str:
     return ""
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"left": LEFT, "zeros": ZEROS})
+RULE = Rule(id="gradient-vanished", link=Link.NUMERICS, check=check, limits={"left": LEFT, "zeros": ZEROS})

@@ -19,11 +19,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import logged
 
-ID = "loss-divergence"
 TIMES_BEST = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
 MARGIN = 0.2  # nats: a loss that went from 0.001 to 0.005 is still nothing
 TIMES_ONLINE = 10.0  # times the early size of a policy loss
@@ -31,10 +30,10 @@ LEAST_ONLINE = 1.0  # advantages have a spread of about 1: a loss of that size i
 ENABLE = "log the loss every step"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged loss."""
     name = "loss/policy" if "loss/total" not in evidence.metrics and "loss/policy" in evidence.metrics else "loss/total"
-    series = logged(evidence, name, rule=ID, link=Link.NUMERICS, what="loss", enable=ENABLE, least=MIN_VALUES)
+    series = logged(evidence, name, what="loss", enable=ENABLE, least=MIN_VALUES)
     if isinstance(series, NotJudged):
         return series
     given = _is_fitted(evidence, series)
@@ -43,10 +42,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         _, mean = series.rolling()
         mean = mean[np.isfinite(mean)]
         reason = f"the mean loss goes from {mean[0]:.3g} to {mean[-1]:.3g}, and did not leave its level for good"
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
+        return Healthy(reason=reason)
     level = early_level(series)
     lost = given and level is not None and found.last > level.median
-    return Broken(findings=(_finding(series, found, given, lost),))
+    return _finding(series, found, given, lost)
 
 
 def _is_fitted(evidence: Evidence, series: Series) -> bool:
@@ -81,9 +80,7 @@ def _in_size(series: Series, limits: Limits) -> BaselineShift | None:
 def _finding(series: Series, found: BaselineShift, given: bool, lost: bool) -> Finding:
     what = "its best level" if given else "its early size"
     return Finding(
-        id=ID,
         severity=Severity.HIGH if lost or not given else Severity.MEDIUM,
-        link=Link.NUMERICS,
         claim=f"{series.raw_name} rose from {found.early:.3g}, {what}, to {found.last:.3g}"
         + ("; that is more than the run began with" if lost else ""),
         observed=found.last,
@@ -108,7 +105,7 @@ def _finding(series: Series, found: BaselineShift, given: bool, lost: bool) -> F
 
 
 RULE = Rule(
-    id=ID,
+    id="loss-divergence",
     link=Link.NUMERICS,
     check=check,
     limits={"times_best": TIMES_BEST, "times_online": TIMES_ONLINE, "least_online": LEAST_ONLINE},

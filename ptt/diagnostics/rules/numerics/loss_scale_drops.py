@@ -14,26 +14,23 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.readings import logged
 
-ID = "loss-scale-drops"
 DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
 WINDOW = 20
 LOWEST = 1.0
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged loss scale."""
     context = evidence.run.context
     if "loss_scale" not in evidence.metrics and (context.get("bf16") is True or context.get("fp16") is False):
-        return does_not_apply(ID, Link.NUMERICS, "training without float16")
+        return does_not_apply("training without float16")
     series = logged(
         evidence,
         "loss_scale",
-        rule=ID,
-        link=Link.NUMERICS,
         what="loss scale",
         enable="only float16 has one; DeepSpeed and Megatron log loss_scale",
         least=EARLY_MIN_VALUES + WINDOW,
@@ -51,7 +48,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         reason = (
             f"{int(dropped.sum())} drops after the first {EARLY_MIN_VALUES} values; the scale ends at {values[-1]:g}"
         )
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
+        return Healthy(reason=reason)
     if at_end:
         claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), LOWEST, "scale"
         onset = int(steps[low[0]])
@@ -60,31 +57,25 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         observed, limit, unit = float(counts.max()), limits["drops"], "drops"
         window = slice(int(often[0]), int(often[0]) + WINDOW)
         onset = int(steps[window][dropped[window]][0])
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if at_end else Severity.MEDIUM,
-                link=Link.NUMERICS,
-                claim=claim,
-                observed=observed,
-                limit=limit,
-                unit=unit,
-                onset_step=onset,
-                onset_interval=(onset, onset),
-                evidence={
-                    "metric": series.name,
-                    "logged_as": series.raw_name,
-                    "drops": int(dropped.sum()),
-                    "first": float(values[0]),
-                    "last": float(values[-1]),
-                },
-                causes=("activations or gradients beyond what float16 holds", "a loss that is itself infinite"),
-                confirm=(f"replay step {onset} in float32: are loss and gradient norm finite there?",),
-                next=("train in bfloat16; if that is not to be had, clip logits or lower the learning rate",),
-            ),
-        )
+    return Finding(
+        severity=Severity.HIGH if at_end else Severity.MEDIUM,
+        claim=claim,
+        observed=observed,
+        limit=limit,
+        unit=unit,
+        onset_step=onset,
+        onset_interval=(onset, onset),
+        evidence={
+            "metric": series.name,
+            "logged_as": series.raw_name,
+            "drops": int(dropped.sum()),
+            "first": float(values[0]),
+            "last": float(values[-1]),
+        },
+        causes=("activations or gradients beyond what float16 holds", "a loss that is itself infinite"),
+        confirm=(f"replay step {onset} in float32: are loss and gradient norm finite there?",),
+        next=("train in bfloat16; if that is not to be had, clip logits or lower the learning rate",),
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST})
+RULE = Rule(id="loss-scale-drops", link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST})

@@ -16,22 +16,19 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.statistics.arrays import IntArray
 
-ID = "metrics-lost"
 LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the flags and the coverage of the core metrics."""
     held = core_series(evidence)
     if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.NUMERICS,
             reason="none of loss, gradient norm, KL, entropy and reward is logged often enough",
             missing=CORE,
             enable="log them every step",
@@ -43,9 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     findings += [finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
-    return Healthy(
-        id=ID, link=Link.NUMERICS, reason=f"{len(held)} core metrics are finite and logged up to step {last}"
-    )
+    return Healthy(reason=f"{len(held)} core metrics are finite and logged up to step {last}")
 
 
 def _beside(evidence: Evidence, known: bool) -> list[Finding]:
@@ -71,9 +66,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     alone = len(bad) == 1 and what == "null"
     hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
     return Finding(
-        id=ID,
         severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
-        link=Link.NUMERICS,
         claim=f"{series.raw_name} is {what} at {len(bad)} of {series.count} logged steps"
         + (", up to the end of the run" if dead else "")
         + (f"; the loss is shown as exactly 0 at {hidden} of them" if hidden else ""),
@@ -105,9 +98,7 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     if gap <= 3 * float(np.median(np.diff(series.steps))):
         return None
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.NUMERICS,
         claim=f"{series.raw_name} was logged up to step {int(series.steps[-1])} and no more; the run goes on to {last}",
         observed=float(gap),
         limit=part * (last - first),
@@ -119,4 +110,4 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True)
+RULE = Rule(id="metrics-lost", link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True)

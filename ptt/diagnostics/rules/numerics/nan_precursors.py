@@ -22,11 +22,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.metrics.catalogue import document
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import CORE, core_series, first_not_a_number
 
-ID = "nan-precursors"
 WATCHED: Mapping[str, str] = {name: row["title"] for name, row in document()["before_nan"].items()}
 SCATTERS = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
 TIMES = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
@@ -46,26 +45,22 @@ class Left(NamedTuple):
     level: float
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look at what moved before the first NaN."""
     held = core_series(evidence)
     if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.NUMERICS,
             reason="none of loss, gradient norm, KL, entropy and reward is logged often enough",
             missing=CORE,
             enable="log them every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False",
         )
     first = first_not_a_number(held)
     if first is None:
-        return Healthy(id=ID, link=Link.NUMERICS, reason="no core metric is NaN or infinite, so nothing came before")
+        return Healthy(reason="no core metric is NaN or infinite, so nothing came before")
     step, name = first
     usable = [series for metric in WATCHED if (series := _before(evidence.metrics.get(metric), step)) is not None]
     if not usable:
         return NotJudged(
-            id=ID,
-            link=Link.NUMERICS,
             reason=f"{name} is NaN or infinite from step {step} on; fewer than {LEAST_BEFORE + 1} values come before",
             missing=tuple(WATCHED)[:4],
             enable="log gradient norm, KL and ratios at every step from the first one on",
@@ -73,8 +68,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     chain = _chain(usable, limits["scatters"], lasting=True) or _chain(usable, limits["scatters"], lasting=False)
     if not chain:
         reason = f"{name} is NaN or infinite from step {step} on; none of {len(usable)} metrics left its level before"
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason, notes=(_sudden(step, name, len(usable)),))
-    return Broken(findings=(_finding(chain, step, name, limits["scatters"]),))
+        return Healthy(reason=reason, notes=(_sudden(step, name, len(usable)),))
+    return _finding(chain, step, name, limits["scatters"])
 
 
 def _before(series: Series | None, step: int) -> Series | None:
@@ -127,9 +122,7 @@ def _finding(chain: list[Left], step: int, name: str, scatters: float) -> Findin
     told = ", ".join(f"{left.title} at {left.step}" for left in chain[:6])
     start = chain[0]
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.NUMERICS,
         claim=f"Before {name} was NaN or infinite at step {step}, these left their level: {told}",
         observed=start.value,
         limit=None,  # it is a number of scatters, not a level
@@ -164,9 +157,7 @@ def _causes(metric: str) -> tuple[str, ...]:
 
 def _sudden(step: int, name: str, metrics: int) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.NUMERICS,
         claim=f"The NaN or infinity of {name} at step {step} came without warning in {metrics} logged metrics",
         observed=float(metrics),
         limit=None,
@@ -177,4 +168,4 @@ def _sudden(step: int, name: str, metrics: int) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS})
+RULE = Rule(id="nan-precursors", link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS})

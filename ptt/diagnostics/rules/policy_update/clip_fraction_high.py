@@ -13,20 +13,19 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.readings import lasting_excess, logged, named, peak_of, without_zeros
 
-ID = "clip-fraction-high"
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
 BY_SEQUENCE = frozenset({"gspo"})  # algorithms that clip whole sequences
 ENABLE = "log the clip fraction; with a single update a batch it is 0 by construction"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged clip fraction."""
-    series = logged(evidence, "clip/frac", rule=ID, link=Link.POLICY_UPDATE, what="clip fraction", enable=ENABLE)
+    series = logged(evidence, "clip/frac", what="clip fraction", enable=ENABLE)
     if isinstance(series, NotJudged):
         return series
     clipped = without_zeros(series)
@@ -34,49 +33,37 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = lasting_excess(clipped, limit)
     if found is None:
         return Healthy(
-            id=ID,
-            link=Link.POLICY_UPDATE,
             reason=f"the {clipped.width}-step median of the clip fraction peaks at {peak_of(clipped):.3g}, "
-            f"limit {limit:g}",
+            f"limit {limit:g}"
         )
     by_sequence = evidence.algorithm.name in BY_SEQUENCE
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=found.tempered(Severity.MEDIUM if by_sequence else Severity.HIGH, limit),
-                link=Link.POLICY_UPDATE,
-                claim=f"More than {limit:.0%} of tokens {'are' if found.ended is None else 'were'} clipped"
-                + found.told()
-                + ("; whole sequences are, which is more by design" if by_sequence else ""),
-                observed=found.peak,
-                limit=limit,
-                unit="share",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence=named(
-                    clipped,
-                    last_mean=found.last,
-                    zeros_left_out=len(series.steps) - len(clipped.steps),
-                    **found.noted(),
-                ),
-                causes=(
-                    "learning rate too high for this batch size",
-                    "too many epochs or minibatches over one batch",
-                    "stale rollouts",
-                    "advantages or rewards on too large a scale",
-                ),
-                confirm=(confirm_by_checkpoint(found.interval),),
-                next=back_off(found.interval),
-            ),
-        )
+    return Finding(
+        severity=found.tempered(Severity.MEDIUM if by_sequence else Severity.HIGH, limit),
+        claim=f"More than {limit:.0%} of tokens {'are' if found.ended is None else 'were'} clipped"
+        + found.told()
+        + ("; whole sequences are, which is more by design" if by_sequence else ""),
+        observed=found.peak,
+        limit=limit,
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(
+            clipped,
+            last_mean=found.last,
+            zeros_left_out=len(series.steps) - len(clipped.steps),
+            **found.noted(),
+        ),
+        causes=(
+            "learning rate too high for this batch size",
+            "too many epochs or minibatches over one batch",
+            "stale rollouts",
+            "advantages or rewards on too large a scale",
+        ),
+        confirm=(confirm_by_checkpoint(found.interval),),
+        next=back_off(found.interval),
     )
 
 
 RULE = Rule(
-    id=ID,
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"limit": CLIP_LIMIT},
-    families=ONLINE,
+    id="clip-fraction-high", link=Link.POLICY_UPDATE, check=check, limits={"limit": CLIP_LIMIT}, families=ONLINE
 )

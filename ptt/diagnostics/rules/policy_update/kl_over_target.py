@@ -17,8 +17,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.readings import Excess, lasting_excess, logged, named, peak_of
 
@@ -31,9 +31,9 @@ PER_SEQUENCE = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL to the reference."""
-    series = logged(evidence, "kl/ref", rule=ID, link=Link.POLICY_UPDATE, what="KL to the reference", enable=ENABLE)
+    series = logged(evidence, "kl/ref", what="KL to the reference", enable=ENABLE)
     if isinstance(series, NotJudged):
         return series
     unit = _unit(evidence, series)
@@ -45,12 +45,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     found = lasting_excess(series, limit)
     if found is None:
         return Healthy(
-            id=ID,
-            link=Link.POLICY_UPDATE,
             reason=f"the {series.width}-step median of KL peaks at {peak_of(series):.3g} nats {unit_name}, "
-            f"limit {limit:.3g}{source}",
+            f"limit {limit:.3g}{source}"
         )
-    return Broken(findings=(_finding(series, found, limit, f"{unit_name}{source}", per_sequence=tokens != 1.0),))
+    return _finding(series, found, limit, f"{unit_name}{source}", per_sequence=tokens != 1.0)
 
 
 def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequence: bool) -> Finding:
@@ -62,9 +60,7 @@ def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequ
         else Severity.MEDIUM
     )
     return Finding(
-        id=ID,
         severity=found.tempered(severity, limit),
-        link=Link.POLICY_UPDATE,
         claim=f"Mean KL to the reference {'stays' if found.ended is None else 'lay'} above {limit:.3g} nats {told}"
         + found.told(),
         observed=found.peak,
@@ -96,8 +92,6 @@ def _unit(evidence: Evidence, series: Series) -> tuple[float, str] | NotJudged:
     lengths = evidence.metrics.get("len/response_mean")
     if lengths is None or len(lengths.finite()[0]) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.POLICY_UPDATE,
             reason=f"{series.raw_name} is a sum over the sequence, and no response length is logged to hold it against",
             missing=("len/response_mean",),
             enable="log the mean response length beside the KL",
@@ -120,10 +114,4 @@ def _limit(evidence: Evidence, limits: Limits) -> tuple[float, str]:
     return limits["limit"], ""
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"limit": KL_LIMIT},
-    families=ONLINE,
-)
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT}, families=ONLINE)

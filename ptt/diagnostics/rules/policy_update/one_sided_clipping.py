@@ -15,26 +15,23 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import joined, lasting_excess, named
 from ptt.diagnostics.statistics.arrays import FloatArray
 
-ID = "one-sided-clipping"
 ONE_SIDE = 0.9  # of the clipped tokens
 CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
 MUCH = 0.1  # share of tokens: so much that the side decides what is learnt
 MIN_STEPS = 20  # with so much clipping: fewer are an episode
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the two sides of the clip fraction against each other."""
     low, high = (evidence.metrics.get(name) for name in ("clip/frac_low", "clip/frac_high"))
     both = None if low is None or high is None else joined(low, high)
     if low is None or high is None or both is None or len(both[0]) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.POLICY_UPDATE,
             reason="the two sides of the clipping are not logged apart" if both is None else "too few are logged",
             missing=("clip/frac_low", "clip/frac_high"),
             enable="log how many tokens are clipped at each side, as TRL does with clip_ratio/low_mean and high_mean",
@@ -43,11 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     total = below + above
     held = total >= limits["clipped"]
     if held.sum() < MIN_STEPS:
-        return Healthy(
-            id=ID,
-            link=Link.POLICY_UPDATE,
-            reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more",
-        )
+        return Healthy(reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more")
     for side, part, series in (("lower", below, low), ("upper", above, high)):
         share = Series(
             name=series.name,
@@ -57,8 +50,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             flags=np.zeros(int(held.sum()), np.uint8),
         )
         if (finding := _finding(side, share, total[held], limits)) is not None:
-            return Broken(findings=(finding,))
-    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="both sides of the clip range are met")
+            return finding
+    return Healthy(reason="both sides of the clip range are met")
 
 
 def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Finding | None:
@@ -71,9 +64,7 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
         return None
     lower, amount = side == "lower", float(np.median(total[since]))
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
-        link=Link.POLICY_UPDATE,
         claim=f"{found.last:.0%} of what is clipped is clipped at the {side} side",
         observed=found.last,
         limit=limits["one_side"],
@@ -92,7 +83,7 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
 
 
 RULE = Rule(
-    id=ID,
+    id="one-sided-clipping",
     link=Link.POLICY_UPDATE,
     check=check,
     limits={"one_side": ONE_SIDE, "clipped": CLIPPED, "much": MUCH},

@@ -11,30 +11,27 @@ published that supports them, so a drift alone is never more than medium here.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, lasting_excess, logged, named, negated
 
-ID = "policy-drift"
 NEAR = 0.92  # cosine; see the source above
 FAR = 0.88
 ENABLE = "log the cosine between embeddings of the policy's and the starting policy's outputs to fixed prompts"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged cosine."""
     what = "cosine to the starting policy's outputs"
-    series = logged(evidence, "policy/cosine_to_ref", rule=ID, link=Link.POLICY_UPDATE, what=what, enable=ENABLE)
+    series = logged(evidence, "policy/cosine_to_ref", what=what, enable=ENABLE)
     if isinstance(series, NotJudged):
         return series
     for severity, limit in ((Severity.MEDIUM, limits["far"]), (Severity.LOW, limits["near"])):
         found = lasting_excess(negated(series), -limit)
         if found is None or last_of(series) >= limit:
             continue
-        finding = Finding(
-            id=ID,
+        return Finding(
             severity=severity,
-            link=Link.POLICY_UPDATE,
             claim=f"Outputs drifted from the starting policy's: their cosine stays below {limit:g}",
             observed=last_of(series),
             limit=limit,
@@ -46,12 +43,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             confirm=(f"read outputs from before step {found.interval[0]} and of the last checkpoint side by side",),
             next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
         )
-        return Broken(findings=(finding,))
-    return Healthy(
-        id=ID,
-        link=Link.POLICY_UPDATE,
-        reason=f"the cosine ends at {last_of(series):.3g}, limit {limits['near']:g}",
-    )
+    return Healthy(reason=f"the cosine ends at {last_of(series):.3g}, limit {limits['near']:g}")
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR})
+RULE = Rule(id="policy-drift", link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR})

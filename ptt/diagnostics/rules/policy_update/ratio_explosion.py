@@ -20,11 +20,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
 
-ID = "ratio-explosion"
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
 RATIO = 10.0  # the same as a ratio
 TIMES_EARLY = 5.0  # of the early level: the extreme of a batch varies twofold by chance
@@ -34,7 +33,7 @@ LOGGED = ("is/ratio_max", "is/ratio_min")
 WIDE = 2.0  # times the limit on |r|: a ratio of a hundred
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge recorded tokens of the loss's own pairs, and the extremes that are logged."""
     told: list[str] = []
     findings: list[Finding] = []
@@ -51,12 +50,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             told.append(f"{held.raw_name} ends at {held.finite()[1][-1]:.3g}")
             findings += _of_extremes(held, limits)
     if findings:
-        return Broken(findings=(min(findings, key=lambda one: (one.severity.rank, one.onset_step or 0)),))
+        return min(findings, key=lambda one: (one.severity.rank, one.onset_step or 0))
     if told:
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason="; ".join(told))
+        return Healthy(reason="; ".join(told))
     return NotJudged(
-        id=ID,
-        link=Link.POLICY_UPDATE,
         reason="neither extremes of the importance ratio nor tokens of a pair that the loss weighs by are recorded",
         missing=("is/ratio_max", "old_logp", "rollout_logp"),
         enable="log the greatest and least importance ratio of each step, or record old_logp and rollout_logp",
@@ -110,9 +107,7 @@ def _finding(
     evidence: dict[str, str | int | float | bool | None],
 ) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.POLICY_UPDATE,
         claim=claim,
         observed=observed,
         limit=limit,
@@ -134,7 +129,7 @@ def _finding(
 
 
 RULE = Rule(
-    id=ID,
+    id="ratio-explosion",
     link=Link.POLICY_UPDATE,
     check=check,
     limits={"p999": P999_LIMIT, "ratio": RATIO, "times_early": TIMES_EARLY},

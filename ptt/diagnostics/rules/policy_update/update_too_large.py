@@ -16,8 +16,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
 
@@ -29,7 +29,7 @@ FAR = 5.0  # times the limit: nothing of the batch's policy is left
 MIN_RECORDED = 6  # steps of tokens with an update in them: fewer tell of no habit
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL within a step, and the recorded tokens of the same pair."""
     judged: list[tuple[Series, float]] = []
     series = evidence.metrics.get("kl/old")
@@ -44,8 +44,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             judged.append((moved, limits["p99"]))
     if not judged:
         return NotJudged(
-            id=ID,
-            link=Link.POLICY_UPDATE,
             reason="neither a KL to the policy before the update nor tokens of both policies are recorded"
             if series is None and pair is None
             else "too few updates are recorded",
@@ -55,9 +53,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     findings = [found for one, limit in judged if (found := _finding(one, limit))]
     if findings:
-        return Broken(findings=(min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0)),))
+        return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
     told = "; ".join(f"{one.raw_name} peaks at {peak_of(one):.3g} nats, limit {limit:g}" for one, limit in judged)
-    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=told)
+    return Healthy(reason=told)
 
 
 def _finding(series: Series, limit: float) -> Finding | None:
@@ -65,9 +63,7 @@ def _finding(series: Series, limit: float) -> Finding | None:
     if found is None:
         return None
     return Finding(
-        id=ID,
         severity=found.tempered(Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH, limit),
-        link=Link.POLICY_UPDATE,
         claim=f"Single updates move the policy too far: {series.raw_name} "
         f"{'stays' if found.ended is None else 'lay'} above {limit:g} nats{found.told()}",
         observed=found.peak,
@@ -91,10 +87,4 @@ def _kl_limit(evidence: Evidence, limits: Limits) -> float:
     return max(TIMES_TARGET * float(target), limits["kl"])
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"kl": KL_LIMIT, "p99": P99_LIMIT},
-    families=ONLINE,
-)
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"kl": KL_LIMIT, "p99": P99_LIMIT}, families=ONLINE)

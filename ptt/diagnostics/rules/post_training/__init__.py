@@ -12,8 +12,7 @@ import numpy.typing as npt
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, NotJudged
-from ptt.diagnostics.rules.interface import does_not_apply
+from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -115,36 +114,34 @@ class Side(NamedTuple):
         return f"{self.start:.3g} → {self.last:.3g}"
 
 
-def sides(evidence: Evidence, rule: str) -> tuple[Side, Side] | NotJudged:
+def sides(evidence: Evidence) -> tuple[Side, Side] | NotJudged:
     """Give the chosen and the rejected side, or why they cannot be judged."""
     found = []
     for side in ("chosen", "rejected"):
         what = "log-probability of chosen and rejected answers"
-        series = of_pairs(evidence, f"dpo/logp_{side}", rule=rule, link=Link.POLICY_UPDATE, what=what)
+        series = of_pairs(evidence, f"dpo/logp_{side}", what=what)
         if isinstance(series, NotJudged):
             return series
         found.append(Side(series, start_of(series, evidence.metrics.get(f"dpo/reward_{side}")), end_of(series)))
     return found[0], found[1]
 
 
-def of_pairs(
-    evidence: Evidence, name: str, *, rule: str, link: Link, what: str, least: int = LEAST
-) -> Series | NotJudged:
+def of_pairs(evidence: Evidence, name: str, *, what: str, least: int = LEAST) -> Series | NotJudged:
     """Give a series of preference pairs by its canonical name, or why it cannot be judged.
 
     `what` completes "no ... is logged".
     """
     if name == "dpo/accuracy" and evidence.algorithm.name in UNPAIRED:
-        return does_not_apply(rule, link, f"{evidence.algorithm.title} training, which has no pairs to rank")
+        return does_not_apply(f"{evidence.algorithm.title} training, which has no pairs to rank")
     series = evidence.metrics.get(name)
     paired = evidence.algorithm.family in PAIRS or "dpo/reward_rejected" in evidence.metrics
     if series is None and paired:
         spelt = [prefix + plain for plain in PLAIN.get(name, ()) for prefix in ("", "train/")]
         series = next((evidence.other[raw] for raw in spelt if raw in evidence.other), None)
     if series is None:
-        return NotJudged(id=rule, link=link, reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
+        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
     count = len(series.finite()[0])
     if count < least:
         reason = f"{count} finite values of {series.raw_name} are logged; {least} are needed"
-        return NotJudged(id=rule, link=link, reason=reason, missing=(name,), enable="log every step: logging_steps=1")
+        return NotJudged(reason=reason, missing=(name,), enable="log every step: logging_steps=1")
     return series

@@ -16,11 +16,10 @@ import math
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
 
-ID = "at-chance"
 CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
 WEAK = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
@@ -29,11 +28,9 @@ LONG = 100  # logged values: after so many nobody waits for the loss to start fa
 SIGMOID = ("dpo", "reward_model", "online_dpo")
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the accuracy of pairs, and the loss where it has a level for chance."""
-    series = of_pairs(
-        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs"
-    )
+    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
     loss = _sigmoid_loss(evidence)
     if isinstance(series, NotJudged):
         return series if loss is None else _by_loss(loss)
@@ -41,14 +38,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     of_loss = level_of(late_half(loss)) if loss is not None else None
     told = f"{level.mean:.3f} of pairs ({level.low:.3f} to {level.high:.3f}) are ranked rightly in the second half"
     if level.low > CHANCE:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+        return Healthy(reason=told)
     if of_loss is not None and of_loss.high < LN2 - LEARNT:
         reason = f"{told}; the loss of {of_loss.mean:.3f} is below ln 2"
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason)
+        return Healthy(reason=reason)
     if level.high >= limits["weak"]:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason=f"{told}: too few pairs to tell learning from chance",
             missing=("dpo/accuracy",),
             enable="train on, or evaluate the accuracy on a few hundred held-out pairs",
@@ -64,28 +59,20 @@ def _sigmoid_loss(evidence: Evidence) -> Series | None:
     return loss if fits and loss is not None and len(loss.finite()[0]) >= LEAST else None
 
 
-def _by_loss(loss: Series) -> RuleVerdict:
+def _by_loss(loss: Series) -> Verdict:
     level = level_of(late_half(loss))
     told = f"the loss of the second half is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
     if level.high < LN2 - LEARNT:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+        return Healthy(reason=told)
     if level.low < LN2 - LEARNT:
-        return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
-            reason=f"{told}: too close to tell",
-            missing=("dpo/accuracy",),
-            enable=LOG_PAIRS,
-        )
+        return NotJudged(reason=f"{told}: too close to tell", missing=("dpo/accuracy",), enable=LOG_PAIRS)
     return _broken(loss, level, level, limit=LN2, told=told)
 
 
-def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, told: str) -> Broken:
+def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, told: str) -> Finding:
     steps = series.finite()[0]
-    finding = Finding(
-        id=ID,
+    return Finding(
         severity=Severity.HIGH if len(steps) >= LONG else Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"The model ranks pairs no better than chance: {told}",
         observed=level.mean,
         limit=limit,
@@ -113,7 +100,6 @@ def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, t
             "if they can, have 50 pairs judged again by hand or by a stronger model, and count the agreement",
         ),
     )
-    return Broken(findings=(finding,))
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS)
+RULE = Rule(id="at-chance", link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS)

@@ -18,25 +18,22 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.post_training import PREFERENCE, end_of, turned
 from ptt.diagnostics.rules.readings import logged
 
-ID = "kto-imbalance"
 LEAST_SHARE = 0.2  # of both losses: one side makes four times the other's
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the two sides' losses."""
     if evidence.algorithm.name not in (None, "kto", "bco"):
-        return does_not_apply(ID, Link.TRAINING_SIGNAL, f"{evidence.algorithm.title} training")
+        return does_not_apply(f"{evidence.algorithm.title} training")
     sides = [
         logged(
             evidence,
             f"kto/{side}_loss",
-            rule=ID,
-            link=Link.TRAINING_SIGNAL,
             what=f"loss of the {side} examples",
             enable="only KTO has it: log the loss of desirable and undesirable examples apart",
         )
@@ -52,11 +49,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     told = f"desirable examples hold {last:.0%} of both losses at the end"
     lasting = (onset_low is not None and last < low) or (onset_high is not None and last > high)
     if not lasting:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
-    finding = Finding(
-        id=ID,
+        return Healthy(reason=told)
+    return Finding(
         severity=Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"One side makes nearly all of the KTO loss: {told}",
         observed=last,
         limit=low if last < low else high,
@@ -67,7 +62,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         confirm=("count desirable and undesirable examples, each times its weight",),
         next=("set the weights so that these products stand between 1:1 and 4:3, and rerun",),
     )
-    return Broken(findings=(finding,))
 
 
 def _share(desirable: Series, undesirable: Series) -> Series:
@@ -83,4 +77,6 @@ def _share(desirable: Series, undesirable: Series) -> Series:
     )
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"least_share": LEAST_SHARE}, families=PREFERENCE)
+RULE = Rule(
+    id="kto-imbalance", link=Link.TRAINING_SIGNAL, check=check, limits={"least_share": LEAST_SHARE}, families=PREFERENCE
+)

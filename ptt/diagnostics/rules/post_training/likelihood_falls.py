@@ -13,20 +13,19 @@ healthy runs show.
 from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import PREFERENCE, Side, late_half, level_of, sides, turned
 
-ID = "likelihood-falls"
 TIMES = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared
 GRAVE = 4.0
 WORTH_A_NOTE = 1.25
 LEAST_FALL = 0.5  # nats: averaged per token that is much, summed over an answer nothing
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the chosen side's log-probabilities, with the rejected ones beside them."""
-    both = sides(evidence, ID)
+    both = sides(evidence)
     if isinstance(both, NotJudged):
         return both
     chosen, rejected = both
@@ -34,20 +33,18 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     bound = chosen.start - max(LEAST_FALL, (limits["times"] - 1) * abs(chosen.start))
     onset = turned(chosen.series).excess(-bound)
     if rejected.last >= rejected.start or level_of(late_half(chosen.series)).high > chosen.start - LEAST_FALL:
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path)
+        return Healthy(reason=path)
     if onset is None or chosen.last > bound:
         lower = chosen.last < chosen.start - max(LEAST_FALL, (WORTH_A_NOTE - 1) * abs(chosen.start))
         notes = (_finding(chosen, rejected, Severity.LOW, bound, None),) if lower else ()
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path, notes=notes)
+        return Healthy(reason=path, notes=notes)
     severity = Severity.HIGH if chosen.last < GRAVE * chosen.start else Severity.MEDIUM
-    return Broken(findings=(_finding(chosen, rejected, severity, bound, onset),))
+    return _finding(chosen, rejected, severity, bound, onset)
 
 
 def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, onset: int | None) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.POLICY_UPDATE,
         claim="Chosen answers become less likely along with the rejected ones: log-probability "
         f"{chosen.path}, rejected {rejected.path}",
         observed=chosen.last,
@@ -75,4 +72,4 @@ def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, ons
     )
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)
+RULE = Rule(id="likelihood-falls", link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)

@@ -11,24 +11,21 @@ Source: the run's own first level; no absolute loss means anything across models
 from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
 from ptt.diagnostics.rules.readings import logged
 
-ID = "loss-plateau"
 LEFT = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
 LEAST_FALL = 0.01  # of the first level
 LONG = 100  # logged values: the first tenth then makes ten blocks
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Compare the loss of the second half with the first tenth."""
     series = logged(
         evidence,
         "loss/total",
-        rule=ID,
-        link=Link.TRAINING_SIGNAL,
         what="training loss",
         enable="log the training loss of every step: logging_steps=1",
         least=LONG,
@@ -44,11 +41,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     )  # a loss that came back has left its level all the same
     fall = max(fall, first.mean - lowest) if first.mean - lowest > LEFT * abs(first.mean) else fall
     if fall > limits["least_fall"] * abs(first.mean) and (late.high < first.mean or lowest < (1 - LEFT) * first.mean):
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+        return Healthy(reason=told)
     note = Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.TRAINING_SIGNAL,
         claim=f"The training loss never left its first level: {told}",
         observed=fall,
         limit=limits["least_fall"] * abs(first.mean),
@@ -65,7 +60,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             "check that the gradient norm and the learning rate are not 0 and that the loss mask covers the answers",
         ),
     )
-    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told, notes=(note,))
+    return Healthy(reason=told, notes=(note,))
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"least_fall": LEAST_FALL}, families=OFFLINE)
+RULE = Rule(
+    id="loss-plateau", link=Link.TRAINING_SIGNAL, check=check, limits={"least_fall": LEAST_FALL}, families=OFFLINE
+)

@@ -17,30 +17,27 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import PAIRS, end_of, of_pairs
 
-ID = "margin-collapse"
 LEFT = 0.25  # of the best margin: less is gone, not merely lower
 NEAR_CHANCE = 0.6  # share of pairs: the ranking went with the margin
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the margin behind its best."""
-    series = of_pairs(evidence, "dpo/margin", rule=ID, link=Link.POLICY_UPDATE, what="margin of the pairs")
+    series = of_pairs(evidence, "dpo/margin", what="margin of the pairs")
     if isinstance(series, NotJudged):
         return series
     best, found = fallen(series, limits["left"])
     if found is None or found.ended:
         reason = f"the margin's best 20-step mean is {best:.3g}, its last {end_of(series):.3g}"
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=reason)
+        return Healthy(reason=reason)
     accuracy = evidence.metrics.get("dpo/accuracy")
     last = end_of(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= MIN_VALUES else None
-    finding = Finding(
-        id=ID,
+    return Finding(
         severity=Severity.HIGH if last is None or last < NEAR_CHANCE else Severity.MEDIUM,
-        link=Link.POLICY_UPDATE,
         claim=f"The margin fell from {best:.3g} to {found.last:.3g}, below {limits['left']:.0%} of its best",
         observed=found.last,
         limit=found.limit,
@@ -59,7 +56,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             f"read the pairs of the batches around step {found.onset}, then rerun with half the learning rate",
         ),
     )
-    return Broken(findings=(finding,))
 
 
 def fallen(series: Series, left: float) -> tuple[float, BaselineShift | None]:
@@ -74,4 +70,4 @@ def fallen(series: Series, left: float) -> tuple[float, BaselineShift | None]:
     return best, lasting_fall(behind, ceiling=left * best, factor=left)
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"left": LEFT}, families=PAIRS)
+RULE = Rule(id="margin-collapse", link=Link.POLICY_UPDATE, check=check, limits={"left": LEFT}, families=PAIRS)

@@ -17,25 +17,22 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.post_training import PREFERENCE
 from ptt.diagnostics.rules.readings import logged
 
-ID = "odds-ratio-unstable"
 TIMES = 3.0  # the early movement
 FLOOR = 0.25  # of the mean log sigmoid, whose level for chance is -ln 2: less turns nothing round
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how far the log odds ratio moves from one logged value to the next."""
     if evidence.algorithm.name not in (None, "orpo"):
-        return does_not_apply(ID, Link.NUMERICS, f"{evidence.algorithm.title} training")
+        return does_not_apply(f"{evidence.algorithm.title} training")
     series = logged(
         evidence,
         "orpo/log_odds_ratio",
-        rule=ID,
-        link=Link.NUMERICS,
         what="log odds ratio",
         enable="only ORPO has it; TRL's ORPOTrainer logs log_odds_ratio",
         least=MIN_VALUES + 1,
@@ -47,11 +44,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     middle = float(np.median(moves.finite()[1]))
     if found is None or found.ended:
         reason = f"the log odds ratio moves by {middle:.2g} from one logged value to the next"
-        return Healthy(id=ID, link=Link.NUMERICS, reason=reason)
-    finding = Finding(
-        id=ID,
+        return Healthy(reason=reason)
+    return Finding(
         severity=Severity.MEDIUM,
-        link=Link.NUMERICS,
         claim=f"The log odds ratio swings by {found.extreme:.2g} from step to step, early by {found.early:.2g}",
         observed=found.extreme,
         limit=found.limit,
@@ -63,7 +58,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         confirm=(f"list the shortest answers of the batches around step {found.onset}",),
         next=("drop answers of a few tokens", "rerun from before it with half the learning rate"),
     )
-    return Broken(findings=(finding,))
 
 
 def _moves(series: Series) -> Series:
@@ -72,4 +66,4 @@ def _moves(series: Series) -> Series:
     return replace(series, steps=steps[1:], values=moves, flags=np.zeros(len(moves), np.uint8))
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"floor": FLOOR}, families=PREFERENCE)
+RULE = Rule(id="odds-ratio-unstable", link=Link.NUMERICS, check=check, limits={"floor": FLOOR}, families=PREFERENCE)

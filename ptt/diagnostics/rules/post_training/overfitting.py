@@ -20,11 +20,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.interface import OFFLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import FloatArray
 
-ID = "overfitting"
 RISE = 0.1  # of the lowest evaluation loss
 NOTED = 0.05
 GRAVE = 0.3
@@ -54,7 +53,7 @@ class Course(NamedTuple):
         return (self.last - self.best) / self.best if self.best > 0 else 0.0
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the evaluation loss, with the training loss beside it."""
     series = evidence.eval_loss
     if series is None or len(series.finite()[0]) < LEAST_EVALS:
@@ -72,21 +71,19 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if then is None or now is None:
         reason = f"{told}; without the training loss overfitting cannot be told from divergence"
         return (
-            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1")
-            if rose
-            else Healthy(id=ID, link=Link.EVALUATION, reason=told)
+            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1") if rose else Healthy(reason=told)
         )
     if rose and now < then:
         return _rising(series, found, told, then, now, limits)
     if now < MEMORISED * found.last and found.last - now > limits["apart"]:
         claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {found.last:.3g}"
-        return Broken(findings=(_finding(series, found, Severity.MEDIUM, claim, then, now, limits["apart"]),))
+        return _finding(series, found, Severity.MEDIUM, claim, then, now, limits["apart"])
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
-    return Healthy(id=ID, link=Link.EVALUATION, reason=told + also)
+    return Healthy(reason=told + also)
 
 
 def _unjudged(reason: str, missing: str, enable: str) -> NotJudged:
-    return NotJudged(id=ID, link=Link.EVALUATION, reason=reason, missing=(missing,), enable=enable)
+    return NotJudged(reason=reason, missing=(missing,), enable=enable)
 
 
 def course(series: Series, rise: float) -> Course:
@@ -119,7 +116,7 @@ def _train(series: Series | None, step: int) -> tuple[float | None, float | None
     return float(np.median(near)), float(np.median(values[-2 * LAST :]))
 
 
-def _rising(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> RuleVerdict:
+def _rising(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> Verdict:
     claim = (
         f"The evaluation loss rises while the training loss falls: {told}, the training loss {then:.3g} to {now:.3g}"
     )
@@ -127,17 +124,15 @@ def _rising(series: Series, found: Course, told: str, then: float, now: float, l
     severity = Severity.LOW if low else Severity.HIGH if found.rise > GRAVE else Severity.MEDIUM
     finding = _finding(series, found, severity, claim, then, now, limits["noted"] if low else limits["rise"])
     if low:
-        return Healthy(id=ID, link=Link.EVALUATION, reason=told, notes=(finding,))
-    return Broken(findings=(finding,))
+        return Healthy(reason=told, notes=(finding,))
+    return finding
 
 
 def _finding(
     series: Series, found: Course, severity: Severity, claim: str, then: float, now: float, limit: float
 ) -> Finding:
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.EVALUATION,
         claim=claim,
         observed=found.rise if found.onset is not None else found.last - now,
         limit=limit,
@@ -171,7 +166,7 @@ def _finding(
 
 
 RULE = Rule(
-    id=ID,
+    id="overfitting",
     link=Link.EVALUATION,
     check=check,
     limits={"rise": RISE, "noted": NOTED, "apart": APART},

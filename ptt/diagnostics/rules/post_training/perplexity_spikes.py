@@ -19,12 +19,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import SUPERVISED, FloatArray
 from ptt.diagnostics.rules.readings import logged
 
-ID = "perplexity-spikes"
 SIDE = 10  # values on either side
 LEAP = 0.5  # nats above the median around it
 DEVIATIONS = 8.0  # robust standard deviations: a normal value does not come so far, a batch of one sometimes
@@ -33,7 +32,7 @@ MIN_SHARE = 0.005
 MAD_TO_SD = 1.4826
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the loss, or the logarithm of the perplexity where only that is logged."""
     series = _loss(evidence)
     if isinstance(series, NotJudged):
@@ -44,12 +43,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     worst = float(height.max())
     told = f"{len(spikes)} of {len(values)} losses leap by {limits['leap']:g} nats, the furthest by {max(worst, 0):.2g}"
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(values)):
-        return Healthy(id=ID, link=Link.NUMERICS, reason=told)
+        return Healthy(reason=told)
     places = ", ".join(str(step) for step in steps[spikes][:5])
-    finding = Finding(
-        id=ID,
+    return Finding(
         severity=Severity.MEDIUM,
-        link=Link.NUMERICS,
         claim=f"The training loss leaps out of its course again and again: {told}",
         observed=worst,
         limit=limits["leap"],
@@ -69,7 +66,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             "if the same batches are harmless elsewhere, halve the learning rate or lengthen the warm-up",
         ),
     )
-    return Broken(findings=(finding,))
 
 
 def _loss(evidence: Evidence) -> Series | NotJudged:
@@ -81,8 +77,6 @@ def _loss(evidence: Evidence) -> Series | NotJudged:
     return logged(
         evidence,
         "loss/total",
-        rule=ID,
-        link=Link.NUMERICS,
         what="training loss",
         enable="log the training loss of every step: logging_steps=1",
         least=4 * SIDE,
@@ -101,4 +95,4 @@ def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     return height, deviations
 
 
-RULE = Rule(id=ID, link=Link.NUMERICS, check=check, limits={"leap": LEAP}, families=SUPERVISED)
+RULE = Rule(id="perplexity-spikes", link=Link.NUMERICS, check=check, limits={"leap": LEAP}, families=SUPERVISED)

@@ -14,21 +14,18 @@ from __future__ import annotations
 import math
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import PAIRS, SURE, late_half, level_of, of_pairs
 
-ID = "preference-plateau"
 CHANCE = 0.5
 LEARNT = 0.9  # share of pairs: nearly all that can be learnt
 RISE = 0.02  # share of pairs over a quarter of the run
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Compare the last two quarters of the accuracy."""
-    series = of_pairs(
-        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs", least=80
-    )
+    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs", least=80)
     if isinstance(series, NotJudged):
         return series
     late = late_half(series)
@@ -37,11 +34,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     highest = rise + SURE * math.hypot(before.error, last.error)
     reason = f"the accuracy of the last quarter is {last.mean:.3f}, of the one before {before.mean:.3f}"
     if highest > limits["rise"] or not whole.low > CHANCE or whole.mean >= LEARNT:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason)
+        return Healthy(reason=reason)
     note = Finding(
-        id=ID,
         severity=Severity.LOW,
-        link=Link.TRAINING_SIGNAL,
         claim=f"The accuracy of pairs stopped rising at {whole.mean:.2f}",
         observed=rise,
         limit=limits["rise"],
@@ -59,7 +54,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         ),
         next=("compare with the agreement of two judges on the same pairs",),
     )
-    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=reason, notes=(note,))
+    return Healthy(reason=reason, notes=(note,))
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"rise": RISE}, families=PAIRS)
+RULE = Rule(id="preference-plateau", link=Link.TRAINING_SIGNAL, check=check, limits={"rise": RISE}, families=PAIRS)

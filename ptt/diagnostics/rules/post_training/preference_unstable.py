@@ -18,30 +18,25 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import PAIRS, FloatArray, late_half, of_pairs
 from ptt.diagnostics.statistics.change_point import spread_change
 
-ID = "preference-unstable"
 TIMES = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
 LEAST_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
 MOST_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
 ROUNDED = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the scatter of the accuracy."""
-    series = of_pairs(
-        evidence, "dpo/accuracy", rule=ID, link=Link.TRAINING_SIGNAL, what="share of rightly ranked pairs"
-    )
+    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
     if isinstance(series, NotJudged):
         return series
     pairs = pairs_of(series.finite()[1])
     if pairs is None:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason="the accuracies are no shares of one number of pairs, so their noise is not known",
             missing=("dpo/accuracy",),
             enable="log every step, not smoothed: logging_steps=1",
@@ -51,12 +46,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         f"with {pairs} pairs a logged value the accuracy scatters with {times:.2g} times the variance of drawing them"
     )
     if times <= limits["times"] or swing < LEAST_SWING:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=told)
+        return Healthy(reason=told)
     onset = _began(series, pairs, limits["times"])
-    finding = Finding(
-        id=ID,
+    return Finding(
         severity=Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"The accuracy swings by {swing:.2f} beyond the noise of its batches: {told}",
         observed=times,
         limit=limits["times"],
@@ -73,7 +66,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         ),
         next=("shuffle the pairs over all sources", "if they are shuffled, halve the learning rate"),
     )
-    return Broken(findings=(finding,))
 
 
 def _began(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
@@ -113,4 +105,4 @@ def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
     return math.sqrt(max(0.0, variance - drawn)), variance / drawn
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"times": TIMES}, families=PAIRS)
+RULE = Rule(id="preference-unstable", link=Link.TRAINING_SIGNAL, check=check, limits={"times": TIMES}, families=PAIRS)

@@ -14,19 +14,18 @@ drawn blindly.
 from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import PREFERENCE, sides, turned
 
-ID = "rejected-collapse"
 TIMES = 12.0  # of the start's distance from 0; see the source above
 GRAVE = 24.0
 LIFTED = 0.1  # of what the rejected side lost: more, and the chosen side was learnt too
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge both sides' log-probabilities by where they started."""
-    both = sides(evidence, ID)
+    both = sides(evidence)
     if isinstance(both, NotJudged):
         return both
     chosen, rejected = both
@@ -35,11 +34,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     gained, lost = chosen.last - chosen.start, rejected.start - rejected.last
     path = f"rejected log-probability {rejected.path}, chosen {chosen.path}"
     if onset is None or rejected.last > bound or gained > LIFTED * lost:
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=path)
-    finding = Finding(
-        id=ID,
+        return Healthy(reason=path)
+    return Finding(
         severity=Severity.HIGH if rejected.last < GRAVE * rejected.start else Severity.MEDIUM,
-        link=Link.POLICY_UPDATE,
         claim=f"The margin comes from destroying the rejected answers: {path}",
         observed=rejected.last,
         limit=bound,
@@ -69,13 +66,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             "answers",
         ),
     )
-    return Broken(findings=(finding,))
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"times": TIMES},
-    families=PREFERENCE,
-)
+RULE = Rule(id="rejected-collapse", link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since_start
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
-from ptt.diagnostics.model import Link, NotJudged
+from ptt.diagnostics.rules.interface import NotJudged
 from ptt.diagnostics.rules.readings import logged
 
 REWARD_ENABLE: Final = (
@@ -41,11 +41,9 @@ class Shift:
         return f"{self.name} went {self.turn.start:.3g} → {self.turn.late:.3g}"
 
 
-def reward_of(evidence: Evidence, rule: str, least: int = MIN_VALUES) -> Series | NotJudged:
+def reward_of(evidence: Evidence, least: int = MIN_VALUES) -> Series | NotJudged:
     """Give the mean reward, or why nothing can be said of it."""
-    return logged(
-        evidence, "reward/mean", rule=rule, link=Link.REWARD, what="mean reward", enable=REWARD_ENABLE, least=least
-    )
+    return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, least=least)
 
 
 def shifts_of(evidence: Evidence) -> tuple[Shift, ...]:

@@ -13,21 +13,18 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since, change_since_best
 from ptt.diagnostics.evidence.outcome_agreement import MIN_LOSS, has_risen
 from ptt.diagnostics.metrics.name_words import PENALTY, is_outcome, words_of
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "components-diverge"
 FALL_LIMIT = MIN_LOSS  # of its best level
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every part that fell against every part that rose from there on."""
     parts = evidence.rewards.components if evidence.rewards is not None else {}
     judged = {name: one for name, one in sorted(parts.items()) if len(one.finite()[0]) >= MIN_VALUES}
     if len(judged) < 2:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"{len(judged)} part(s) of the reward are logged with {MIN_VALUES} values; two are needed",
             missing=("reward components",),
             enable="log every part of the reward by itself: in TRL one reward function a part, in prime-rl a rubric",
@@ -38,8 +35,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         rising = {other: gain for other, gain in others.items() if gain is not None and has_risen(gain)}
         if rising:
             best = max(sorted(rising), key=lambda other: rising[other].share)
-            return Broken(findings=(_finding(evidence, name, turn, best, rising[best], limits["fall"]),))
-    return Healthy(id=ID, link=Link.REWARD, reason=f"of {len(judged)} parts none falls while another rises")
+            return _finding(evidence, name, turn, best, rising[best], limits["fall"])
+    return Healthy(reason=f"of {len(judged)} parts none falls while another rises")
 
 
 def _fallen(turn: LevelChange | None, limit: float) -> LevelChange | None:
@@ -51,9 +48,7 @@ def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: L
     parts = evidence.rewards.components if evidence.rewards is not None else {}
     gain = f" ({up.start:.3g} → {up.late:.3g})"
     return Finding(
-        id=ID,
         severity=Severity.LOW if priced else Severity.MEDIUM,
-        link=Link.REWARD,
         claim=f"The reward's part {name} fell ({fell.start:.3g} → {fell.late:.3g}) while {other} rose{gain}",
         observed=-fell.share,
         limit=limit,
@@ -70,4 +65,4 @@ def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: L
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT}, families=ONLINE)
+RULE = Rule(id="components-diverge", link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT}, families=ONLINE)

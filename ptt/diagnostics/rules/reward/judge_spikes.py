@@ -16,19 +16,18 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import window_mean_noise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_judge
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.detrended_noise import fit_line
 
-ID = "judge-spikes"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean, with AR(1) noise of 0.8: learning does not jump so
 LEAST_JUMP = 0.1  # of the larger level
 SHARED = 3.0  # standard deviations: an outcome that jumps by so much at the place shares the jump
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every score of a judge by its largest step."""
     parts = evidence.rewards.components if evidence.rewards is not None else {}
     judges = {
@@ -36,8 +35,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     }
     if not judges:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"no score of a judge is logged at {2 * MIN_VALUES} steps under a name that says so",
             missing=("a judge's mean score",),
             enable="log the judge's score as a part of its own, with judge, rubric or grader in its name",
@@ -47,11 +44,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     jumps = {name: jump for name, one in judges.items() if (jump := _jump(one, limits["jump"])) is not None}
     alone = {name: jump for name, jump in jumps.items() if not any(_jumps_too(one, jump[0]) for one in known)}
     if not alone:
-        return Healthy(id=ID, link=Link.REWARD, reason=f"{', '.join(judges)}: no jump of its own")
+        return Healthy(reason=f"{', '.join(judges)}: no jump of its own")
     if not known:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"{next(iter(alone))} jumps, but no outcome is logged that could share it",
             missing=("an outcome beside the reward",),
             enable=OUTCOME_ENABLE,
@@ -104,9 +99,7 @@ def _jumps_too(series: Series, step: int) -> bool:
 def _finding(series: Series, jump: tuple[int, float, float, float], limit: float) -> Finding:
     step, before, after, height = jump
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.REWARD,
         claim=f"The judge's score {series.raw_name} jumps {before:.3g} → {after:.3g}, and no outcome with it",
         observed=height,
         limit=limit,
@@ -119,8 +112,7 @@ def _finding(series: Series, jump: tuple[int, float, float, float], limit: float
         confirm=(f"score the samples of the steps around {step} once more with one judge: does the jump stay?",
                  "read the ten samples that the judge pays best after the jump"),
         next=("fix model, version and prompt of the judge", "add what it was pleased by to its rubric, and check it"
-              " against labels of people"),
-    )  # fmt: skip
+              " against labels of people"))  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT}, families=ONLINE)
+RULE = Rule(id="judge-spikes", link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT}, families=ONLINE)

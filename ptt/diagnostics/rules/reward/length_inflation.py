@@ -21,12 +21,11 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since, change_since_start
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, NOISE_Z, TWO_WINDOW_FACTOR, OutcomeState
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import logged
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
-ID = "length-inflation"
 GROWTH_LIMIT = (
     1.5  # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 )
@@ -34,10 +33,10 @@ BEGAN = 1.25  # times the early length, half-way to the limit: gains since then 
 LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length, beside the outcomes."""
     length = logged(
-        evidence, "len/response_mean", rule=ID, link=Link.REWARD, what="mean response length", least=MIN_VALUES,
+        evidence, "len/response_mean", what="mean response length", least=MIN_VALUES,
         enable="log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean",
     )  # fmt: skip
     if isinstance(length, NotJudged):
@@ -46,36 +45,30 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     turn = change_since_start(length)
     quick = turn is not None and turn.sds >= Z_LIMIT and turn.late >= max(LEAST_LENGTH, limits["growth"] * turn.start)
     if (found is None or found.ended) and not quick:
-        return Healthy(id=ID, link=Link.REWARD, reason="the response length stays near its early level")
+        return Healthy(reason="the response length stays near its early level")
     early, late = (turn.start, turn.late) if quick and turn is not None else _levels(found)
     onset = turn.onset if quick and turn is not None else found.onset if found else None
     gains = _gains(evidence, _began(length, found), MIN_AGREEMENT * (1 - early / late))
     gained = [one for one in gains if one.state is OutcomeState.ROSE]
     if gained:
         reason = f"responses grew {early:.3g} → {late:.3g}, and {gained[0].words} with them"
-        return Healthy(id=ID, link=Link.REWARD, reason=reason)
+        return Healthy(reason=reason)
     behind = [one for one in gains if one.state is OutcomeState.FLAT]
     told = f" while {behind[0].words} did not rise" if behind else ""
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM if behind else Severity.LOW,
-                link=Link.REWARD,
-                claim=f"Responses grew {early:.4g} → {late:.4g} tokens{told}",
-                observed=late / early if early > 0 else None,
-                limit=limits["growth"],
-                unit="x",
-                onset_step=onset,
-                onset_interval=turn.interval if quick and turn is not None else found.interval if found else None,
-                evidence={"metric": "len/response_mean", "logged_as": length.raw_name, "early": early, "late": late},
-                causes=("the reward, or its judge, pays for length", "a loss that is averaged by sequence favours"
-                        " long wrong answers", "answers no longer end: the end token became rare"),
-                confirm=("compare reward with length among samples of one prompt: do longer ones win at equal outcome?",
-                         "read five of the longest samples: steps of work, repetition, or padding?"),
-                next=("a short run with a length penalty or a cap, nothing else changed; decide by the outcome",),
-            ),
-        )
+    return Finding(
+        severity=Severity.MEDIUM if behind else Severity.LOW,
+        claim=f"Responses grew {early:.4g} → {late:.4g} tokens{told}",
+        observed=late / early if early > 0 else None,
+        limit=limits["growth"],
+        unit="x",
+        onset_step=onset,
+        onset_interval=turn.interval if quick and turn is not None else found.interval if found else None,
+        evidence={"metric": "len/response_mean", "logged_as": length.raw_name, "early": early, "late": late},
+        causes=("the reward, or its judge, pays for length", "a loss that is averaged by sequence favours"
+                " long wrong answers", "answers no longer end: the end token became rare"),
+        confirm=("compare reward with length among samples of one prompt: do longer ones win at equal outcome?",
+                 "read five of the longest samples: steps of work, repetition, or padding?"),
+        next=("a short run with a length penalty or a cap, nothing else changed; decide by the outcome",),
     )  # fmt: skip
 
 
@@ -136,4 +129,4 @@ def _levels(found: BaselineShift | None) -> tuple[float, float]:
     return (found.early, found.last) if found is not None else (0.0, 0.0)
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT}, families=ONLINE)
+RULE = Rule(id="length-inflation", link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT}, families=ONLINE)

@@ -10,50 +10,41 @@ Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REFUSAL
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import sides_named
 
-ID = "refusals-rise"
 SHARE_LIMIT = 0.12  # of answers
 MARGIN = 0.05  # above the early share
 MOST = 0.5  # of answers: most prompts are lost
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of refusals."""
     series = sides_named(evidence, REFUSAL)
     if series is None:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"no share of refusals is logged at {MIN_VALUES} steps",
             missing=("refusal_rate",),
             enable="log refusal_rate: the share of answers that a classifier, or a list of phrases, takes for refusals",
         )
     found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
     if found is None or found.ended:
-        return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if found.last > MOST else Severity.MEDIUM,
-                link=Link.REWARD,
-                claim=f"Refusals rose {found.early:.1%} → {found.last:.1%} of answers",
-                observed=found.last,
-                limit=found.limit,
-                unit="share",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence={"metric": "refusal_rate", "logged_as": series.raw_name, "early": found.early},
-                causes=("the safety part of the reward outweighs the rest", "more prompts that should be refused",
-                        "a detector that takes polite answers for refusals"),
-                confirm=("read twenty refused answers after the onset: were the prompts harmless?",),
-                next=("weigh the safety part down, or pay for answering harmless prompts, in a short run",),
-            ),
-        )
+        return Healthy(reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
+    return Finding(
+        severity=Severity.HIGH if found.last > MOST else Severity.MEDIUM,
+        claim=f"Refusals rose {found.early:.1%} → {found.last:.1%} of answers",
+        observed=found.last,
+        limit=found.limit,
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": "refusal_rate", "logged_as": series.raw_name, "early": found.early},
+        causes=("the safety part of the reward outweighs the rest", "more prompts that should be refused",
+                "a detector that takes polite answers for refusals"),
+        confirm=("read twenty refused answers after the onset: were the prompts harmless?",),
+        next=("weigh the safety part down, or pay for answering harmless prompts, in a short run",),
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)
+RULE = Rule(id="refusals-rise", link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)

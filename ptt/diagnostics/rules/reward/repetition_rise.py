@@ -10,35 +10,28 @@ Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_fr
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REPETITION
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import sides_named
 
-ID = "repetition-rise"
 SHARE_LIMIT = 0.2
 MARGIN = 0.05  # above the early share
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of repetition."""
     series = sides_named(evidence, REPETITION)
     if series is None:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"no share of repetition is logged at {MIN_VALUES} steps",
             missing=("repetition_rate",),
             enable="log repetition_rate: the share of answers, or of their n-grams, that repeat (slime logs it)",
         )
     found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
     if found is None or found.ended:
-        return Healthy(id=ID, link=Link.REWARD, reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
+        return Healthy(reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
+    return Finding(
                 severity=Severity.MEDIUM,
-                link=Link.REWARD,
                 claim=f"Repetition rose {found.early:.1%} → {found.last:.1%}",
                 observed=found.last,
                 limit=found.limit,
@@ -49,10 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 causes=("a reward that grows with length", "a collapse: few tokens remain likely",
                         "answers that never end"),
                 confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),
-                next=("take repetition or length out of what is paid for, in a short run",),
-            ),
-        )
-    )  # fmt: skip
+                next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)
+RULE = Rule(id="repetition-rise", link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)

@@ -11,32 +11,27 @@ Source: noise is what the values lie off their running median, widened for steps
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import reward_of, wrong_way
 
-ID = "reward-fell"
 FELL_LIMIT = 0.3  # of the best level
 GONE = 0.7  # of it: little of what was learnt is left
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the best window of the reward against its end."""
-    reward = reward_of(evidence, ID)
+    reward = reward_of(evidence)
     if isinstance(reward, NotJudged):
         return reward
     turn = change_since_best(reward)
     if turn is None or turn.onset is None or turn.sds > -Z_LIMIT or turn.share > -limits["fell"]:
         best, late = (turn.start, turn.late) if turn else (float("nan"), float("nan"))
-        return Healthy(id=ID, link=Link.REWARD, reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
+        return Healthy(reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
     if wrong_way(reward):
-        return Healthy(id=ID, link=Link.REWARD, reason="the reward never rose; its steady decline is reward-sign")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
+        return Healthy(reason="the reward never rose; its steady decline is reward-sign")
+    return Finding(
                 severity=Severity.HIGH if turn.share <= -GONE else Severity.MEDIUM,
-                link=Link.REWARD,
                 claim=f"The reward fell from {turn.start:.3g} to {turn.late:.3g} and did not come back",
                 observed=-turn.share,
                 limit=limits["fell"],
@@ -52,10 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                 confirm=(f"which curve left its level before step {turn.onset}: KL, gradient norm, staleness, tools?",
                          f"score the checkpoint of step {turn.start_step} on the tasks of the last steps"),
                 next=(f"roll back to the last checkpoint before step {turn.onset}",
-                      "rerun from it with the link that moved first mended, nothing else changed"),
-            ),
-        )
-    )  # fmt: skip
+                      "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-fell", link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

@@ -26,25 +26,22 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
 
-ID = "reward-hacking"
 LOST_LIMIT = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the reward against every outcome."""
-    reward = reward_of(evidence, ID)
+    reward = reward_of(evidence)
     if isinstance(reward, NotJudged):
         return reward
     outcomes = judge_outcomes(evidence, reward)
     if not outcomes:
         few = recorded_outcomes(evidence)
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"too few values of {', '.join(few[:3])} are logged" if few else "no outcome beside the reward is",
             missing=("an outcome beside the reward",),
             enable=OUTCOME_ENABLE,
@@ -55,18 +52,16 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if against:
         interval = _interval(_first(against), behind, reward, shifts)
         finding = _finding(evidence, reward, against, shifts, limits["lost"])
-        return Broken(findings=(replace(finding, onset_interval=interval),))
+        return replace(finding, onset_interval=interval)
     if all(one.state is OutcomeState.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"the reward rose, but the noise of {outcomes[0].name} hides whether it did",
             missing=("more points, or more samples a point, of an outcome",),
             enable=OUTCOME_ENABLE,
         )
     told = "; ".join(f"{one.name} {_moved(one)}" for one in outcomes[:2])
     beside = "; nothing beside the reward shifted" if behind and not shifts else ""
-    return Healthy(id=ID, link=Link.REWARD, reason=f"{told}{beside}")
+    return Healthy(reason=f"{told}{beside}")
 
 
 def _against(
@@ -128,9 +123,7 @@ def _finding(
     }
     facts |= {f"shifted: {one.name}": f"{one.turn.start:.4g} → {one.turn.late:.4g}" for one in shifts[:4]}
     return Finding(
-        id=ID,
         severity=Severity.CRITICAL if gone else Severity.HIGH,
-        link=Link.REWARD,
         claim=f"The reward rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name} {moved}"
         f" ({worst.early:.3g} → {worst.late:.3g}){beside}",
         observed=share,
@@ -192,4 +185,4 @@ def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tup
     )
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-hacking", link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT}, families=ONLINE)

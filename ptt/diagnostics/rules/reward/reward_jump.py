@@ -16,25 +16,24 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import window_mean_noise
 from ptt.diagnostics.evidence.outcome_agreement import OutcomeState, judge_outcomes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import highest_samples, reward_of, shifts_of
 
-ID = "reward-jump"
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean
 PLATEAU = 0.3  # of the run: shorter ones are how learning begins
 SUDDEN = 0.1  # of the run
 LEAST_SHARE = 0.2  # of the larger level
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look for a plateau and a jump."""
-    reward = reward_of(evidence, ID, 2 * MIN_VALUES)
+    reward = reward_of(evidence, 2 * MIN_VALUES)
     if isinstance(reward, NotJudged):
         return reward
     jump = _jump(reward, limits["jump"])
     if jump is None:
-        return Healthy(id=ID, link=Link.REWARD, reason="no long plateau with a sudden rise after it")
+        return Healthy(reason="no long plateau with a sudden rise after it")
     step, before, after, height = jump
     outcomes = judge_outcomes(evidence, reward)
     shared = any(one.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for one in outcomes)
@@ -45,9 +44,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g}); no outcome shows why"
     samples = highest_samples(evidence)
     note = Finding(
-        id=ID,
         severity=Severity.LOW if not shared and shifts else Severity.INFO,
-        link=Link.REWARD,
         claim=claim,
         observed=height,
         limit=limits["jump"],
@@ -58,9 +55,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         causes=("late understanding (grokking)",) if shared else ("late understanding (grokking)", "a way to be paid"
                 " without doing the task", "an easier mix of tasks, or a changed scorer, from that step on"),
         confirm=("read the highest-reward samples after the jump" + (f" ({samples})" if samples else ""),),
-        next=("keep the checkpoints before and after the jump",),
-    )  # fmt: skip
-    return Healthy(id=ID, link=Link.REWARD, reason=claim, notes=(note,))
+        next=("keep the checkpoints before and after the jump",))  # fmt: skip
+    return Healthy(reason=claim, notes=(note,))
 
 
 def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | None:
@@ -86,4 +82,4 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     return int(steps[place + width]), before, after, (after - before) / noise if noise > 0 else 0.0
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-jump", link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT}, families=ONLINE)

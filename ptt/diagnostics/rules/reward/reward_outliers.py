@@ -12,24 +12,21 @@ Source: Engstrom et al., Implementation Matters in Deep RL (arXiv 2005.12729), o
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward.reward_shape import LEAST
 
-ID = "reward-outliers"
 FAR_LIMIT = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million is at 1.9
 SHARE = 0.5  # of the squared deviations
 DISTINCT = 10  # values: a reward of few levels has no outliers
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge single rewards by how far the furthest lie."""
     samples = evidence.rewards.samples if evidence.rewards is not None else None
     count = 0 if samples is None else len(samples.rewards)
     if samples is None or count < LEAST:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"{count} single rewards are recorded; {LEAST} are needed",
             missing=("reward of each sample",),
             enable="record samples: TRL log_completions=True, veRL trainer.rollout_data_dir, slime --dump-details",
@@ -41,35 +38,27 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     few = len(np.unique(samples.rewards)) < DISTINCT or usual <= 0
     if few or not far.any() or held < SHARE:
         return Healthy(
-            id=ID,
-            link=Link.REWARD,
             reason="rewards take few values"
             if few
-            else f"the furthest reward lies {off.max() / usual:.2g} times as far off as the usual extremes",
+            else f"the furthest reward lies {off.max() / usual:.2g} times as far off as the usual extremes"
         )
     places = sorted(np.flatnonzero(far), key=lambda place: (-off[place], samples.ids[place]))
     worst = places[0]
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.MEDIUM,
-                link=Link.REWARD,
-                claim=f"{len(places)} of {count} single rewards hold {held:.0%} of all variance; the furthest is"
-                f" {samples.rewards[worst]:.4g}",
-                observed=float(off[worst] / usual),
-                limit=limits["far"],
-                unit="x the usual extremes",
-                onset_step=int(samples.steps[far][0]),
-                evidence={"metric": "reward", "outliers": len(places), "samples": count, "share_of_variance": held,
-                          "trajectory_id": samples.ids[worst], "file": samples.sources[worst],
-                          "step": int(samples.steps[worst])},
-                causes=("a scorer without bounds: a division, a length, an overflow", "a unit mixed up for some tasks"),
-                confirm=(f"read {samples.ids[worst]} in {samples.sources[worst]}: is it worth that much?",),
-                next=("mend the scorer; clip rewards to the range that is meant, and log how many are clipped",),
-            ),
-        )
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"{len(places)} of {count} single rewards hold {held:.0%} of all variance; the furthest is"
+        f" {samples.rewards[worst]:.4g}",
+        observed=float(off[worst] / usual),
+        limit=limits["far"],
+        unit="x the usual extremes",
+        onset_step=int(samples.steps[far][0]),
+        evidence={"metric": "reward", "outliers": len(places), "samples": count, "share_of_variance": held,
+                  "trajectory_id": samples.ids[worst], "file": samples.sources[worst],
+                  "step": int(samples.steps[worst])},
+        causes=("a scorer without bounds: a division, a length, an overflow", "a unit mixed up for some tasks"),
+        confirm=(f"read {samples.ids[worst]} in {samples.sources[worst]}: is it worth that much?",),
+        next=("mend the scorer; clip rewards to the range that is meant, and log how many are clipped",),
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"far": FAR_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-outliers", link=Link.REWARD, check=check, limits={"far": FAR_LIMIT}, families=ONLINE)

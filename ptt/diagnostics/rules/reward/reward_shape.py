@@ -12,22 +12,19 @@ Source: advantages relative to a group are zero where all rewards of the group a
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "reward-shape"
 ALIKE_LIMIT = 0.95  # share of samples: of a group of 8, two thirds then hold no difference at all
 LEAST = 150  # samples: 50 a third
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the shape of single rewards by thirds of the run."""
     samples = evidence.rewards.samples if evidence.rewards is not None else None
     count = 0 if samples is None else len(samples.rewards)
     if samples is None or count < LEAST:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason=f"{count} single rewards are recorded; {LEAST} are needed",
             missing=("reward of each sample",),
             enable="record samples: TRL log_completions=True, veRL trainer.rollout_data_dir, slime --dump-details",
@@ -37,21 +34,17 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     zeros = [float(np.mean(np.abs(part) < 1e-12)) for part in thirds]
     tops = [float(np.mean(part >= top - 1e-12)) for part in thirds]
     if min(zeros) >= limits["alike"]:
-        return Broken(findings=(_finding("zero", zeros, limits["alike"], int(samples.steps[0]), count),))
+        return _finding("zero", zeros, limits["alike"], int(samples.steps[0]), count)
     if top != 0 and min(tops) >= limits["alike"]:
-        return Broken(
-            findings=(_finding(f"{top:.3g}, the highest", tops, limits["alike"], int(samples.steps[0]), count),)
-        )
+        return _finding(f"{top:.3g}, the highest", tops, limits["alike"], int(samples.steps[0]), count)
     ended = f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the top"
-    return Healthy(id=ID, link=Link.REWARD, reason=ended)
+    return Healthy(reason=ended)
 
 
 def _finding(what: str, shares: list[float], limit: float, step: int, count: int) -> Finding:
     sparse = what == "zero"
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.REWARD,
         claim=f"{min(shares):.1%} of single rewards or more are {what}, in every third of the run",
         observed=min(shares),
         limit=limit,
@@ -67,4 +60,4 @@ def _finding(what: str, shares: list[float], limit: float, step: int, count: int
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"alike": ALIKE_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-shape", link=Link.REWARD, check=check, limits={"alike": ALIKE_LIMIT}, families=ONLINE)

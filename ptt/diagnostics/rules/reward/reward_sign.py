@@ -16,26 +16,23 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.rewards import Samples
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, REWARD_ENABLE, reward_of, wrong_way
 
-ID = "reward-sign"
 ERRORS_LIMIT = 5.0  # standard errors: samples of one prompt are alike, so that two or three mean little
 LEAST_EACH = 30  # samples that did the task, and that did not
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold rewards against outcomes, sample by sample; then look at the way of the mean."""
     samples = evidence.rewards.samples if evidence.rewards is not None else None
     apart = _apart(samples) if samples is not None else None
-    reward = reward_of(evidence, ID)
+    reward = reward_of(evidence)
     if samples is not None and apart is not None and apart[2] <= -limits["errors"]:
-        return Broken(findings=(_paid_for_failure(samples, apart, limits["errors"]),))
+        return _paid_for_failure(samples, apart, limits["errors"])
     if isinstance(reward, NotJudged) and apart is None:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason="neither the mean reward nor single rewards with outcomes are recorded",
             missing=("reward/mean", "success"),
             enable=f"{REWARD_ENABLE}; {OUTCOME_ENABLE}",
@@ -43,12 +40,8 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if not isinstance(reward, NotJudged) and wrong_way(reward):
         turn = change_since_start(reward)
         if turn is not None:
-            return Broken(
-                findings=(
-                    Finding(
-                        id=ID,
+            return Finding(
                         severity=Severity.MEDIUM,
-                        link=Link.REWARD,
                         claim=f"The reward declines steadily from the start, {turn.start:.3g} → {turn.late:.3g}",
                         observed=turn.amount,
                         limit=0.0,
@@ -61,13 +54,10 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                                 "chosen and rejected swapped in the reward model's data"),
                         confirm=("compute reward, advantage and gradient sign of one good and one bad sample by hand",
                                  "train ten steps with the reward negated: does the old reward then rise?"),
-                        next=("mend the sign before anything else is changed",),
-                    ),
-                )
-            )  # fmt: skip
+                        next=("mend the sign before anything else is changed",))  # fmt: skip
     told = [] if apart is None else [f"samples that did the task are paid {apart[1]:.3g}, others {apart[0]:.3g}"]
     told += [] if isinstance(reward, NotJudged) else ["the mean does not decline steadily"]
-    return Healthy(id=ID, link=Link.REWARD, reason="; ".join(told))
+    return Healthy(reason="; ".join(told))
 
 
 def _apart(samples: Samples) -> tuple[float, float, float] | None:
@@ -88,9 +78,7 @@ def _apart(samples: Samples) -> tuple[float, float, float] | None:
 
 def _paid_for_failure(samples: Samples, apart: tuple[float, float, float], limit: float) -> Finding:
     return Finding(
-        id=ID,
         severity=Severity.HIGH,
-        link=Link.REWARD,
         claim=f"Samples that did the task ({samples.outcome_name}) are paid less than the others:"
         f" {apart[1]:.3g} against {apart[0]:.3g}",
         observed=-apart[2],
@@ -102,8 +90,7 @@ def _paid_for_failure(samples: Samples, apart: tuple[float, float, float], limit
         causes=("a sign: of the reward, or of one of its parts", "a part that pays for what failures have more of",
                 "the outcome flag is inverted"),
         confirm=("score the five highest and five lowest samples of the audit table by hand",),
-        next=("mend the reward before any other change, and score the recorded samples with it again",),
-    )  # fmt: skip
+        next=("mend the reward before any other change, and score the recorded samples with it again",))  # fmt: skip
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"errors": ERRORS_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-sign", link=Link.REWARD, check=check, limits={"errors": ERRORS_LIMIT}, families=ONLINE)

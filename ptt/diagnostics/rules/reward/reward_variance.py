@@ -17,38 +17,32 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import logged
 from ptt.diagnostics.rules.reward import reward_of
 
-ID = "reward-variance"
 GROWTH_LIMIT = 2.5  # times the early spread
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged spread, and the spread against the mean."""
     spread = logged(
-        evidence, "reward/std", rule=ID, link=Link.REWARD, what="spread of rewards", least=MIN_VALUES,
-        enable="log the standard deviation of the reward: TRL logs reward_std",
-    )  # fmt: skip
+        evidence, "reward/std", what="spread of rewards", least=MIN_VALUES,
+        enable="log the standard deviation of the reward: TRL logs reward_std")  # fmt: skip
     if isinstance(spread, NotJudged):
         return spread
     found = lasting_rise(spread, floor=0.0, factor=limits["growth"])
     if found is None or found.ended or found.early <= 0:
-        return Healthy(id=ID, link=Link.REWARD, reason="the spread of rewards stays near its early level")
-    reward = reward_of(evidence, ID)
+        return Healthy(reason="the spread of rewards stays near its early level")
+    reward = reward_of(evidence)
     index = None if isinstance(reward, NotJudged) else _index(spread, reward)
     if index is not None:
         grown = lasting_rise(index, floor=0.0, factor=limits["growth"])
         if grown is None or grown.ended:
-            return Healthy(id=ID, link=Link.REWARD, reason="the spread of rewards grew no more than its mean explains")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
+            return Healthy(reason="the spread of rewards grew no more than its mean explains")
+    return Finding(
                 severity=Severity.LOW if index is None else Severity.MEDIUM,
-                link=Link.REWARD,
                 claim=f"The spread of rewards grew {found.early:.3g} → {found.last:.3g}",
                 observed=found.last / found.early if math.isfinite(found.last) else None,
                 limit=limits["growth"],
@@ -59,10 +53,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
                           "late": found.last, "beyond_the_mean": index is not None},
                 causes=("a part of the reward without bounds", "a few extreme samples", "a mix of tasks that changed"),
                 confirm=("plot single rewards of the steps before and after the onset: extremes, or all wider?",),
-                next=("mend or bound the part that grew; only then normalise",),
-            ),
-        )
-    )  # fmt: skip
+                next=("mend or bound the part that grew; only then normalise",))  # fmt: skip
 
 
 def _index(spread: Series, reward: Series) -> Series | None:
@@ -79,4 +70,4 @@ def _index(spread: Series, reward: Series) -> Series | None:
     return replace(spread, steps=steps[usable], values=held, flags=np.zeros(int(usable.sum()), np.uint8))
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT}, families=ONLINE)
+RULE = Rule(id="reward-variance", link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT}, families=ONLINE)

@@ -13,11 +13,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_fall
 from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 
-ID = "slice-degradation"
 FALL_LIMIT = 0.08  # of the early level
 HIGH_FALL = 0.15
 SLICE = re.compile(r"(?:^|/)slice[:_]")
@@ -26,22 +25,20 @@ NO_CEILING = 1e300  # every level matters: what counts is the share that is lost
 Fall = tuple[float, float, int, tuple[int, int]]
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every slice by itself."""
     series = [one for name, one in sorted(evidence.other.items()) if SLICE.search(name)]
     series += evidence.evaluation.slices if evidence.evaluation is not None else ()
     judged = [one for one in series if len(one.finite()[0]) >= MIN_POINTS]
     if not judged:
         return NotJudged(
-            id=ID,
-            link=Link.REWARD,
             reason="no figure by slice is logged at six points",
             missing=("slice:<name>",),
             enable="log a score for every capability that must not be lost, as slice:<name> or eval/slice_<name>",
         )
     found = [(one, lost) for one in judged if (lost := _lost(one, limits["fall"])) is not None]
     if not found:
-        return Healthy(id=ID, link=Link.REWARD, reason=f"none of {len(judged)} slice(s) fell")
+        return Healthy(reason=f"none of {len(judged)} slice(s) fell")
     return Broken(findings=tuple(_finding(one, lost, limits["fall"]) for one, lost in found))
 
 
@@ -67,9 +64,7 @@ def _finding(series: Series, lost: Fall, limit: float) -> Finding:
     early, late, onset, interval = lost
     share = (early - late) / early
     return Finding(
-        id=ID,
         severity=Severity.HIGH if share >= HIGH_FALL else Severity.MEDIUM,
-        link=Link.REWARD,
         claim=f"{series.raw_name} fell {early:.3g} → {late:.3g}",
         observed=share,
         limit=limit,
@@ -84,4 +79,4 @@ def _finding(series: Series, lost: Fall, limit: float) -> Finding:
     )
 
 
-RULE = Rule(id=ID, link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT})
+RULE = Rule(id="slice-degradation", link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT})

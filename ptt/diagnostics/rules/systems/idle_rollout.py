@@ -21,10 +21,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import early_level
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
-ID = "idle-rollout"
 WAITING = 0.5  # of the time of a step; see the source above
 ALL_GENERATION = 0.9
 SHARES = {"idle/trainer": "the trainer", "idle/rollout": "the side that samples"}
@@ -39,13 +38,11 @@ class Share(NamedTuple):
     series: Series
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of time either side waits."""
     shares = _shares(evidence)
     if not shares:
         return NotJudged(
-            id=ID,
-            link=Link.SYSTEMS,
             reason="no time that one side waits for the other is logged beside the time of a step",
             missing=("time/wait_rollout", "time/step"),
             enable="only loops whose two sides run at the same time can wait so: prime-rl logs time/wait_for_batch, "
@@ -62,7 +59,7 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
             broken.append(_finding(share, onset, last, limits["waiting"]))
     if broken:
         return Broken(findings=tuple(broken))
-    return Healthy(id=ID, link=Link.SYSTEMS, reason="; ".join(told), notes=_generation(evidence))
+    return Healthy(reason="; ".join(told), notes=_generation(evidence))
 
 
 def _shares(evidence: Evidence) -> list[Share]:
@@ -96,9 +93,7 @@ def _finding(share: Share, onset: int, last: float, limit: float) -> Finding:
     trainer = share.who == "the trainer"
     level = early_level(share.series)
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM,
-        link=Link.SYSTEMS,
         claim=f"{share.who.capitalize()} waits for {FOR[share.who]} for {last:.0%} of the time of a step",
         observed=last,
         limit=limit,
@@ -138,9 +133,7 @@ def _generation(evidence: Evidence) -> tuple[Finding, ...]:
         return ()
     last = float(np.mean(share.finite()[1][-share.width :]))
     note = Finding(
-        id=ID,
         severity=Severity.INFO,
-        link=Link.SYSTEMS,
         claim=f"Generation takes {last:.0%} of a step",
         observed=last,
         limit=ALL_GENERATION,
@@ -153,10 +146,4 @@ def _generation(evidence: Evidence) -> tuple[Finding, ...]:
     return (note,)
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"waiting": WAITING},
-    families=ONLINE,
-)
+RULE = Rule(id="idle-rollout", link=Link.SYSTEMS, check=check, limits={"waiting": WAITING}, families=ONLINE)

@@ -19,11 +19,10 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
 from ptt.diagnostics.evidence.machines import Measure
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.systems import device_gb, length_of, ratio_around
 
-ID = "memory-growth"
 GROWN = 1.2  # times the early level: allocators settle within that
 DOUBLED = 2.0  # where the size of the device is not known
 NEARLY_FULL = 0.9  # of the device
@@ -43,7 +42,7 @@ class Grown(NamedTuple):
     still: bool
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every memory series of the run, of all devices."""
     held = [(name, evidence.metrics[name]) for name in MEMORY if name in evidence.metrics]
     held += [
@@ -55,8 +54,6 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     held = [(place, series) for place, series in held if len(series.finite()[0]) >= MIN_VALUES]
     if not held:
         return NotJudged(
-            id=ID,
-            link=Link.SYSTEMS,
             reason=f"no memory is logged at {MIN_VALUES} steps or more",
             missing=("mem/peak_gb",),
             enable="log the peak of torch.cuda.max_memory_reserved() at every step; W&B samples it by itself",
@@ -65,12 +62,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     grown = [one for place, series in held if (one := _grown(place, series, size, limits)) is not None]
     if not grown:
         reason = f"none of {len(held)} memory series rose lastingly by a factor of {limits['grown']:g}"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+        return Healthy(reason=reason)
     worst = max(grown, key=lambda one: (one.severity, one.found.last / max(one.found.early, 1e-9), one.place))
     finding = _finding(evidence, worst, len(grown), limits)
     if finding.severity.at_least(Severity.MEDIUM):
-        return Broken(findings=(finding,))
-    return Healthy(id=ID, link=Link.SYSTEMS, reason=finding.claim, notes=(finding,))
+        return finding
+    return Healthy(reason=finding.claim, notes=(finding,))
 
 
 def _grown(place: str, series: Series, device: float | None, limits: Limits) -> Grown | None:
@@ -103,9 +100,7 @@ def _finding(evidence: Evidence, worst: Grown, count: int, limits: Limits) -> Fi
     level = Severity.LOW if by_length else (Severity.LOW, Severity.MEDIUM, Severity.HIGH)[worst.severity]
     of = f" of {size:.4g}" if size is not None else ""
     return Finding(
-        id=ID,
         severity=level,
-        link=Link.SYSTEMS,
         claim=f"{worst.place} grew from {found.early:.4g} to {found.last:.4g}{of} {unit}"
         + (", and still grows" if worst.still else ", and has settled")
         + ("; the tokens of a step grew along" if by_length else ""),
@@ -135,9 +130,4 @@ def _finding(evidence: Evidence, worst: Grown, count: int, limits: Limits) -> Fi
     )
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"grown": GROWN, "nearly_full": NEARLY_FULL},
-)
+RULE = Rule(id="memory-growth", link=Link.SYSTEMS, check=check, limits={"grown": GROWN, "nearly_full": NEARLY_FULL})

@@ -18,11 +18,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.systems import device_gb
 
-ID = "memory-imbalance"
 IMBALANCE = 0.2  # (largest - smallest) / mean
 NEARLY_FULL = 0.9  # of the device
 PERCENT = ("gpu.memoryAllocated", "memory_percent", "gpu.memory")
@@ -43,7 +42,7 @@ class Ratio(NamedTuple):
         return float(np.median(self.series.finite()[1]))
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of memory between ranks, or Microsoft's own rows of it."""
     metrics = evidence.machines.of(Measure.MEMORY) if evidence.machines else ()
     ratios = [found for metric in metrics if (found := _ratio(metric)) is not None]
@@ -51,11 +50,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if rows is not None and len(rows.finite()[0]) >= 2:
         ratios.append(Ratio(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
     if not ratios and evidence.run.context.get("world_size") == 1:
-        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
+        return does_not_apply("a run of one process")
     if not ratios:
         return NotJudged(
-            id=ID,
-            link=Link.SYSTEMS,
             reason=f"memory is not recorded of two ranks or devices at {MIN_LOGGED} steps or more",
             missing=("ranks",),
             enable="log torch.cuda.max_memory_reserved() on every rank, or let W&B sample every node",
@@ -64,12 +61,12 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if not off:
         worst = max(found.middle for found in ratios)
         reason = f"largest and smallest differ by {worst:.0%} of their mean, limit {limits['imbalance']:.0%}"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+        return Healthy(reason=reason)
     worst_of = max(off, key=lambda found: found.middle)
     finding = _finding(worst_of, device_gb(evidence), limits)
     if finding.severity is Severity.MEDIUM:
-        return Broken(findings=(finding,))
-    return Healthy(id=ID, link=Link.SYSTEMS, reason=f"{finding.claim}; none is known to be full", notes=(finding,))
+        return finding
+    return Healthy(reason=f"{finding.claim}; none is known to be full", notes=(finding,))
 
 
 def _ratio(metric: ByRank) -> Ratio | None:
@@ -104,9 +101,7 @@ def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
     full = device is not None and top is not None and top >= limits["nearly_full"] * device
     onset, middle = series.excess(limit), found.middle
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM if full else Severity.LOW,
-        link=Link.SYSTEMS,
         claim=f"{series.raw_name} differs between ranks by {middle:.0%} of its mean; {place} uses most"
         + (", and is nearly full" if full else ""),
         observed=middle,
@@ -131,8 +126,5 @@ def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
 
 
 RULE = Rule(
-    id=ID,
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"imbalance": IMBALANCE, "nearly_full": NEARLY_FULL},
+    id="memory-imbalance", link=Link.SYSTEMS, check=check, limits={"imbalance": IMBALANCE, "nearly_full": NEARLY_FULL}
 )

@@ -13,11 +13,10 @@ import re
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.systems import ended_well
 
-ID = "out-of-memory"
 LEAST_EVENTS = 1.0
 PROOF = re.compile(  # no advice is worded so
     r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
@@ -28,21 +27,19 @@ SAYS = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
 ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you|risk)\b|\bwarn", re.IGNORECASE)
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look through what the processes said."""
     said = [event for event in evidence.events if _ran_out(event.text)]
     if len(said) >= limits["events"]:
-        return Broken(findings=(_finding(evidence, said),))
+        return _finding(evidence, said)
     if not evidence.events:
         return NotJudged(
-            id=ID,
-            link=Link.SYSTEMS,
             reason="neither the output of a process nor how it ended is recorded",
             missing=("events",),
             enable="keep the trainer's output (python train.py 2>&1 | tee RUN/train.log), or let W&B keep it",
         )
     reason = f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out"
-    return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+    return Healthy(reason=reason)
 
 
 def _ran_out(text: str) -> bool:
@@ -56,9 +53,7 @@ def _finding(evidence: Evidence, said: list[Event]) -> Finding:
     went_on = ended_well(evidence)
     onset = min(known, default=None)
     return Finding(
-        id=ID,
         severity=Severity.MEDIUM if went_on else Severity.HIGH,
-        link=Link.SYSTEMS,
         claim=f"A process ran out of memory, {len(said)} times by its output"
         + ("; the run went on to its end" if went_on else ""),
         observed=float(len(said)),
@@ -76,9 +71,4 @@ def _finding(evidence: Evidence, said: list[Event]) -> Finding:
     )
 
 
-RULE = Rule(
-    id=ID,
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"events": LEAST_EVENTS},
-)
+RULE = Rule(id="out-of-memory", link=Link.SYSTEMS, check=check, limits={"events": LEAST_EVENTS})

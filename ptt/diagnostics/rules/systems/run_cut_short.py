@@ -11,31 +11,26 @@ of Hugging Face trainers.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.systems import crash_traces, done_share, ended_well, is_open
 
-ID = "run-cut-short"
 DONE = 0.999  # of the steps that were set: the last one may not have been saved
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
     share = done_share(evidence)
     if ended_well(evidence, done=limits["done"]):
         told = f"it reached {share:.0%} of the steps that were set" if share is not None else "it says it completed"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=told)
+        return Healthy(reason=told)
     traces = crash_traces(evidence)
     if traces or (is_open(evidence) and share is not None):
-        return Broken(findings=(_finding(evidence, traces, share, Severity.HIGH if traces else Severity.MEDIUM),))
+        return _finding(evidence, traces, share, Severity.HIGH if traces else Severity.MEDIUM)
     if is_open(evidence) or share is not None:
         finding = _finding(evidence, (), share, Severity.LOW)
-        return Healthy(
-            id=ID, link=Link.SYSTEMS, reason=f"{finding.claim}; nothing says that it crashed", notes=(finding,)
-        )
+        return Healthy(reason=f"{finding.claim}; nothing says that it crashed", notes=(finding,))
     return NotJudged(
-        id=ID,
-        link=Link.SYSTEMS,
         reason="neither the number of steps that was set nor how the processes ended is recorded",
         missing=("max_steps", "events"),
         enable="keep trainer_state.json of the last checkpoint, the trainer's output, or a W&B log",
@@ -56,9 +51,7 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
         "traces": len(traces),
     }
     return Finding(
-        id=ID,
         severity=severity,
-        link=Link.SYSTEMS,
         claim=f"The run ends at step {last}{of}: {how}",
         observed=None if last is None else float(last),
         limit=planned,
@@ -76,4 +69,4 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
     )
 
 
-RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"done": DONE})
+RULE = Rule(id="run-cut-short", link=Link.SYSTEMS, check=check, limits={"done": DONE})

@@ -20,11 +20,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.statistics.rank_scores import MIN_STEPS, RankScores, score_ranks, weighted_share
 
-ID = "stragglers"
 SCORE = 0.75  # of the best rank, or of its own best: see the source above
 FAR_BELOW = 0.5
 CHRONIC = 0.5  # of the windows, or of their weighted share at the end
@@ -51,7 +50,7 @@ class Slow(NamedTuple):
     of: int
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge times by rank, and who fell silent."""
     timings = evidence.machines.of(Measure.TIME, Measure.WHOLE_STEP) if evidence.machines else ()
     silent = [finding for metric in _all(evidence) if (finding := _silent(metric)) is not None][:1]
@@ -67,18 +66,18 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     if inner:
         worst = min(float(scores.overall.min()) for scores in inner)
         reason = f"the slowest rank's score is {worst:.2f} in {len(inner)} timings, limit {limits['score']:g}"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=notes)
+        return Healthy(reason=reason, notes=notes)
     if notes:
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=notes[0].claim, notes=notes)
+        return Healthy(reason=notes[0].claim, notes=notes)
     if not scored and evidence.run.context.get("world_size") == 1:
-        return does_not_apply(ID, Link.SYSTEMS, "a run of one process")
+        return does_not_apply("a run of one process")
     reason = (
         "the only times by rank are those of whole steps, which end when gradients have been summed: a slow rank slows "
         "all alike and does not show"
         if scored
         else f"no time is recorded of two ranks at {MIN_STEPS} common steps or more"
     )
-    return NotJudged(id=ID, link=Link.SYSTEMS, reason=reason, missing=("ranks",), enable=ENABLE)
+    return NotJudged(reason=reason, missing=("ranks",), enable=ENABLE)
 
 
 def _all(evidence: Evidence) -> tuple[ByRank, ...]:
@@ -134,9 +133,7 @@ def _finding(one: Slow, ranks: int, limit: float) -> Finding:
     whole = one.metric.measure is Measure.WHOLE_STEP
     severity = Severity.HIGH if one.score < FAR_BELOW else Severity.MEDIUM
     return Finding(
-        id=ID,
         severity=severity if one.chronic else Severity.LOW,
-        link=Link.SYSTEMS,
         claim=f"{one.place} takes {1 / one.score:.2g} times as long as {against} for {one.metric.name}, {often}"
         + ("; the time includes waiting for all ranks, so that the truth is worse" if whole else ""),
         observed=one.score,
@@ -173,9 +170,7 @@ def _silent(metric: ByRank) -> Finding | None:
         return None
     count = sum(end - step >= gap / 2 for step in last.values())
     return Finding(
-        id=ID,
         severity=Severity.HIGH if count < len(last) / 2 else Severity.LOW,
-        link=Link.SYSTEMS,
         claim=f"{place} recorded {metric.name} up to step {at} and no more; others go on to step {end}",
         observed=float(gap),
         limit=float(max(SILENT_STEPS, SILENT_SHARE * (end - start))),
@@ -204,9 +199,7 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     chronic = times >= ROWS and 1 / middle < limits["score"]
     return [
         Finding(
-            id=ID,
             severity=Severity.MEDIUM if chronic else Severity.LOW,
-            link=Link.SYSTEMS,
             claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {middle:.2g} times "
             "the mean; its times include waiting for all ranks, so that the truth is worse",
             observed=1 / middle,
@@ -221,4 +214,4 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     ]
 
 
-RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"score": SCORE})
+RULE = Rule(id="stragglers", link=Link.SYSTEMS, check=check, limits={"score": SCORE})

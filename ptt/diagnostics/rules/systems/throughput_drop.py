@@ -21,12 +21,11 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import Limits, Rule
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import in_logs, logged
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
 
-ID = "throughput-drop"
 SLOWER = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
 FAR_SLOWER = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
@@ -35,11 +34,9 @@ STALLED_S = 0.05  # seconds a step: below, it is the timer that is slow
 ENABLE = "log the time of every step; with its parts (generation, tools, update) the slow one can be named"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged time of a step, or else the logged throughput."""
-    series = logged(
-        evidence, "time/step", rule=ID, link=Link.SYSTEMS, what="time of a step", enable=ENABLE, least=MIN_VALUES
-    )
+    series = logged(evidence, "time/step", what="time of a step", enable=ENABLE, least=MIN_VALUES)
     if isinstance(series, NotJudged):
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
@@ -48,13 +45,13 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         _, values = times.finite()
         early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
         reason = f"a step takes {early:.3g} s at first and {last:.3g} s at the end"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+        return Healthy(reason=reason)
     onset = change_point(times, found.onset)
     begun = replace(found, onset=onset, interval=(min(onset, found.interval[0]), found.onset))
     return _judged(evidence, series, begun, limits)
 
 
-def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Limits) -> RuleVerdict:
+def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Limits) -> Verdict:
     early, late = found.early, found.extreme if found.ended else found.last
     lengths = length_of(evidence)
     longer = ratio_around(lengths, found.onset) if lengths is not None else None
@@ -75,9 +72,7 @@ def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Li
         facts |= {"grew_most": part[0], "grew_most_early_s": part[1], "grew_most_late_s": part[2]}
     times = late / early
     finding = Finding(
-        id=ID,
         severity=Severity.LOW if notes else Severity.HIGH if times >= FAR_SLOWER else Severity.MEDIUM,
-        link=Link.SYSTEMS,
         claim=f"A step takes {late:.3g} s where it took {early:.3g} s at first{why}{unknown}",
         observed=times,
         limit=limits["slower"],
@@ -94,8 +89,8 @@ def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Li
     )
     if notes:
         reason = f"a step takes {late:.3g} s where it took {early:.3g} s at first{why}"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=(finding,))
-    return Broken(findings=(finding,))
+        return Healthy(reason=reason, notes=(finding,))
+    return finding
 
 
 def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
@@ -107,7 +102,7 @@ def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
     return found is None or found.ended
 
 
-def _by_throughput(evidence: Evidence, limits: Limits) -> RuleVerdict | None:
+def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
     series = evidence.metrics.get("throughput/tokens")
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return None
@@ -115,31 +110,25 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> RuleVerdict | None:
     found = lasting_fall(in_logs(times), ceiling=math.inf, margin=math.log(limits["slower"]))
     if found is None or found.ended:
         reason = f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason)
+        return Healthy(reason=reason)
     early, late = math.exp(found.early), math.exp(found.last)
     part = grown_part(evidence, found.onset)
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if early / late >= FAR_SLOWER else Severity.MEDIUM,
-                link=Link.SYSTEMS,
-                claim=f"{series.raw_name} fell from {early:.4g} to {late:.4g} tokens a second",
-                observed=early / late,
-                limit=limits["slower"],
-                unit="x",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence={"metric": series.name, "logged_as": series.raw_name, "early": early, "late": late},
-                causes=_causes(part[0] if part else ""),
-                confirm=_confirm(found.onset, part),
-                next=("log the time of each part of a step", "mend the part that grew"),
-            ),
-        )
+    return Finding(
+        severity=Severity.HIGH if early / late >= FAR_SLOWER else Severity.MEDIUM,
+        claim=f"{series.raw_name} fell from {early:.4g} to {late:.4g} tokens a second",
+        observed=early / late,
+        limit=limits["slower"],
+        unit="x",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": early, "late": late},
+        causes=_causes(part[0] if part else ""),
+        confirm=_confirm(found.onset, part),
+        next=("log the time of each part of a step", "mend the part that grew"),
     )
 
 
-def _by_rows(evidence: Evidence) -> RuleVerdict | None:
+def _by_rows(evidence: Evidence) -> Verdict | None:
     """Take Microsoft's own rows: written where its last ten steps took 1.5 times its first fifty.
 
     Ten steps are few: a healthy run passes now and then. Only rows at every other look, up to the end, are a verdict.
@@ -153,9 +142,7 @@ def _by_rows(evidence: Evidence) -> RuleVerdict | None:
     lasting = len(values) >= max(LEAST_ROWS, due / 2) and end - int(steps[-1]) <= 2 * ROW_EVERY
     last = float(np.median(values))
     finding = Finding(
-        id=ID,
         severity=Severity.MEDIUM if lasting else Severity.LOW,
-        link=Link.SYSTEMS,
         claim=f"Microsoft's callback noted steps {last:.3g} times as long as at first, {len(values)} times",
         observed=last,
         limit=SLOWER,
@@ -168,8 +155,8 @@ def _by_rows(evidence: Evidence) -> RuleVerdict | None:
     )
     if finding.severity is Severity.LOW:
         reason = f"Microsoft's callback noted slower steps at {len(values)} of {due:.0f} looks since the first"
-        return Healthy(id=ID, link=Link.SYSTEMS, reason=reason, notes=(finding,))
-    return Broken(findings=(finding,))
+        return Healthy(reason=reason, notes=(finding,))
+    return finding
 
 
 def _causes(part: str) -> tuple[str, ...]:
@@ -200,4 +187,4 @@ def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ..
     )
 
 
-RULE = Rule(id=ID, link=Link.SYSTEMS, check=check, limits={"slower": SLOWER})
+RULE = Rule(id="throughput-drop", link=Link.SYSTEMS, check=check, limits={"slower": SLOWER})

@@ -16,25 +16,22 @@ import math
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import Outcome, last_of, named, outcome, told_of
 
-ID = "advantage-scale"
 EXPLODED = 5.0  # times the early level: a learning rate five times as large
 LARGE = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
 VANISHED = 0.1  # of the early level: nine in ten of what was learnt from is gone
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of advantages against its own beginning."""
     series = evidence.metrics.get("advantage/std")
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         series = evidence.signal.advantage_std if series is None or evidence.signal.advantage_std else series
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason="no spread of advantages is recorded"
             if series is None
             else f"{len(series.finite()[0])} steps have one;"
@@ -46,17 +43,15 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])
     for found, verb in ((up, "grew"), (down, "vanished")):
         if found is not None and not found.ended and found.early > 0:
-            return Broken(findings=(_finding(series, found, verb, outcome(evidence)),))
-    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"the spread of advantages ends at {last_of(series):.3g}")
+            return _finding(series, found, verb, outcome(evidence))
+    return Healthy(reason=f"the spread of advantages ends at {last_of(series):.3g}")
 
 
 def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -> Finding:
     grew = verb == "grew"
     low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
     return Finding(
-        id=ID,
         severity=Severity.LOW if low else Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"The spread of advantages {verb}: {found.early:.3g} to {found.last:.3g}{told_of(reward)}",
         observed=found.last,
         limit=found.limit,
@@ -78,7 +73,7 @@ def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -
 
 
 RULE = Rule(
-    id=ID,
+    id="advantage-scale",
     link=Link.TRAINING_SIGNAL,
     check=check,
     limits={"exploded": EXPLODED, "vanished": VANISHED},

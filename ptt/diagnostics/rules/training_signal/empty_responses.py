@@ -10,23 +10,20 @@ Source: veRL logs `response/aborted_ratio` for it; the shares are our own.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, lasting_excess, named
 
-ID = "empty-responses"
 SOME = 0.05  # of the responses: more than the odd request that fails
 MANY = 0.3
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of responses without content."""
     held = (evidence.metrics.get("len/empty_frac"), evidence.signal.empty)
     usable = [series for series in held if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
     if not usable:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason="neither a share of empty responses nor enough sequences are recorded",
             missing=("len/empty_frac", "model_mask"),
             enable="record sequences with model_mask, or log the share of responses without a token",
@@ -34,39 +31,29 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     series = usable[0]
     found = lasting_excess(series, limits["some"])
     if found is None or last_of(series) <= limits["some"]:
-        return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"{last_of(series):.1%} of responses are empty")
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.HIGH if found.last > limits["many"] else Severity.MEDIUM,
-                link=Link.TRAINING_SIGNAL,
-                claim=f"{found.last:.0%} of responses are empty",
-                observed=found.last,
-                limit=limits["some"],
-                unit="share",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence=named(series),
-                causes=(
-                    "requests that the engine aborted or timed out",
-                    "a policy that learnt to end at once",
-                    "a chat template that leaves nothing to say",
-                ),
-                confirm=(f"count the aborted requests in the engine's log at step {found.onset}",),
-                next=(
-                    "aborted: sample them again, or take them out of the loss",
-                    "ended at once: look at the reward an empty response gets, then roll back to before its onset",
-                ),
-            ),
-        )
+        return Healthy(reason=f"{last_of(series):.1%} of responses are empty")
+    return Finding(
+        severity=Severity.HIGH if found.last > limits["many"] else Severity.MEDIUM,
+        claim=f"{found.last:.0%} of responses are empty",
+        observed=found.last,
+        limit=limits["some"],
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence=named(series),
+        causes=(
+            "requests that the engine aborted or timed out",
+            "a policy that learnt to end at once",
+            "a chat template that leaves nothing to say",
+        ),
+        confirm=(f"count the aborted requests in the engine's log at step {found.onset}",),
+        next=(
+            "aborted: sample them again, or take them out of the loss",
+            "ended at once: look at the reward an empty response gets, then roll back to before its onset",
+        ),
     )
 
 
 RULE = Rule(
-    id=ID,
-    link=Link.TRAINING_SIGNAL,
-    check=check,
-    limits={"some": SOME, "many": MANY},
-    families=ONLINE,
+    id="empty-responses", link=Link.TRAINING_SIGNAL, check=check, limits={"some": SOME, "many": MANY}, families=ONLINE
 )

@@ -12,23 +12,20 @@ whole samples out. The shares are our own.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, peak_of
 
-ID = "masked-share"
 MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
 MOST = 0.8  # of the tokens: the batch is a fifth of what was paid for
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of tokens that got no gradient."""
     held = (evidence.signal.masked, evidence.metrics.get("mask/share"))
     usable = [series for series in held if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
     if not usable:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason="no mask of what got gradient is recorded"
             if not any(held)
             else f"fewer than {MIN_LOGGED} steps have a mask",
@@ -37,9 +34,9 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         )
     for series in usable:
         if (finding := _finding(series, limits)) is not None:
-            return Broken(findings=(finding,))
+            return finding
     share = peak_of(usable[0])
-    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"at most {share:.0%} of the policy's tokens are masked")
+    return Healthy(reason=f"at most {share:.0%} of the policy's tokens are masked")
 
 
 def _finding(series: Series, limits: Limits) -> Finding | None:
@@ -47,9 +44,7 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
     if found is None or last_of(series) <= limits["much"]:
         return None
     return Finding(
-        id=ID,
         severity=Severity.HIGH if found.last > limits["most"] else Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"{found.last:.0%} of the policy's tokens get no gradient",
         observed=found.last,
         limit=limits["much"],
@@ -68,4 +63,6 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
     )
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"much": MUCH, "most": MOST}, families=ONLINE)
+RULE = Rule(
+    id="masked-share", link=Link.TRAINING_SIGNAL, check=check, limits={"much": MUCH, "most": MOST}, families=ONLINE
+)

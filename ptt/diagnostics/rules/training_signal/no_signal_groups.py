@@ -15,27 +15,24 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, does_not_apply
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.readings import ERRORS, LEVEL, reward_fell
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-ID = "no-signal-groups"
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
 SOLVED = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
 HALF = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
 FULL, WHOLE = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of groups without spread."""
     if evidence.algorithm.groups is False:
-        return does_not_apply(ID, Link.TRAINING_SIGNAL, f"{evidence.algorithm.title} training: it compares no groups")
+        return does_not_apply(f"{evidence.algorithm.title} training: it compares no groups")
     series = evidence.metrics.get("reward/zero_std_frac")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return NotJudged(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
             reason="the share of groups with zero reward spread is not logged",
             missing=("reward/zero_std_frac",),
             enable="only group-relative methods have it: TRL logs frac_reward_zero_std, slime rollout/zero_std",
@@ -45,51 +42,39 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
     last = float(mean[np.isfinite(mean)][-1])
     onset = series.excess(limit)
     if onset is None:
-        return Healthy(
-            id=ID,
-            link=Link.TRAINING_SIGNAL,
-            reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}",
-        )
+        return Healthy(reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}")
     share = _way(evidence)
     right = _mostly_right(evidence, onset)
     solved = right if right is not None else (share is not None and share >= SOLVED) or _was_solved(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     lost = not (solved or rising) and reward_fell(evidence)
-    return Broken(
-        findings=(
-            Finding(
-                id=ID,
-                severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
-                link=Link.TRAINING_SIGNAL,
-                claim=f"More than {limit:.0%} of prompt groups give no signal"
-                + ("; the reward stood near its best, so the task looks solved" if solved else "")
-                + ("; the reward rose all the same" if rising else "")
-                + ("; most do so again at the end" if ended and not solved else "")
-                + ("; the reward fell as well" if lost else ""),
-                observed=last,
-                limit=limit,
-                unit="share",
-                onset_step=onset,
-                evidence={
-                    "metric": "reward/zero_std_frac",
-                    "logged_as": series.raw_name,
-                    "last_reward_of_its_rise": share,
-                },
-                causes=(
-                    "prompts all solved",
-                    "prompts all failed",
-                    "a collapsed policy that answers always alike",
-                ),
-                confirm=(
-                    "plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",
-                ),
-                next=(
-                    "all right: harder prompts, or stop; all wrong: easier prompts, or more samples a prompt",
-                    "all the same text: look at entropy and the policy update first",
-                ),
-            ),
-        )
+    return Finding(
+        severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
+        claim=f"More than {limit:.0%} of prompt groups give no signal"
+        + ("; the reward stood near its best, so the task looks solved" if solved else "")
+        + ("; the reward rose all the same" if rising else "")
+        + ("; most do so again at the end" if ended and not solved else "")
+        + ("; the reward fell as well" if lost else ""),
+        observed=last,
+        limit=limit,
+        unit="share",
+        onset_step=onset,
+        evidence={
+            "metric": "reward/zero_std_frac",
+            "logged_as": series.raw_name,
+            "last_reward_of_its_rise": share,
+        },
+        causes=(
+            "prompts all solved",
+            "prompts all failed",
+            "a collapsed policy that answers always alike",
+        ),
+        confirm=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
+        next=(
+            "all right: harder prompts, or stop; all wrong: easier prompts, or more samples a prompt",
+            "all the same text: look at entropy and the policy update first",
+        ),
     )
 
 
@@ -157,4 +142,6 @@ def _was_solved(evidence: Evidence, onset: int) -> bool:
     return series is not None and FULL <= float(np.median(series.finite()[1])) <= WHOLE
 
 
-RULE = Rule(id=ID, link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT}, families=ONLINE)
+RULE = Rule(
+    id="no-signal-groups", link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT}, families=ONLINE
+)

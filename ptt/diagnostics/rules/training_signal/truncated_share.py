@@ -14,22 +14,19 @@ veRL `response_length/clip_ratio`. The shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity, Steps
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule
+from ptt.diagnostics.model import Link, Severity, Steps
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.readings import Outcome, last_of, lasting_excess, logged, named, outcome, told_of
 
-ID = "truncated-share"
 MOST = 0.5  # of the responses: more are cut than end
 RISEN = 0.25  # of the responses: what a share that rose must reach to matter
 MARGIN = 0.2  # over its own early level
 ENABLE = "log the share of responses that end at the length limit"
 
 
-def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
+def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of responses cut at the limit."""
-    series = logged(
-        evidence, "len/clipped_frac", rule=ID, link=Link.TRAINING_SIGNAL, what="share of cut responses", enable=ENABLE
-    )
+    series = logged(evidence, "len/clipped_frac", what="share of cut responses", enable=ENABLE)
     if isinstance(series, NotJudged):
         return series
     found = lasting_excess(series, limits["most"])
@@ -40,21 +37,19 @@ def check(evidence: Evidence, limits: Limits) -> RuleVerdict:
         risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
         if risen is not None and risen.onset < onset:
             onset, interval = risen.onset, risen.interval
-        return Broken(findings=(_finding(evidence, series, limits["most"], onset, interval, reward),))
+        return _finding(evidence, series, limits["most"], onset, interval, reward)
     risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
     if risen is not None and not risen.ended:
         limit = risen.limit
-        return Broken(findings=(_finding(evidence, series, limit, risen.onset, risen.interval, outcome(evidence)),))
-    return Healthy(id=ID, link=Link.TRAINING_SIGNAL, reason=f"{last:.0%} of responses are cut at the end")
+        return _finding(evidence, series, limit, risen.onset, risen.interval, outcome(evidence))
+    return Healthy(reason=f"{last:.0%} of responses are cut at the end")
 
 
 def _finding(evidence: Evidence, series: Series, limit: float, onset: int, interval: Steps, reward: Outcome) -> Finding:
     last = last_of(series)
     masked = evidence.run.context.get("mask_truncated_completions") is True
     return Finding(
-        id=ID,
         severity=Severity.HIGH if reward is Outcome.FELL and last > MOST else Severity.MEDIUM,
-        link=Link.TRAINING_SIGNAL,
         claim=f"{last:.0%} of responses are cut at the length limit{told_of(reward)}"
         + ("; they are masked out of the loss" if masked else ""),
         observed=last,
@@ -77,9 +72,5 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
 
 
 RULE = Rule(
-    id=ID,
-    link=Link.TRAINING_SIGNAL,
-    check=check,
-    limits={"most": MOST, "risen": RISEN},
-    families=ONLINE,
+    id="truncated-share", link=Link.TRAINING_SIGNAL, check=check, limits={"most": MOST, "risen": RISEN}, families=ONLINE
 )
