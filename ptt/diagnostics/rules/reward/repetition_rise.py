@@ -31,18 +31,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if found is None or found.ended:
         return Healthy(reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
     return Finding(
-                severity=Severity.MEDIUM,
-                claim=f"Repetition rose {found.early:.1%} → {found.last:.1%}",
-                observed=found.last,
-                limit=found.limit,
-                unit="share",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence={"metric": "repetition_rate", "logged_as": series.raw_name, "early": found.early},
-                causes=("a reward that grows with length", "a collapse: few tokens remain likely",
-                        "answers that never end"),
-                confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),
-                next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
+        severity=Severity.MEDIUM,
+        claim=f"Repetition rose {found.early:.1%} → {found.last:.1%}",
+        observed=found.last,
+        limit=found.limit,
+        unit="share",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": "repetition_rate", "logged_as": series.raw_name, "early": found.early},
+        causes=("a reward that grows with length", "a collapse: few tokens remain likely",
+                "answers that never end"),
+        confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),
+        next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
 
 
 RULE = Rule(id="repetition-rise", link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT}, families=ONLINE)

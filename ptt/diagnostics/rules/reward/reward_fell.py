@@ -31,23 +31,23 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if wrong_way(reward):
         return Healthy(reason="the reward never rose; its steady decline is reward-sign")
     return Finding(
-                severity=Severity.HIGH if turn.share <= -GONE else Severity.MEDIUM,
-                claim=f"The reward fell from {turn.start:.3g} to {turn.late:.3g} and did not come back",
-                observed=-turn.share,
-                limit=limits["fell"],
-                unit="of the best level",
-                onset_step=turn.onset,
-                onset_interval=turn.interval,
-                evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": turn.start,
-                          "best_step": turn.start_step, "last": turn.late},
-                causes=("updates too large: KL, clip fraction or gradient norm moved before",
-                        "rollouts older than the policy, or logprobs of another engine",
-                        "the environment or its tools failed, and the reward with them",
-                        "harder tasks from that step on: a curriculum, another data set"),
-                confirm=(f"which curve left its level before step {turn.onset}: KL, gradient norm, staleness, tools?",
-                         f"score the checkpoint of step {turn.start_step} on the tasks of the last steps"),
-                next=(f"roll back to the last checkpoint before step {turn.onset}",
-                      "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
+        severity=Severity.HIGH if turn.share <= -GONE else Severity.MEDIUM,
+        claim=f"The reward fell from {turn.start:.3g} to {turn.late:.3g} and did not come back",
+        observed=-turn.share,
+        limit=limits["fell"],
+        unit="of the best level",
+        onset_step=turn.onset,
+        onset_interval=turn.interval,
+        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": turn.start,
+                  "best_step": turn.start_step, "last": turn.late},
+        causes=("updates too large: KL, clip fraction or gradient norm moved before",
+                "rollouts older than the policy, or logprobs of another engine",
+                "the environment or its tools failed, and the reward with them",
+                "harder tasks from that step on: a curriculum, another data set"),
+        confirm=(f"which curve left its level before step {turn.onset}: KL, gradient norm, staleness, tools?",
+                 f"score the checkpoint of step {turn.start_step} on the tasks of the last steps"),
+        next=(f"roll back to the last checkpoint before step {turn.onset}",
+              "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
 
 
 RULE = Rule(id="reward-fell", link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)

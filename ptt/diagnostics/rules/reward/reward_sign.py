@@ -41,20 +41,20 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         turn = change_since_start(reward)
         if turn is not None:
             return Finding(
-                        severity=Severity.MEDIUM,
-                        claim=f"The reward declines steadily from the start, {turn.start:.3g} → {turn.late:.3g}",
-                        observed=turn.amount,
-                        limit=0.0,
-                        unit="reward",
-                        onset_step=turn.onset,
-                        onset_interval=turn.interval,
-                        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "sds": turn.sds
-                                  if math.isfinite(turn.sds) else None},
-                        causes=("a sign: of the reward, of the advantage, or of the loss", "tasks that get harder",
-                                "chosen and rejected swapped in the reward model's data"),
-                        confirm=("compute reward, advantage and gradient sign of one good and one bad sample by hand",
-                                 "train ten steps with the reward negated: does the old reward then rise?"),
-                        next=("mend the sign before anything else is changed",))  # fmt: skip
+                severity=Severity.MEDIUM,
+                claim=f"The reward declines steadily from the start, {turn.start:.3g} → {turn.late:.3g}",
+                observed=turn.amount,
+                limit=0.0,
+                unit="reward",
+                onset_step=turn.onset,
+                onset_interval=turn.interval,
+                evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "sds": turn.sds
+                          if math.isfinite(turn.sds) else None},
+                causes=("a sign: of the reward, of the advantage, or of the loss", "tasks that get harder",
+                        "chosen and rejected swapped in the reward model's data"),
+                confirm=("compute reward, advantage and gradient sign of one good and one bad sample by hand",
+                         "train ten steps with the reward negated: does the old reward then rise?"),
+                next=("mend the sign before anything else is changed",))  # fmt: skip
     told = [] if apart is None else [f"samples that did the task are paid {apart[1]:.3g}, others {apart[0]:.3g}"]
     told += [] if isinstance(reward, NotJudged) else ["the mean does not decline steadily"]
     return Healthy(reason="; ".join(told))

@@ -42,18 +42,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         if grown is None or grown.ended:
             return Healthy(reason="the spread of rewards grew no more than its mean explains")
     return Finding(
-                severity=Severity.LOW if index is None else Severity.MEDIUM,
-                claim=f"The spread of rewards grew {found.early:.3g} → {found.last:.3g}",
-                observed=found.last / found.early if math.isfinite(found.last) else None,
-                limit=limits["growth"],
-                unit="x",
-                onset_step=found.onset,
-                onset_interval=found.interval,
-                evidence={"metric": "reward/std", "logged_as": spread.raw_name, "early": found.early,
-                          "late": found.last, "beyond_the_mean": index is not None},
-                causes=("a part of the reward without bounds", "a few extreme samples", "a mix of tasks that changed"),
-                confirm=("plot single rewards of the steps before and after the onset: extremes, or all wider?",),
-                next=("mend or bound the part that grew; only then normalise",))  # fmt: skip
+        severity=Severity.LOW if index is None else Severity.MEDIUM,
+        claim=f"The spread of rewards grew {found.early:.3g} → {found.last:.3g}",
+        observed=found.last / found.early if math.isfinite(found.last) else None,
+        limit=limits["growth"],
+        unit="x",
+        onset_step=found.onset,
+        onset_interval=found.interval,
+        evidence={"metric": "reward/std", "logged_as": spread.raw_name, "early": found.early,
+                  "late": found.last, "beyond_the_mean": index is not None},
+        causes=("a part of the reward without bounds", "a few extreme samples", "a mix of tasks that changed"),
+        confirm=("plot single rewards of the steps before and after the onset: extremes, or all wider?",),
+        next=("mend or bound the part that grew; only then normalise",))  # fmt: skip
 
 
 def _index(spread: Series, reward: Series) -> Series | None:
