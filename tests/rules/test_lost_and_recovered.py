@@ -78,7 +78,7 @@ def test_a_clip_fraction_that_is_all_but_always_zero_is_judged() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_of_few_trials_is_no_fall_of_the_reward(seed: int) -> None:
-    from ptt.diagnostics.rules.readings import Outcome, outcome
+    from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 
     reward = np.random.default_rng(seed).binomial(8, 0.5, 600) / 8
     assert outcome(evidence_of(metrics={"reward/mean": reward})) is Outcome.FLAT

@@ -8,7 +8,7 @@ from builders import evidence_of
 from rule_cases import broken, healthy, judged, jump, level, not_judged
 
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.rules.readings import Outcome, outcome
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 
 REWARDS = {
     Outcome.FELL: {"reward/mean": jump(0.8, 0.1)},

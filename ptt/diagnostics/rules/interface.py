@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import wraps
+from typing import Final, TypeVar
 
 from ptt.diagnostics import model
 from ptt.diagnostics.evidence import Evidence
@@ -63,6 +64,24 @@ class NotJudged:
 
 Verdict = Finding | Broken | Healthy | NotJudged
 """What a check answers; the rule that asked adds its id and link."""
+Check = Callable[[Evidence, Limits], Verdict]
+Reading = TypeVar("Reading")
+
+
+def requires(
+    read: Callable[[Evidence], Reading | NotJudged],
+) -> Callable[[Callable[[Reading, Evidence, Limits], Verdict]], Check]:
+    """Hand a check what `read` returns, before its evidence and limits; where that is NotJudged, it is the answer."""
+
+    def decorate(check: Callable[[Reading, Evidence, Limits], Verdict]) -> Check:
+        @wraps(check)
+        def checked(evidence: Evidence, limits: Limits) -> Verdict:
+            reading = read(evidence)
+            return reading if isinstance(reading, NotJudged) else check(reading, evidence, limits)
+
+        return checked
+
+    return decorate
 
 
 def identified(verdict: Verdict, rule: str, link: Link) -> model.RuleVerdict:
@@ -88,7 +107,7 @@ class Rule:
 
     id: str
     link: Link
-    check: Callable[[Evidence, Limits], Verdict]
+    check: Check
     limits: Limits = field(default_factory=dict)
     judges_nan: bool = False  # whether NaN is what the rule judges
     families: frozenset[Family] = EVERY  # the kinds of training that can fail so

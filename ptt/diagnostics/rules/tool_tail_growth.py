@@ -42,7 +42,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.rules import interface
 from ptt.diagnostics.rules.interface import Limits, identified
-from ptt.diagnostics.rules.readings import lasting_excess
+from ptt.diagnostics.rules.single_series import lasting_excess
 from ptt.diagnostics.statistics.bootstrap import interval
 from ptt.diagnostics.statistics.tail_growth import (
     FLOOR,

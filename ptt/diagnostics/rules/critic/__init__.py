@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 FIT = "take the rollouts of one step, keep the policy fixed and train the critic alone: can it fit their returns?"
 REPAIRS = (

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, negated
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, series_evidence
 
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters
 LEARNT = 0.1  # the least that counts as having learnt something
@@ -30,7 +30,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     series = of_critic(evidence, "critic/explained_variance", what="explained variance")
     if isinstance(series, NotJudged):
         return series
-    last = last_of(series)
+    last = last_mean(series)
     found = lasting_excess(negated(_warm(series)), -limits["worse"])
     if found is not None and last < limits["worse"]:
         claim = f"The critic is worse than the mean return: explained variance ends at {last:.3g}"
@@ -53,12 +53,12 @@ def _finding(series: Series, severity: Severity, claim: str, limit: float, onset
     return Finding(
         severity=severity,
         claim=claim,
-        observed=last_of(series),
+        observed=last_mean(series),
         limit=limit,
         unit="share of variance",
         onset_step=onset,
         onset_interval=interval,
-        evidence=named(series),
+        evidence=series_evidence(series),
         causes=(
             "the critic's learning rate does not suit it",
             "returns on another scale than the values",

@@ -16,7 +16,8 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, named, reward_range
+from ptt.diagnostics.rules.reward_outcome import reward_range
+from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 FOLLOWS = 0.1  # explained variance from which a critic tells something of the returns
@@ -39,7 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     found = lasting_rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
     if found is None or found.ended or found.early <= 0:
-        went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_of(series):.3g}"
+        went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_mean(series):.3g}"
         return Healthy(reason=went)
     return _finding(evidence, series, found)
 
@@ -56,7 +57,7 @@ def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Findin
         unit="loss",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, early=found.early, highest_mean=found.extreme),
+        evidence=series_evidence(series, early=found.early, highest_mean=found.extreme),
         causes=(
             "returns grew in scale and the critic did not follow",
             "the critic's learning rate does not suit it",
@@ -72,7 +73,7 @@ def _excused(evidence: Evidence) -> str:
     """Say why a rise may be no fault of the critic, or nothing."""
     explained = evidence.metrics.get("critic/explained_variance")
     if explained is not None and len(explained.finite()[0]) >= MIN_LOGGED:
-        last = last_of(explained)
+        last = last_mean(explained)
         return f"; it still explains {last:.0%} of the returns' variance" if last >= FOLLOWS else ""
     reward = reward_range(evidence)
     if reward is not None and reward.last - reward.first >= ROSE * (reward.best - reward.worst) > 0:

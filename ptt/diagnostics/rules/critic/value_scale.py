@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, of_critic
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import Excess, joined, last_of, lasting_excess, named
+from ptt.diagnostics.rules.single_series import Excess, aligned, last_mean, lasting_excess, series_evidence
 
 OFF = 0.5  # of the return's usual size
 LASTING = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
@@ -35,7 +35,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     returns = of_critic(evidence, "critic/return_mean", what="mean return")
     if isinstance(returns, NotJudged):
         return returns
-    steps, value, paid = joined(values, returns)
+    steps, value, paid = aligned(values, returns)
     late = paid[len(steps) // 2 :]
     size = float(abs(np.median(late))) if len(late) else 0.0
     scatter = step_noise(late)[0] if len(late) >= LASTING else 0.0  # of a trend too: it is no scatter
@@ -51,10 +51,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     apart = np.abs(value - paid) / size
     off = replace(values, steps=steps, values=apart, flags=np.zeros(len(steps), np.uint8))
     found = lasting_excess(off, limits["off"])
-    told = f"values end at {last_of(values):.3g}, returns at {last_of(returns):.3g}"
+    told = f"values end at {last_mean(values):.3g}, returns at {last_mean(returns):.3g}"
     if found is None or found.last <= limits["off"] or int((steps >= found.onset).sum()) < LASTING:
         return Healthy(reason=told)
-    shown = named(values, returns_logged_as=returns.raw_name, last_value=last_of(values))
+    shown = series_evidence(values, returns_logged_as=returns.raw_name, last_value=last_mean(values))
     return _finding(found, told, limits["off"], shown)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.rules.readings import joined
+from ptt.diagnostics.rules.single_series import aligned
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
 FRESHEST: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
@@ -44,7 +44,7 @@ def lag_of(evidence: Evidence) -> Series | None:
 def response(evidence: Evidence, lag: Series, limit: float) -> Response | None:
     """Give how stale steps differ from fresh ones in their distance to the trainer; None where nothing shows it."""
     for name, series in _distances(evidence):
-        steps, ages, far = joined(lag, series)
+        steps, ages, far = aligned(lag, series)
         old = ages > limit
         if len(steps) < 2 * MIN_EACH or min(old.sum(), (~old).sum()) < MIN_EACH:
             continue
@@ -67,7 +67,7 @@ def freshest(evidence: Evidence, series: Series) -> Series:
     ages = lag.finite()[1]
     if response(evidence, lag, float(np.median(ages))) is None:
         return series
-    steps, held, _ = joined(lag, series)
+    steps, held, _ = aligned(lag, series)
     if len(steps) < 2 * MIN_STEPS:
         return series
     most = np.sort(held)[max(MIN_STEPS, int(FRESHEST * len(held))) - 1]

@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of
+from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
 PROB_DIFF_FINE = 0.005  # and this fine
@@ -52,7 +52,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         findings = [replace(one, severity=Severity.LOW, claim=one.claim + seen) for one in findings]
     if findings:
         return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-    told = "; ".join(f"{series.raw_name} peaks at {peak_of(series):.3g}, limit {limit:g}" for series, limit, *_ in held)
+    told = "; ".join(
+        f"{series.raw_name} peaks at {peak_median(series):.3g}, limit {limit:g}" for series, limit, *_ in held
+    )
     return Healthy(reason=told)
 
 
@@ -61,9 +63,9 @@ def _seen(evidence: Evidence, limit: float) -> str:
     pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
     if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
         return ""
-    if peak_of(pair.mean_abs) > limit:
+    if peak_median(pair.mean_abs) > limit:
         return ""
-    return f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak_of(pair.mean_abs):.2g} nats"
+    return f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak_median(pair.mean_abs):.2g} nats"
 
 
 def _held(evidence: Evidence, limits: Limits) -> list[tuple[Series, float, float | None, float]]:
@@ -110,7 +112,7 @@ def _finding(series: Series, limit: float, fine: float | None, nothing: float) -
         unit="probability" if "prob_diff" in series.name else "ratio" if nothing else "nats",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, last_mean=found.last),
+        evidence=series_evidence(series, last_mean=found.last),
         causes=(
             "raw logprobs where processed ones are meant: temperature, penalties, truncation",
             "weights that were not updated in the engine, or late",

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import joined, named
+from ptt.diagnostics.rules.single_series import aligned, series_evidence
 
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
 NEARER = 0.5  # times as far from the engine: the updated policy is clearly the better match
@@ -45,7 +45,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
         new, old = evidence.pairs["policy/rollout"].mean_abs, evidence.pairs["old/rollout"].mean_abs
-        at, near, far = joined(new, old)
+        at, near, far = aligned(new, old)
         odd = (far > APART) & (near < limits["nearer"] * far)
         if len(at) >= MIN_STEPS and odd.mean() >= OFTEN:
             first = int(np.flatnonzero(odd)[0])
@@ -66,7 +66,7 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
         unit="nats" if limit == NEVER_NEAR else "x",
         onset_step=interval[1],
         onset_interval=interval,
-        evidence=named(series),
+        evidence=series_evidence(series),
         causes=(
             "old logprobs taken from other weights: the engine's, or those of a step before",
             "dropout on, or another temperature, in one of the two passes",

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, named
+from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 LAG_LIMIT = 8.0  # versions; see the source above
 STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
@@ -74,10 +74,10 @@ def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None,
         unit="versions",
         onset_step=interval[1],
         onset_interval=interval,
-        evidence=named(
+        evidence=series_evidence(
             lag,
             share_of_steps=float((values > limit).mean()),
-            last_mean=last_of(lag),
+            last_mean=last_mean(lag),
             most=float(values.max()),
             lag_grows=grows,
             measured=shown.measured if shown else None,

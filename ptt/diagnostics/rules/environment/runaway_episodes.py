@@ -33,7 +33,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
 from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
-from ptt.diagnostics.rules.readings import reward_dropped
+from ptt.diagnostics.rules.reward_outcome import reward_dropped
 
 TIMES = 3.0  # what 95 % of the early trajectories stay below
 TURNS = 8.0  # fewer are no long episode, however short the others were

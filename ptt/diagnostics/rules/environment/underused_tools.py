@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import reward_dropped_since
+from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
 
 LEFT = 0.1  # of a tool's early calls a trajectory

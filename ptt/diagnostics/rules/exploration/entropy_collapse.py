@@ -18,17 +18,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import (
-    Outcome,
-    early_mean,
-    last_of,
-    logged,
-    named,
-    outcome,
-    outcome_since,
-    reward_range,
-    told_of,
-)
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, outcome_since, reward_range
+from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
 
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
 SILENT = 0.5  # share of groups without spread
@@ -44,7 +35,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(series, NotJudged):
         return series
     steps, mean = series.rolling()
-    early = early_mean(series)
+    early = float(series.finite()[1][: series.width].mean())
     bound = min(limits["floor"], limits["left_of_early"] * early)
     below = np.flatnonzero(np.nan_to_num(mean, nan=np.inf) < bound)
     last = float(mean[np.isfinite(mean)][-1])
@@ -65,7 +56,7 @@ def _silent_and_unsolved(evidence: Evidence) -> bool:
     silent, reward = evidence.metrics.get("reward/zero_std_frac"), reward_range(evidence)
     if silent is None or reward is None or not len(silent.finite()[0]):
         return False
-    return last_of(silent) > SILENT and reward.worst >= 0 and reward.best <= 1 and reward.last < UNSOLVED
+    return last_mean(silent) > SILENT and reward.worst >= 0 and reward.best <= 1 and reward.last < UNSOLVED
 
 
 def _finding(
@@ -75,13 +66,13 @@ def _finding(
     stuck = reward is Outcome.FLAT and settled
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
-        claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{told_of(reward)}",
+        claim=f"Entropy fell from {early:.3g} to {last:.3g} nats{outcome_clause(reward)}",
         observed=last,
         limit=bound,
         unit="nats",
         onset_step=interval[1],
         onset_interval=interval,
-        evidence=named(series, early=early, settled=settled),
+        evidence=series_evidence(series, early=early, settled=settled),
         causes=(
             "one answer crowds out the others",
             "no force keeps the policy spread: entropy bonus, KL",

@@ -12,9 +12,11 @@ Source: both directions are reported by users of the frameworks (veRL issues 273
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
+from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
+from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
 TIMES_EARLY = 2.0  # twice as many choices, on the log scale
 MARGIN = 0.2  # nats: a policy nearly certain at first may double its entropy and still be certain
@@ -22,33 +24,27 @@ FLOOR = 0.4  # nats a token: below it language-model policies train well
 SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("entropy", what="entropy", enable="log the policy's token entropy", minimum=MIN_VALUES)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy against its own beginning."""
-    enable = "log the policy's token entropy"
-    series = logged(evidence, "entropy", what="entropy", enable=enable, least=MIN_VALUES)
-    if isinstance(series, NotJudged):
-        return series
-    found = lasting_rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
-    if found is None or found.ended:
-        return Healthy(reason=f"entropy ends at {last_of(series):.3g} nats")
-    reward = outcome_since(evidence, found.interval[0])
+    rise = lasting_rise(series, floor=limits["floor"], factor=limits["times_early"], margin=MARGIN)
+    if rise is None or rise.ended:
+        return Healthy(reason=f"entropy ends at {last_mean(series):.3g} nats")
+    reward = outcome_since(evidence, rise.interval[0])
     return Finding(
         severity=SEVERITY.get(reward, Severity.LOW),
-        claim=f"Entropy rose from {found.early:.3g} to {found.last:.3g} nats{told_of(reward)}",
-        observed=found.last,
-        limit=found.limit,
+        claim=f"Entropy rose from {rise.early:.3g} to {rise.last:.3g} nats{outcome_clause(reward)}",
         unit="nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=named(series, early=found.early, highest_mean=found.extreme),
+        **measured(rise),
+        evidence=series_evidence(series, early=rise.early, highest_mean=rise.extreme),
         causes=(
             "updates that overwrite what the policy knew: too large, or on stale rollouts",
             "an entropy bonus or a wide upper clip bound that outweighs the reward",
             "a reward too sparse to hold the policy",
         ),
-        confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last: still language?",),
+        confirm=(f"read 20 samples from before step {rise.interval[0]} and 20 of the last: still language?",),
         next=(
-            f"roll back to a checkpoint from before step {found.interval[0]}",
+            f"roll back to a checkpoint from before step {rise.interval[0]}",
             "check the freshness of the rollouts and the size of updates before the entropy bonus",
             "then lower the entropy coefficient, or the upper clip bound, nothing else changed",
         ),

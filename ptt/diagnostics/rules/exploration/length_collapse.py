@@ -19,7 +19,8 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import Outcome, last_of, logged, named, outcome_since, told_of
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
+from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
 
 LEFT_OF_EARLY = 0.5  # of the early length
 SUDDEN = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
@@ -30,23 +31,23 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length against its own beginning."""
     series = logged(
         evidence, "len/response_mean", what="response length",
-        enable="log the mean response length", least=MIN_VALUES)  # fmt: skip
+        enable="log the mean response length", minimum=MIN_VALUES)  # fmt: skip
     if isinstance(series, NotJudged):
         return series
     found = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if found is None or found.ended:
-        return Healthy(reason=f"answers end at {last_of(series):.3g} tokens")
+        return Healthy(reason=f"answers end at {last_mean(series):.3g} tokens")
     reward = outcome_since(evidence, found.interval[0])
     sudden = reward is Outcome.FLAT and _sudden(series, found)
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
-        claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{told_of(reward)}",
+        claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{outcome_clause(reward)}",
         observed=found.last,
         limit=found.limit,
         unit="tokens",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, early=found.early, lowest_mean=found.extreme),
+        evidence=series_evidence(series, early=found.early, lowest_mean=found.extreme),
         causes=(
             "the policy collapsed onto a short answer",
             "a length penalty that outweighs the reward",

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import reward_dropped
+from ptt.diagnostics.rules.reward_outcome import reward_dropped
 
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
 MARGIN = 0.2  # over the early level: tasks with few answers have equal pairs by chance

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import reward_dropped
+from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 LEFT = 0.25  # of the early entropy

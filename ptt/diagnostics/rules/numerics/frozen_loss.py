@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 LEAST_EQUAL = 20.0  # logged values in a row: two or three equal ones come of rounding and of steps that share a batch
@@ -47,7 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         "loss/policy" if only_policy else "loss/total",
         what="loss",
         enable="log the loss every step",
-        least=int(LEAST_EQUAL),
+        minimum=int(LEAST_EQUAL),
     )
     if isinstance(series, NotJudged):
         return series

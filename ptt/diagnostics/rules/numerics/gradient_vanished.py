@@ -24,7 +24,8 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import stretches
-from ptt.diagnostics.rules.readings import in_logs, logged, reward_fell, reward_range
+from ptt.diagnostics.rules.reward_outcome import reward_fell, reward_range
+from ptt.diagnostics.rules.single_series import logarithms, logged
 
 LEFT = 0.01  # of the early level: clipping, schedules and learning itself take a norm down tenfold, not a hundredfold
 ZEROS = 20.0  # in a row
@@ -50,14 +51,14 @@ class Gone:
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
     series = logged(
-        evidence, "grad_norm", what="gradient norm", enable="log the gradient norm before clipping", least=MIN_VALUES
+        evidence, "grad_norm", what="gradient norm", enable="log the gradient norm before clipping", minimum=MIN_VALUES
     )
     if isinstance(series, NotJudged):
         return series
     zeros = _zeros(series, limits["zeros"])
     if zeros is not None and not zeros.ended:
         return _verdict(evidence, series, zeros, limits["left"])
-    logs = in_logs(series)
+    logs = logarithms(series)
     bound = _bound(logs, limits["left"])
     turned = replace(logs, values=-logs.values)
     onset = turned.excess(-bound) if bound is not None else None

@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, e
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 TIMES_BEST = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
 MARGIN = 0.2  # nats: a loss that went from 0.001 to 0.005 is still nothing
@@ -33,7 +33,7 @@ ENABLE = "log the loss every step"
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged loss."""
     name = "loss/policy" if "loss/total" not in evidence.metrics and "loss/policy" in evidence.metrics else "loss/total"
-    series = logged(evidence, name, what="loss", enable=ENABLE, least=MIN_VALUES)
+    series = logged(evidence, name, what="loss", enable=ENABLE, minimum=MIN_VALUES)
     if isinstance(series, NotJudged):
         return series
     given = _is_fitted(evidence, series)

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
 WINDOW = 20
@@ -33,7 +33,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         "loss_scale",
         what="loss scale",
         enable="only float16 has one; DeepSpeed and Megatron log loss_scale",
-        least=EARLY_MIN_VALUES + WINDOW,
+        minimum=EARLY_MIN_VALUES + WINDOW,
     )
     if isinstance(series, NotJudged):
         return series

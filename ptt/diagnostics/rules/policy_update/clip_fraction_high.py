@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.readings import lasting_excess, logged, named, peak_of, without_zeros
+from ptt.diagnostics.rules.single_series import lasting_excess, logged, peak_median, series_evidence, without_zeros
 
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
 BY_SEQUENCE = frozenset({"gspo"})  # algorithms that clip whole sequences
@@ -33,25 +33,25 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     found = lasting_excess(clipped, limit)
     if found is None:
         return Healthy(
-            reason=f"the {clipped.width}-step median of the clip fraction peaks at {peak_of(clipped):.3g}, "
+            reason=f"the {clipped.width}-step median of the clip fraction peaks at {peak_median(clipped):.3g}, "
             f"limit {limit:g}"
         )
     by_sequence = evidence.algorithm.name in BY_SEQUENCE
     return Finding(
-        severity=found.tempered(Severity.MEDIUM if by_sequence else Severity.HIGH, limit),
+        severity=found.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
         claim=f"More than {limit:.0%} of tokens {'are' if found.ended is None else 'were'} clipped"
-        + found.told()
+        + found.recovery
         + ("; whole sequences are, which is more by design" if by_sequence else ""),
         observed=found.peak,
         limit=limit,
         unit="share",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(
+        evidence=series_evidence(
             clipped,
             last_mean=found.last,
             zeros_left_out=len(series.steps) - len(clipped.steps),
-            **found.noted(),
+            **found.recovery_evidence,
         ),
         causes=(
             "learning rate too high for this batch size",

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.readings import Excess, lasting_excess, logged, named, peak_of
+from ptt.diagnostics.rules.single_series import Excess, lasting_excess, logged, peak_median, series_evidence
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above
@@ -45,7 +45,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     found = lasting_excess(series, limit)
     if found is None:
         return Healthy(
-            reason=f"the {series.width}-step median of KL peaks at {peak_of(series):.3g} nats {unit_name}, "
+            reason=f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats {unit_name}, "
             f"limit {limit:.3g}{source}"
         )
     return _finding(series, found, limit, f"{unit_name}{source}", per_sequence=tokens != 1.0)
@@ -60,20 +60,20 @@ def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequ
         else Severity.MEDIUM
     )
     return Finding(
-        severity=found.tempered(severity, limit),
+        severity=found.severity(severity),
         claim=f"Mean KL to the reference {'stays' if found.ended is None else 'lay'} above {limit:.3g} nats {told}"
-        + found.told(),
+        + found.recovery,
         observed=found.peak,
         limit=limit,
         unit="nats",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(
+        evidence=series_evidence(
             series,
             last_mean=found.last,
             last_step_within=found.last_good,
             per="sequence" if per_sequence else "token",
-            **found.noted(),
+            **found.recovery_evidence,
         ),
         causes=(
             *CAUSES,

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import joined, lasting_excess, named
+from ptt.diagnostics.rules.single_series import aligned, lasting_excess, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 ONE_SIDE = 0.9  # of the clipped tokens
@@ -29,7 +29,7 @@ MIN_STEPS = 20  # with so much clipping: fewer are an episode
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the two sides of the clip fraction against each other."""
     low, high = (evidence.metrics.get(name) for name in ("clip/frac_low", "clip/frac_high"))
-    both = None if low is None or high is None else joined(low, high)
+    both = None if low is None or high is None else aligned(low, high)
     if low is None or high is None or both is None or len(both[0]) < MIN_LOGGED:
         return NotJudged(
             reason="the two sides of the clipping are not logged apart" if both is None else "too few are logged",
@@ -71,7 +71,7 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
         unit="share",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(share, side=side, clipped_share=amount),
+        evidence=series_evidence(share, side=side, clipped_share=amount),
         causes=("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
         if lower
         else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high"),

@@ -13,7 +13,7 @@ published that supports them, so a drift alone is never more than medium here.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, lasting_excess, logged, named, negated
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, negated, series_evidence
 
 NEAR = 0.92  # cosine; see the source above
 FAR = 0.88
@@ -28,22 +28,22 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return series
     for severity, limit in ((Severity.MEDIUM, limits["far"]), (Severity.LOW, limits["near"])):
         found = lasting_excess(negated(series), -limit)
-        if found is None or last_of(series) >= limit:
+        if found is None or last_mean(series) >= limit:
             continue
         return Finding(
             severity=severity,
             claim=f"Outputs drifted from the starting policy's: their cosine stays below {limit:g}",
-            observed=last_of(series),
+            observed=last_mean(series),
             limit=limit,
             unit="cosine",
             onset_step=found.onset,
             onset_interval=found.interval,
-            evidence=named(series),
+            evidence=series_evidence(series),
             causes=("the policy learnt another form or topic", "too weak a KL penalty", "learning rate too high"),
             confirm=(f"read outputs from before step {found.interval[0]} and of the last checkpoint side by side",),
             next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
         )
-    return Healthy(reason=f"the cosine ends at {last_of(series):.3g}, limit {limits['near']:g}")
+    return Healthy(reason=f"the cosine ends at {last_mean(series):.3g}, limit {limits['near']:g}")
 
 
 RULE = Rule(id="policy-drift", link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR})

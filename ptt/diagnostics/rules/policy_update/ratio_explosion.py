@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence.baseline_shift import BaselineShift, lasting_fall,
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
+from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
 
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
 RATIO = 10.0  # the same as a ratio
@@ -42,7 +42,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             continue
         series = without_zeros(evidence.pairs[pair].p999)
         if len(series.finite()[0]) >= MIN_RECORDED:
-            told.append(f"p99.9 of |{pair}| peaks at {peak_of(series):.3g} nats")
+            told.append(f"p99.9 of |{pair}| peaks at {peak_median(series):.3g} nats")
             findings += _of_tokens(series, pair, limits["p999"])
     for name in LOGGED:
         held = evidence.metrics.get(name)
@@ -64,9 +64,9 @@ def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
     found = lasting_excess(series, limit)
     if found is None:
         return []
-    severity = found.tempered(Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM, limit)
-    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{found.told()}"
-    evidence = named(series, pair=pair, last_mean=found.last, **found.noted())
+    severity = found.severity(Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM)
+    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{found.recovery}"
+    evidence = series_evidence(series, pair=pair, last_mean=found.last, **found.recovery_evidence)
     return [_finding(claim, severity, found.peak, limit, "nats", found.onset, found.interval, evidence)]
 
 
@@ -92,7 +92,7 @@ def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
     claim = f"The {'greatest' if up else 'least'} importance ratio of a step went from {math.exp(found.early):.3g} " + (
         f"to {observed:.3g}"
     )
-    evidence = named(series, early=math.exp(found.early), last=math.exp(min(found.last, 700.0)))
+    evidence = series_evidence(series, early=math.exp(found.early), last=math.exp(min(found.last, 700.0)))
     return [_finding(claim, Severity.MEDIUM, observed, limit, "ratio", found.onset, found.interval, evidence)]
 
 

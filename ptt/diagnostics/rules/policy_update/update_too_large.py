@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.readings import lasting_excess, named, peak_of, without_zeros
+from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
@@ -54,7 +54,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     findings = [found for one, limit in judged if (found := _finding(one, limit))]
     if findings:
         return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-    told = "; ".join(f"{one.raw_name} peaks at {peak_of(one):.3g} nats, limit {limit:g}" for one, limit in judged)
+    told = "; ".join(f"{one.raw_name} peaks at {peak_median(one):.3g} nats, limit {limit:g}" for one, limit in judged)
     return Healthy(reason=told)
 
 
@@ -63,15 +63,17 @@ def _finding(series: Series, limit: float) -> Finding | None:
     if found is None:
         return None
     return Finding(
-        severity=found.tempered(Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH, limit),
+        severity=found.severity(Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH),
         claim=f"Single updates move the policy too far: {series.raw_name} "
-        f"{'stays' if found.ended is None else 'lay'} above {limit:g} nats{found.told()}",
+        f"{'stays' if found.ended is None else 'lay'} above {limit:g} nats{found.recovery}",
         observed=found.peak,
         limit=limit,
         unit="nats",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, last_mean=found.last, last_step_within=found.last_good, **found.noted()),
+        evidence=series_evidence(
+            series, last_mean=found.last, last_step_within=found.last_good, **found.recovery_evidence
+        ),
         causes=CAUSES,
         confirm=(f"{confirm_by_checkpoint(found.interval)}; does it follow the learning rate's warm-up?",),
         next=back_off(found.interval),

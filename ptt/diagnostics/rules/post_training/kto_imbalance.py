@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.post_training import PREFERENCE, end_of, turned
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 LEAST_SHARE = 0.2  # of both losses: one side makes four times the other's
 

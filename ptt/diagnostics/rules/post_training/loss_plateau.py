@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 LEFT = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
 LEAST_FALL = 0.01  # of the first level
@@ -28,7 +28,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         "loss/total",
         what="training loss",
         enable="log the training loss of every step: logging_steps=1",
-        least=LONG,
+        minimum=LONG,
     )
     if isinstance(series, NotJudged):
         return series

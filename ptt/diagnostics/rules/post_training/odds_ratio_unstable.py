@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.post_training import PREFERENCE
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 TIMES = 3.0  # the early movement
 FLOOR = 0.25  # of the mean log sigmoid, whose level for chance is -ln 2: less turns nothing round
@@ -35,7 +35,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         "orpo/log_odds_ratio",
         what="log odds ratio",
         enable="only ORPO has it; TRL's ORPOTrainer logs log_odds_ratio",
-        least=MIN_VALUES + 1,
+        minimum=MIN_VALUES + 1,
     )
     if isinstance(series, NotJudged):
         return series

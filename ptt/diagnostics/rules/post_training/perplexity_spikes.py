@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.post_training import SUPERVISED, FloatArray
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 SIDE = 10  # values on either side
 LEAP = 0.5  # nats above the median around it
@@ -79,7 +79,7 @@ def _loss(evidence: Evidence) -> Series | NotJudged:
         "loss/total",
         what="training loss",
         enable="log the training loss of every step: logging_steps=1",
-        least=4 * SIDE,
+        minimum=4 * SIDE,
     )
 
 

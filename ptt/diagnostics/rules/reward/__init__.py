@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_s
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
 from ptt.diagnostics.rules.interface import NotJudged
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 
 REWARD_ENABLE: Final = (
     "log the mean reward at every step: TRL logs reward, veRL critic/score/mean, slime rollout/raw_reward"
@@ -43,7 +43,7 @@ class Shift:
 
 def reward_of(evidence: Evidence, least: int = MIN_VALUES) -> Series | NotJudged:
     """Give the mean reward, or why nothing can be said of it."""
-    return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, least=least)
+    return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, minimum=least)
 
 
 def shifts_of(evidence: Evidence) -> tuple[Shift, ...]:

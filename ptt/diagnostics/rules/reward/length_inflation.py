@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, NOISE_Z, T
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import logged
+from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
 GROWTH_LIMIT = (
@@ -36,7 +36,7 @@ LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length, beside the outcomes."""
     length = logged(
-        evidence, "len/response_mean", what="mean response length", least=MIN_VALUES,
+        evidence, "len/response_mean", what="mean response length", minimum=MIN_VALUES,
         enable="log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean",
     )  # fmt: skip
     if isinstance(length, NotJudged):

@@ -19,8 +19,8 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import logged
 from ptt.diagnostics.rules.reward import reward_of
+from ptt.diagnostics.rules.single_series import logged
 
 GROWTH_LIMIT = 2.5  # times the early spread
 
@@ -28,7 +28,7 @@ GROWTH_LIMIT = 2.5  # times the early spread
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged spread, and the spread against the mean."""
     spread = logged(
-        evidence, "reward/std", what="spread of rewards", least=MIN_VALUES,
+        evidence, "reward/std", what="spread of rewards", minimum=MIN_VALUES,
         enable="log the standard deviation of the reward: TRL logs reward_std")  # fmt: skip
     if isinstance(spread, NotJudged):
         return spread

@@ -11,7 +11,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.rules.readings import in_logs
+from ptt.diagnostics.rules.single_series import logarithms
 
 FOLDS: Final = (1, 2, 3, 4, 6, 8)  # optimiser steps a generation: every so many steps, one takes far longer
 LENGTHS: Final = ("tokens/step", "tokens/seen", "len/response_mean")
@@ -84,7 +84,7 @@ def length_of(evidence: Evidence) -> Series | None:
 
 def in_logs_safe(series: Series) -> Series:
     """Give the positive values of a series."""
-    logs = in_logs(series)
+    logs = logarithms(series)
     return replace(logs, values=np.exp(logs.values))
 
 

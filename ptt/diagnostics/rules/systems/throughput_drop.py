@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import in_logs, logged
+from ptt.diagnostics.rules.single_series import logarithms, logged
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
 
 SLOWER = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
@@ -36,7 +36,7 @@ ENABLE = "log the time of every step; with its parts (generation, tools, update)
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged time of a step, or else the logged throughput."""
-    series = logged(evidence, "time/step", what="time of a step", enable=ENABLE, least=MIN_VALUES)
+    series = logged(evidence, "time/step", what="time of a step", enable=ENABLE, minimum=MIN_VALUES)
     if isinstance(series, NotJudged):
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
@@ -107,7 +107,7 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return None
     times = folded(series)
-    found = lasting_fall(in_logs(times), ceiling=math.inf, margin=math.log(limits["slower"]))
+    found = lasting_fall(logarithms(times), ceiling=math.inf, margin=math.log(limits["slower"]))
     if found is None or found.ended:
         reason = f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}"
         return Healthy(reason=reason)

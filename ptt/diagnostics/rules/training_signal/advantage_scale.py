@@ -18,7 +18,8 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import Outcome, last_of, named, outcome, told_of
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
+from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 EXPLODED = 5.0  # times the early level: a learning rate five times as large
 LARGE = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
@@ -44,7 +45,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     for found, verb in ((up, "grew"), (down, "vanished")):
         if found is not None and not found.ended and found.early > 0:
             return _finding(series, found, verb, outcome(evidence))
-    return Healthy(reason=f"the spread of advantages ends at {last_of(series):.3g}")
+    return Healthy(reason=f"the spread of advantages ends at {last_mean(series):.3g}")
 
 
 def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -> Finding:
@@ -52,13 +53,13 @@ def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -
     low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
-        claim=f"The spread of advantages {verb}: {found.early:.3g} to {found.last:.3g}{told_of(reward)}",
+        claim=f"The spread of advantages {verb}: {found.early:.3g} to {found.last:.3g}{outcome_clause(reward)}",
         observed=found.last,
         limit=found.limit,
         unit="advantage",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series, early=found.early),
+        evidence=series_evidence(series, early=found.early),
         causes=("the reward's scale grew", "reward outliers", "advantages that are not normalised")
         if grew
         else ("groups without any spread in reward", "a collapsed policy whose answers are alike"),

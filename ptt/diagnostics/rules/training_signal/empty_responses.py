@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, lasting_excess, named
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, series_evidence
 
 SOME = 0.05  # of the responses: more than the odd request that fails
 MANY = 0.3
@@ -30,8 +30,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     series = usable[0]
     found = lasting_excess(series, limits["some"])
-    if found is None or last_of(series) <= limits["some"]:
-        return Healthy(reason=f"{last_of(series):.1%} of responses are empty")
+    if found is None or last_mean(series) <= limits["some"]:
+        return Healthy(reason=f"{last_mean(series):.1%} of responses are empty")
     return Finding(
         severity=Severity.HIGH if found.last > limits["many"] else Severity.MEDIUM,
         claim=f"{found.last:.0%} of responses are empty",
@@ -40,7 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         unit="share",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series),
+        evidence=series_evidence(series),
         causes=(
             "requests that the engine aborted or timed out",
             "a policy that learnt to end at once",

@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import last_of, lasting_excess, named, peak_of
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, peak_median, series_evidence
 
 MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
 MOST = 0.8  # of the tokens: the batch is a fifth of what was paid for
@@ -35,13 +35,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     for series in usable:
         if (finding := _finding(series, limits)) is not None:
             return finding
-    share = peak_of(usable[0])
+    share = peak_median(usable[0])
     return Healthy(reason=f"at most {share:.0%} of the policy's tokens are masked")
 
 
 def _finding(series: Series, limits: Limits) -> Finding | None:
     found = lasting_excess(series, limits["much"])
-    if found is None or last_of(series) <= limits["much"]:
+    if found is None or last_mean(series) <= limits["much"]:
         return None
     return Finding(
         severity=Severity.HIGH if found.last > limits["most"] else Severity.MEDIUM,
@@ -51,7 +51,7 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
         unit="share",
         onset_step=found.onset,
         onset_interval=found.interval,
-        evidence=named(series),
+        evidence=series_evidence(series),
         causes=(
             "overlong samples are filtered",
             "off-policy samples are rejected: engine against trainer, or stale",

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
-from ptt.diagnostics.rules.readings import ERRORS, LEVEL, reward_fell
+from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
@@ -89,7 +89,7 @@ def _means(evidence: Evidence) -> tuple[IntArray, FloatArray, float] | None:
     error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
     steps, mean = series.rolling()
     steps, mean = steps[np.isfinite(mean)], mean[np.isfinite(mean)]
-    return steps, mean, max(ERRORS * error, LEVEL * abs(float(mean.max())))
+    return steps, mean, max(Z_LIMIT * error, MIN_CHANGE * abs(float(mean.max())))
 
 
 def _way(evidence: Evidence, step: int | None = None) -> float | None:

@@ -16,7 +16,8 @@ from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.readings import Outcome, last_of, lasting_excess, logged, named, outcome, told_of
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, series_evidence
 
 MOST = 0.5  # of the responses: more are cut than end
 RISEN = 0.25  # of the responses: what a share that rose must reach to matter
@@ -30,7 +31,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(series, NotJudged):
         return series
     found = lasting_excess(series, limits["most"])
-    last = last_of(series)
+    last = last_mean(series)
     if found is not None and last > limits["most"]:
         reward = outcome(evidence)
         onset, interval = found.onset, found.interval
@@ -46,18 +47,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _finding(evidence: Evidence, series: Series, limit: float, onset: int, interval: Steps, reward: Outcome) -> Finding:
-    last = last_of(series)
+    last = last_mean(series)
     masked = evidence.run.context.get("mask_truncated_completions") is True
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL and last > MOST else Severity.MEDIUM,
-        claim=f"{last:.0%} of responses are cut at the length limit{told_of(reward)}"
+        claim=f"{last:.0%} of responses are cut at the length limit{outcome_clause(reward)}"
         + ("; they are masked out of the loss" if masked else ""),
         observed=last,
         limit=limit,
         unit="share",
         onset_step=onset,
         onset_interval=interval,
-        evidence=named(series, masked_out=masked),
+        evidence=series_evidence(series, masked_out=masked),
         causes=(
             "a reward that pays for length",
             "a policy that no longer ends its answers",

@@ -1,0 +1,145 @@
+"""What became of the reward, over the run and from a step on: it sets how much a finding on another metric matters."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise, step_noise
+from ptt.diagnostics.evidence.level_change import change_since
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.statistics.arrays import FloatArray
+
+FALL_FACTOR: Final = 0.9  # of the early reward: a smaller loss is none that a rule should hang on
+WINDOW_Z_LIMIT: Final = 3.0  # of a window: one in a thousand, where the step was found in something else
+COLLAPSE_FACTOR: Final = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
+MIN_RISE_SHARE: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
+Z_LIMIT: Final = 3.0  # standard errors of the difference of two means
+MIN_CHANGE: Final = 0.05  # of the best level: means that differ less did not move
+
+
+class RewardRange(NamedTuple):
+    """Rolling means of the reward."""
+
+    first: float
+    worst: float
+    best: float
+    last: float
+
+
+def reward_range(evidence: Evidence) -> RewardRange | None:
+    """Return first, worst, best and last rolling mean of the reward, or None where it is not logged."""
+    series = evidence.metrics.get("reward/mean")
+    if series is None or len(series.finite()[0]) < MIN_LOGGED:
+        return None
+    _, mean = series.rolling()
+    mean = mean[np.isfinite(mean)]
+    return RewardRange(float(mean[0]), float(mean.min()), float(mean.max()), float(mean[-1]))
+
+
+def reward_fell(evidence: Evidence) -> bool:
+    """Return whether the reward ended below half of its best; not where it is not logged."""
+    reward = reward_range(evidence)
+    return reward is not None and reward.best > 0 and reward.last < COLLAPSE_FACTOR * reward.best
+
+
+def reward_by_step(evidence: Evidence) -> Series | None:
+    """Return the logged reward, or the mean reward of the recorded trajectories where none is logged."""
+    series = evidence.metrics.get("reward/mean")
+    if series is not None or evidence.environment is None or evidence.environment.episodes is None:
+        return series
+    episodes = evidence.environment.episodes
+    known = np.isfinite(episodes.reward)
+    steps, at = np.unique(episodes.steps[known], return_inverse=True)
+    if not len(steps):
+        return None
+    values = np.bincount(at, weights=episodes.reward[known]) / np.bincount(at)
+    flags = np.zeros(len(steps), np.uint8)
+    return Series(name="trajectories.reward", raw_name="reward", steps=steps, values=values, flags=flags)
+
+
+def reward_dropped(evidence: Evidence) -> bool:
+    """Return whether the reward fell for good by a tenth and beyond its noise; not where it is not recorded."""
+    series = reward_by_step(evidence)
+    fall = lasting_fall(series, ceiling=math.inf, factor=FALL_FACTOR) if series is not None else None
+    return fall is not None and not fall.ended
+
+
+def reward_dropped_since(evidence: Evidence, step: int) -> bool:
+    """Return whether the reward ended a tenth below what it was up to a step, beyond its noise, or dropped at all.
+
+    A reward that rose first has lost something where it falls back to its early level.
+    """
+    series = reward_by_step(evidence)
+    change = change_since(series, step) if series is not None else None
+    lost = change is not None and change.sds <= -WINDOW_Z_LIMIT and change.share <= FALL_FACTOR - 1
+    return lost or reward_dropped(evidence)
+
+
+class Outcome(StrEnum):
+    """What the reward did over the run."""
+
+    FELL = "fell"
+    FLAT = "flat"
+    ROSE = "rose"
+    UNKNOWN = "unknown"
+
+
+def outcome(evidence: Evidence) -> Outcome:
+    """Return what the reward did: fell below half of its best or for good, rose, or neither."""
+    reward = reward_range(evidence)
+    if reward is None:
+        return Outcome.UNKNOWN
+    series = evidence.metrics["reward/mean"]
+    fall = lasting_fall(series, ceiling=math.inf)
+    if reward_fell(evidence) or (fall is not None and not fall.ended):
+        return Outcome.FELL
+    rise = lasting_rise(series, floor=-math.inf)
+    if rise is not None and not rise.ended:
+        return Outcome.ROSE
+    spread, likeness = step_noise(series.finite()[1])
+    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    least = max(MIN_RISE_SHARE * (reward.best - reward.worst), MIN_CHANGE * abs(reward.best), Z_LIMIT * error)
+    return Outcome.ROSE if reward.last - reward.first > least else Outcome.FLAT
+
+
+def outcome_since(evidence: Evidence, step: int) -> Outcome:
+    """Return what became of the reward from `step` on, beyond its noise.
+
+    It fell where its last window lies below the last one before the step; it rose where its last window lies above
+    that one, or above the first one since. A part without ten values tells nothing.
+    """
+    series = evidence.metrics.get("reward/mean")
+    if series is None:
+        return Outcome.UNKNOWN
+    steps, values = series.finite()
+    before, since = values[steps < step][-series.width :], values[steps >= step]
+    if min(len(before), len(since)) < MIN_LOGGED:
+        return Outcome.UNKNOWN
+    spread, likeness = step_noise(values)
+    after = since[-min(series.width, len(since) // 2) :]
+    first = since[: len(after)]
+
+    def moved(one: FloatArray, other: FloatArray) -> float:
+        error = spread * math.sqrt((1 + likeness) / (1 - likeness) * (1 / len(one) + 1 / len(other)))
+        change = float(other.mean() - one.mean())
+        return 0.0 if abs(change) <= max(Z_LIMIT * error, MIN_CHANGE * abs(float(one.mean()))) else change
+
+    against = moved(before, after)
+    if against < 0:
+        return Outcome.FELL
+    return Outcome.ROSE if against > 0 or moved(first, after) > 0 else Outcome.FLAT
+
+
+def outcome_clause(reward: Outcome) -> str:
+    """Say what the reward did meanwhile, as the end of a clause."""
+    return {
+        Outcome.FELL: " while the reward fell",
+        Outcome.FLAT: "; the reward did not rise meanwhile",
+        Outcome.ROSE: "; the reward rose meanwhile",
+        Outcome.UNKNOWN: "; no reward is logged beside it",
+    }[reward]

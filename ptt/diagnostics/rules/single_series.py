@@ -1,0 +1,188 @@
+"""Template for rules that watch one series: read it, find where it leaves its bounds for good, and give the numbers.
+
+    @requires_metric("entropy", what="entropy", enable="log the policy's token entropy", minimum=MIN_VALUES)
+    def check(entropy: Series, evidence: Evidence, limits: Limits) -> Verdict:
+        rise = lasting_rise(entropy, floor=limits["floor"], factor=limits["times_early"])
+        if rise is None or rise.ended:
+            return Healthy(reason=f"entropy ends at {last_mean(entropy):.3g} nats")
+        return Finding(
+            severity=Severity.MEDIUM,
+            claim=f"Entropy rose from {rise.early:.3g} to {rise.last:.3g} nats",
+            unit="nats",
+            **measured(rise),
+            evidence=series_evidence(entropy, early=rise.early),
+            ...
+        )
+
+`lasting_excess` is for a limit that is given beforehand; `lasting_rise` and `lasting_fall` (evidence.baseline_shift)
+are for limits relative to the series' own beginning. `requires` (interface) takes any other reading in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypedDict
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.baseline_shift import BaselineShift
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.model import JsonScalar, Severity, Steps
+from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, requires
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+
+PEAK_FACTOR: Final = 3.0  # times the limit: so far off for a window, a run is looked at even if it came back
+MIN_ZERO_SHARE: Final = 0.2  # share of exact zeros from which they are no measurements: one update in five or more
+
+
+def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: int = MIN_LOGGED) -> Series | NotJudged:
+    """Return the training series of a metric, or why it cannot be judged: not logged, or fewer than `minimum` values.
+
+    `what` completes "no ... is logged"; `enable` is the line that has it logged.
+    """
+    series = evidence.metrics.get(name)
+    if series is None:
+        return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable)
+    count = len(series.finite()[0])
+    if count < minimum:
+        reason = f"{count} finite values of {series.raw_name} are logged; {minimum} are needed"
+        return NotJudged(reason=reason, missing=(name,), enable=enable)
+    return series
+
+
+def requires_metric(
+    name: str, *, what: str, enable: str, minimum: int = MIN_LOGGED
+) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
+    """Hand a check the training series of a metric; see `logged` for what it answers where there is none."""
+    return requires(lambda evidence: logged(evidence, name, what=what, enable=enable, minimum=minimum))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """A lasting excess over a limit that is given beforehand."""
+
+    onset: int
+    interval: Steps
+    limit: float
+    last_good: int | None  # the last step logged within the limit before it; None where there is none
+    peak: float  # the highest median over a window: one wild step does not set it
+    last: float
+    ended: int | None  # the last step above the limit, where the last window lies within it again
+
+    def severity(self, lasting: Severity) -> Severity:
+        """Return `lasting`; of what came back medium at most, and low unless it went far beyond the limit."""
+        if self.ended is None:
+            return lasting
+        highest = Severity.MEDIUM if self.peak > PEAK_FACTOR * self.limit else Severity.LOW
+        return lasting if highest.at_least(lasting) else highest
+
+    @property
+    def recovery(self) -> str:
+        """Say that it came back, as the end of a clause; empty where it did not."""
+        return "" if self.ended is None else f"; it came back after step {self.ended}"
+
+    @property
+    def recovery_evidence(self) -> dict[str, JsonScalar]:
+        """The step at which it ended, as evidence; empty where it did not."""
+        return {} if self.ended is None else {"ended_step": self.ended}
+
+
+def lasting_excess(series: Series, limit: float) -> Excess | None:
+    """Return the lasting excess of a series over `limit`, or None.
+
+    The onset is the step the mean gave the alarm at; where no value since the first one above the limit lay below it
+    again, it is that first one, and the interval ends there. The interval begins with the step logged before that: a
+    figure of a step is taken from weights that the steps before made.
+    """
+    alarm = series.excess(limit)
+    if alarm is None:
+        return None
+    steps, values = series.finite()
+    first = series.first_above(limit, alarm)
+    place = int(np.searchsorted(steps, first))
+    at_once = bool((values[place : int(np.searchsorted(steps, alarm)) + 1] > limit).all())
+    before = int(steps[place - 1]) if place else None
+    return Excess(
+        limit=limit,
+        onset=first if at_once else alarm,
+        interval=(first if before is None else before, first if at_once else alarm),
+        last_good=before,
+        peak=peak_median(series),
+        last=last_mean(series),
+        ended=int(steps[values > limit][-1]) if last_mean(series) <= limit else None,
+    )
+
+
+class Measured(TypedDict):
+    """The fields of a finding that a shift of one series fills."""
+
+    observed: float
+    limit: float
+    onset_step: int
+    onset_interval: Steps
+
+
+def measured(shift: BaselineShift | Excess, *, observed: float | None = None) -> Measured:
+    """Return a finding's numbers and onset; `observed` is the mean of the last window where it is not given."""
+    return Measured(
+        observed=shift.last if observed is None else observed,
+        limit=shift.limit,
+        onset_step=shift.onset,
+        onset_interval=shift.interval,
+    )
+
+
+def peak_median(series: Series) -> float:
+    """Return the highest median over a window; of all values where they do not fill one."""
+    values = series.finite()[1]
+    return float(np.median(values)) if len(values) < series.width else float(np.nanmax(series.rolling_median()))
+
+
+def last_mean(series: Series) -> float:
+    """Return the mean over the last window."""
+    return float(series.rolling()[1][-1])
+
+
+def derived(series: Series, steps: IntArray, values: FloatArray) -> Series:
+    """Return values worked out from a series, under its name."""
+    return replace(series, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
+
+
+def selected(series: Series, chosen: BoolArray) -> Series:
+    """Return the logged values that are chosen, with their flags."""
+    return replace(series, steps=series.steps[chosen], values=series.values[chosen], flags=series.flags[chosen])
+
+
+def negated(series: Series) -> Series:
+    """Return the series with its sign turned, for limits from below."""
+    return replace(series, values=-series.values)
+
+
+def without_zeros(series: Series) -> Series:
+    """Leave out exact zeros where a fifth of the values or more are: the first update on a batch has a ratio of 1."""
+    _, values = series.finite()
+    zero = series.values == 0.0
+    if not len(values) or zero.sum() < MIN_ZERO_SHARE * len(values) or zero.sum() == len(values):
+        return series
+    return selected(series, ~zero)
+
+
+def aligned(first: Series, second: Series) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the steps at which both series are finite, and the values of each there."""
+    (first_steps, first_values), (second_steps, second_values) = first.finite(), second.finite()
+    steps, at_first, at_second = np.intersect1d(first_steps, second_steps, return_indices=True)
+    return steps, first_values[at_first], second_values[at_second]
+
+
+def series_evidence(series: Series, **more: JsonScalar) -> dict[str, JsonScalar]:
+    """Return the evidence of every finding on a series, and `more`."""
+    return {"metric": series.name, "logged_as": series.raw_name, "window_steps": series.width, **more}
+
+
+def logarithms(series: Series) -> Series:
+    """Return the natural logarithms of the positive values: factors then count the same up and down."""
+    steps, values = series.finite()
+    usable = values > 0
+    return derived(series, steps[usable], np.log(values[usable]))
