@@ -110,7 +110,7 @@ class Rule:
     check: Check
     limits: Limits = field(default_factory=dict)
     judges_nan: bool = False  # whether NaN is what the rule judges
-    families: frozenset[Family] = EVERY  # the kinds of training that can fail so
+    families: frozenset[Family] = ONLINE  # the kinds of training that can fail so
 
     def run(self, evidence: Evidence) -> model.RuleVerdict:
         """Check with the limits in force; a run that cannot fail so is not asked."""

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, series_evidence
 
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters
@@ -70,10 +70,4 @@ def _finding(series: Series, severity: Severity, claim: str, limit: float, onset
     )
 
 
-RULE = Rule(
-    id="explained-variance-low",
-    link=Link.CRITIC,
-    check=check,
-    limits={"worse": WORSE, "learnt": LEARNT},
-    families=ONLINE,
-)
+RULE = Rule(id="explained-variance-low", link=Link.CRITIC, check=check, limits={"worse": WORSE, "learnt": LEARNT})

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_range
 from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
@@ -81,4 +81,4 @@ def _excused(evidence: Evidence) -> str:
     return ""
 
 
-RULE = Rule(id="value-loss-rising", link=Link.CRITIC, check=check, limits={"times_early": TIMES_EARLY}, families=ONLINE)
+RULE = Rule(id="value-loss-rising", link=Link.CRITIC, check=check, limits={"times_early": TIMES_EARLY})

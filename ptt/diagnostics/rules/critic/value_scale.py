@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import Excess, aligned, last_mean, lasting_excess, series_evidence
 
 OFF = 0.5  # of the return's usual size
@@ -78,4 +78,4 @@ def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, Json
     )
 
 
-RULE = Rule(id="value-scale", link=Link.CRITIC, check=check, limits={"off": OFF}, families=ONLINE)
+RULE = Rule(id="value-scale", link=Link.CRITIC, check=check, limits={"off": OFF})

@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
@@ -144,5 +144,4 @@ RULE = Rule(
         "prob_error": PROB_ERROR,
         "logp_abs": LOGP_ABS,
     },
-    families=ONLINE,
 )

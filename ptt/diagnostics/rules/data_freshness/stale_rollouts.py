@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 LAG_LIMIT = 8.0  # versions; see the source above
@@ -103,10 +103,4 @@ def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None,
     )
 
 
-RULE = Rule(
-    id="stale-rollouts",
-    link=Link.DATA_FRESHNESS,
-    check=check,
-    limits={"lag": LAG_LIMIT, "share": STALE_SHARE},
-    families=ONLINE,
-)
+RULE = Rule(id="stale-rollouts", link=Link.DATA_FRESHNESS, check=check, limits={"lag": LAG_LIMIT, "share": STALE_SHARE})

@@ -10,7 +10,7 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 
 COPIED = 0.999  # of tokens
 
@@ -38,4 +38,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="copied-logprobs", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"copied": COPIED})
+RULE = Rule(id="copied-logprobs", link=Link.DATA_VALIDITY, check=check, limits={"copied": COPIED})

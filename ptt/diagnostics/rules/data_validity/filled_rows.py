@@ -11,7 +11,7 @@ Source: zero-filled rows in dumps of several frameworks; a float32 logprob is co
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 
 HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
 BLOCKING_SHARE = 0.2
@@ -49,6 +49,5 @@ RULE = Rule(
     id="filled-rows",
     link=Link.DATA_VALIDITY,
     check=check,
-    families=ONLINE,
     limits={"high_share": HIGH_SHARE, "blocking_share": BLOCKING_SHARE},
 )

@@ -11,7 +11,7 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 
 ID = "missing-logprobs"
 SHARE = 0.001  # of model tokens: fewer cannot move a p99
@@ -53,6 +53,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(
-    id=ID, link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE, "high_share": HIGH_SHARE}
-)
+RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE})

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Coverage
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
 
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
 
@@ -96,4 +96,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = Rule(id="missing-parts", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"gaps": GAPS})
+RULE = Rule(id="missing-parts", link=Link.DATA_VALIDITY, check=check, limits={"gaps": GAPS})

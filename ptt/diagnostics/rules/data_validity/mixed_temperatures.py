@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
 
 SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
 PLAIN = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
@@ -109,10 +109,4 @@ def _sampled(found: MixedColumn) -> Finding:
 MOST_SHOWN = 6
 
 
-RULE = Rule(
-    id="mixed-temperatures",
-    link=Link.DATA_VALIDITY,
-    check=check,
-    families=ONLINE,
-    limits={"scaled": SCALED, "plain": PLAIN},
-)
+RULE = Rule(id="mixed-temperatures", link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN})

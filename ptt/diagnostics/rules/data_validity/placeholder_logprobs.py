@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
 
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
 WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
@@ -67,6 +67,5 @@ RULE = Rule(
     id="placeholder-logprobs",
     link=Link.DATA_VALIDITY,
     check=check,
-    families=ONLINE,
     limits={"worth_telling": WORTH_TELLING, "blocking_share": BLOCKING_SHARE, "common_share": COMMON_SHARE},
 )

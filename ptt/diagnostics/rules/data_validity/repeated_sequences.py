@@ -10,7 +10,7 @@ Source: resumed runs and `gather` before writing are the usual ways.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 
 SHARE = 0.001  # of sequences: ids may clash now and then
 
@@ -36,4 +36,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="repeated-sequences", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"share": SHARE})
+RULE = Rule(id="repeated-sequences", link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE})

@@ -11,7 +11,7 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 SHARE = 0.5  # of the largest 1 % of |r|
 MATERIAL = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
@@ -51,10 +51,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="large |r| against the engine do not gather where turns begin")
 
 
-RULE = Rule(
-    id="retokenised-turns",
-    link=Link.DATA_VALIDITY,
-    check=check,
-    families=ONLINE,
-    limits={"share": SHARE, "material": MATERIAL},
-)
+RULE = Rule(id="retokenised-turns", link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "material": MATERIAL})

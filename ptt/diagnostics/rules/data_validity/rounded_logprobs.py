@@ -9,7 +9,7 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 
 ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 
@@ -37,4 +37,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="rounded-logprobs", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"rounded": ROUNDED})
+RULE = Rule(id="rounded-logprobs", link=Link.DATA_VALIDITY, check=check, limits={"rounded": ROUNDED})

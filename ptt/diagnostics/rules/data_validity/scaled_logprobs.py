@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
 FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
@@ -96,6 +96,5 @@ RULE = Rule(
     id="scaled-logprobs",
     link=Link.DATA_VALIDITY,
     check=check,
-    families=ONLINE,
     limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT, "negative_share": NEGATIVE_SHARE},
 )

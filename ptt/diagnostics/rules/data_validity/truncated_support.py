@@ -10,7 +10,7 @@ Source: processed logprobs are renormalised over the kept set; median shift log 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 SHIFT = -0.01  # nats: S below 0.99
@@ -52,6 +52,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="r against the engine is not one-sided")
 
 
-RULE = Rule(
-    id="truncated-support", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"one_sided": ONE_SIDED}
-)
+RULE = Rule(id="truncated-support", link=Link.DATA_VALIDITY, check=check, limits={"one_sided": ONE_SIDED})

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 LEAST_USE = 0.2  # calls a sample: with fewer there is too little to compare
 OBSERVED = 0.25  # of the expected share
@@ -56,4 +56,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="unmasked-tools", link=Link.DATA_VALIDITY, check=check, families=ONLINE, limits={"observed": OBSERVED})
+RULE = Rule(id="unmasked-tools", link=Link.DATA_VALIDITY, check=check, limits={"observed": OBSERVED})

@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
 from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 FACTOR = 0.5  # of the early share that must be left
 WAS = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
@@ -85,9 +85,5 @@ def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
 
 
 RULE = Rule(
-    id="failures-unrecovered",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"factor": FACTOR, "was": WAS, "gone": GONE},
-    families=ONLINE,
+    id="failures-unrecovered", link=Link.ENVIRONMENT, check=check, limits={"factor": FACTOR, "was": WAS, "gone": GONE}
 )

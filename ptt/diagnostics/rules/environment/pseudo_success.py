@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 FLOOR = 0.1  # of the well paid
 FACTOR = 2.0  # times the early share
@@ -74,5 +74,4 @@ RULE = Rule(
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
-    families=ONLINE,
 )

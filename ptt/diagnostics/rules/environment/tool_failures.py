@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.counts import MeasuredShare, counted_share, logged
 from ptt.diagnostics.evidence.logged_tools import failure_shares
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.1  # of the calls: below, failures are an accident that a policy can live with
 FACTOR = 2.0  # times the early share: less is noise of what is called for
@@ -62,5 +62,4 @@ RULE = Rule(
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
-    families=ONLINE,
 )

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, e
 from ptt.diagnostics.evidence.logged_tools import SECONDS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 FLOOR = 1.0  # second: less is lost beside what the model itself takes for a turn
 FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
@@ -91,9 +91,5 @@ def _finding(name: str, series: Series, found: BaselineShift, limits: Limits) ->
 
 
 RULE = Rule(
-    id="tool-latency",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"floor": FLOOR, "factor": FACTOR, "slow": SLOW},
-    families=ONLINE,
+    id="tool-latency", link=Link.ENVIRONMENT, check=check, limits={"floor": FLOOR, "factor": FACTOR, "slow": SLOW}
 )

@@ -13,7 +13,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 GONE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
@@ -80,10 +80,4 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = Rule(
-    id="tool-use-vanished",
-    link=Link.ENVIRONMENT,
-    check=check,
-    families=ONLINE,
-    limits={"gone": GONE, "was_used": WAS_USED},
-)
+RULE = Rule(id="tool-use-vanished", link=Link.ENVIRONMENT, check=check, limits={"gone": GONE, "was_used": WAS_USED})

@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.environment import Tool
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
 
@@ -153,5 +153,4 @@ RULE = Rule(
     link=Link.ENVIRONMENT,
     check=check,
     limits={"left": LEFT, "was_used": WAS_USED, "others": OTHERS},
-    families=ONLINE,
 )

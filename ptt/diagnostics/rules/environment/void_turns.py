@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import Question, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.05  # of the assistant's turns
 FACTOR = 2.0  # times the early share
@@ -51,5 +51,4 @@ RULE = Rule(
     link=Link.ENVIRONMENT,
     check=check,
     limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
-    families=ONLINE,
 )

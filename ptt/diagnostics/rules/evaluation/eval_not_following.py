@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import ENABLE, figures_of
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
 
@@ -102,4 +102,4 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     )
 
 
-RULE = Rule(id="eval-not-following", link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT}, families=ONLINE)
+RULE = Rule(id="eval-not-following", link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT})

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
@@ -94,4 +94,4 @@ def _shared(trained: Series, before: int, at: int, after: int) -> bool:
     return bool(here.mean() - max(left.mean(), right.mean()) > 3 * noise)
 
 
-RULE = Rule(id="eval-spikes", link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS})
+RULE = Rule(id="eval-spikes", link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS}, families=EVERY)

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -106,4 +106,4 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
         next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"))  # fmt: skip
 
 
-RULE = Rule(id="split-gap", link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT})
+RULE = Rule(id="split-gap", link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT}, families=EVERY)

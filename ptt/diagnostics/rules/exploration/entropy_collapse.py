@@ -17,7 +17,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, outcome_since, reward_range
 from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
 
@@ -92,5 +92,4 @@ RULE = Rule(
     link=Link.EXPLORATION,
     check=check,
     limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},
-    families=ONLINE,
 )

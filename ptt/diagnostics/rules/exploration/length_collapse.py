@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
 
@@ -68,6 +68,4 @@ def _sudden(series: Series, found: BaselineShift) -> bool:
     return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= found.onset))) <= SUDDEN * len(steps)
 
 
-RULE = Rule(
-    id="length-collapse", link=Link.EXPLORATION, check=check, limits={"left_of_early": LEFT_OF_EARLY}, families=ONLINE
-)
+RULE = Rule(id="length-collapse", link=Link.EXPLORATION, check=check, limits={"left_of_early": LEFT_OF_EARLY})

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
@@ -102,5 +102,4 @@ RULE = Rule(
     link=Link.EXPLORATION,
     check=check,
     limits={"floor": FLOOR, "margin": MARGIN, "chronic": CHRONIC, "high": HIGH, "short": SHORT},
-    families=ONLINE,
 )

@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, e
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
@@ -134,9 +134,5 @@ def _finding(series: Series, found: BaselineShift, names: tuple[str, ...], sever
 
 
 RULE = Rule(
-    id="tool-diversity",
-    link=Link.EXPLORATION,
-    check=check,
-    limits={"left": LEFT, "was": WAS, "others": OTHERS},
-    families=ONLINE,
+    id="tool-diversity", link=Link.EXPLORATION, check=check, limits={"left": LEFT, "was": WAS, "others": OTHERS}
 )

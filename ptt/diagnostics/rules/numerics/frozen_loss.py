@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
@@ -138,4 +138,11 @@ def _finding(series: Series, held: IntArray, value: float, gradient: str, moving
     )
 
 
-RULE = Rule(id="frozen-loss", link=Link.NUMERICS, check=check, judges_nan=True, limits={"least_equal": LEAST_EQUAL})
+RULE = Rule(
+    id="frozen-loss",
+    link=Link.NUMERICS,
+    check=check,
+    judges_nan=True,
+    limits={"least_equal": LEAST_EQUAL},
+    families=EVERY,
+)

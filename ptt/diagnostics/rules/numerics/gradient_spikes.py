@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 SPIKE = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
 BEFORE = 50  # steps that tell the usual level
@@ -121,4 +121,4 @@ def _single(series: Series, step: int, times: float, limit: float, sampled: bool
     )
 
 
-RULE = Rule(id="gradient-spikes", link=Link.NUMERICS, check=check, limits={"times_median": SPIKE})
+RULE = Rule(id="gradient-spikes", link=Link.NUMERICS, check=check, limits={"times_median": SPIKE}, families=EVERY)

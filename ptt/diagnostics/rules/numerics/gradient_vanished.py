@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES, MIN_VALUES, Z_LIMIT, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import stretches
 from ptt.diagnostics.rules.reward_outcome import reward_fell, reward_range
 from ptt.diagnostics.rules.single_series import logarithms, logged
@@ -213,4 +213,6 @@ def _learnt(evidence: Evidence, within: Steps | None) -> str:
     return ""
 
 
-RULE = Rule(id="gradient-vanished", link=Link.NUMERICS, check=check, limits={"left": LEFT, "zeros": ZEROS})
+RULE = Rule(
+    id="gradient-vanished", link=Link.NUMERICS, check=check, limits={"left": LEFT, "zeros": ZEROS}, families=EVERY
+)

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import logged
 
 TIMES_BEST = 1.5  # times the best level of a loss on given data: noise of a batch, harder data later on stay below
@@ -109,4 +109,5 @@ RULE = Rule(
     link=Link.NUMERICS,
     check=check,
     limits={"times_best": TIMES_BEST, "times_online": TIMES_ONLINE, "least_online": LEAST_ONLINE},
+    families=EVERY,
 )

@@ -15,7 +15,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
 from ptt.diagnostics.rules.single_series import logged
 
 DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
@@ -78,4 +78,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="loss-scale-drops", link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST})
+RULE = Rule(
+    id="loss-scale-drops", link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST}, families=EVERY
+)

@@ -17,7 +17,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.statistics.arrays import IntArray
 
@@ -110,4 +110,6 @@ def _vanished(series: Series, first: int, last: int, part: float) -> Finding | N
     )
 
 
-RULE = Rule(id="metrics-lost", link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True)
+RULE = Rule(
+    id="metrics-lost", link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True, families=EVERY
+)

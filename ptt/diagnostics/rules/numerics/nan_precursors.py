@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.numerics import CORE, core_series, first_not_a_number
 
 WATCHED: Mapping[str, str] = {name: row["title"] for name, row in document()["before_nan"].items()}
@@ -168,4 +168,6 @@ def _sudden(step: int, name: str, metrics: int) -> Finding:
     )
 
 
-RULE = Rule(id="nan-precursors", link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS})
+RULE = Rule(
+    id="nan-precursors", link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS}, families=EVERY
+)

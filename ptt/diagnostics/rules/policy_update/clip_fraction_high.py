@@ -14,7 +14,7 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.single_series import lasting_excess, logged, peak_median, series_evidence, without_zeros
 
@@ -64,6 +64,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(
-    id="clip-fraction-high", link=Link.POLICY_UPDATE, check=check, limits={"limit": CLIP_LIMIT}, families=ONLINE
-)
+RULE = Rule(id="clip-fraction-high", link=Link.POLICY_UPDATE, check=check, limits={"limit": CLIP_LIMIT})

@@ -18,7 +18,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.single_series import Excess, lasting_excess, logged, peak_median, series_evidence
 
@@ -114,4 +114,4 @@ def _limit(evidence: Evidence, limits: Limits) -> tuple[float, str]:
     return limits["limit"], ""
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT}, families=ONLINE)
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT})

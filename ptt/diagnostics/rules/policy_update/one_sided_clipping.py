@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import aligned, lasting_excess, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 
@@ -87,5 +87,4 @@ RULE = Rule(
     link=Link.POLICY_UPDATE,
     check=check,
     limits={"one_side": ONE_SIDE, "clipped": CLIPPED, "much": MUCH},
-    families=ONLINE,
 )

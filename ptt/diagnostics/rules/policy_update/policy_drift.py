@@ -12,7 +12,7 @@ published that supports them, so a drift alone is never more than medium here.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, negated, series_evidence
 
 NEAR = 0.92  # cosine; see the source above
@@ -46,4 +46,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=f"the cosine ends at {last_mean(series):.3g}, limit {limits['near']:g}")
 
 
-RULE = Rule(id="policy-drift", link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR})
+RULE = Rule(id="policy-drift", link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR}, families=EVERY)

@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
 
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
@@ -133,5 +133,4 @@ RULE = Rule(
     link=Link.POLICY_UPDATE,
     check=check,
     limits={"p999": P999_LIMIT, "ratio": RATIO, "times_early": TIMES_EARLY},
-    families=ONLINE,
 )

@@ -17,7 +17,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
 
@@ -89,4 +89,4 @@ def _kl_limit(evidence: Evidence, limits: Limits) -> float:
     return max(TIMES_TARGET * float(target), limits["kl"])
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"kl": KL_LIMIT, "p99": P99_LIMIT}, families=ONLINE)
+RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"kl": KL_LIMIT, "p99": P99_LIMIT})

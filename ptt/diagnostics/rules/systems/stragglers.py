@@ -21,7 +21,17 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import (
+    EVERY,
+    Broken,
+    Finding,
+    Healthy,
+    Limits,
+    NotJudged,
+    Rule,
+    Verdict,
+    does_not_apply,
+)
 from ptt.diagnostics.statistics.rank_scores import MIN_STEPS, RankScores, score_ranks, weighted_share
 
 SCORE = 0.75  # of the best rank, or of its own best: see the source above
@@ -214,4 +224,4 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     ]
 
 
-RULE = Rule(id="stragglers", link=Link.SYSTEMS, check=check, limits={"score": SCORE})
+RULE = Rule(id="stragglers", link=Link.SYSTEMS, check=check, limits={"score": SCORE}, families=EVERY)

@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import logarithms, logged
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
 
@@ -187,4 +187,4 @@ def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ..
     )
 
 
-RULE = Rule(id="throughput-drop", link=Link.SYSTEMS, check=check, limits={"slower": SLOWER})
+RULE = Rule(id="throughput-drop", link=Link.SYSTEMS, check=check, limits={"slower": SLOWER}, families=EVERY)
