@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from draw_rooms import draw
 
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
@@ -168,17 +171,91 @@ def causes() -> str:
     return CAUSES + "\n".join(parts)
 
 
-PAGES = {"causes.md": causes, "rules.md": rules, "formats.md": formats, "settings.md": settings, "tables.md": tables}
+ARCHITECTURE = """# Architecture
+
+A run's files go in at the bottom of this picture and a report comes out at the top. Imports point downwards only: a
+room knows those below it and none above, and `tests/test_architecture.py` holds every edge. An arrow is left out where
+a chain of other arrows already leads there.
+
+![The rooms and what they import](img/rooms.svg)
+
+The way of a number, from a line of a log to the headline:
+
+1. `parsers/` recognise each file by its content and read it into canonical rows; `metrics/metrics.toml` names what the
+   trainer called its metrics. `parsers/io/` is what they share; `parsers/unpickle/` opens pickles, executing nothing.
+2. `store/` keeps the rows as Parquet, and is the only code that opens them again.
+3. `engines/` runs the one pass over the tokens; `statistics/` holds every calculation, one module a statistic, and
+   knows no files, no limits and no words.
+4. `evidence/` reduces tables to what rules look at, one file a topic.
+5. `rules/` judge: a file a failure, a folder a link of the training loop. `custom/` are rules that users write.
+6. `verdict/` runs them, orders what they found by cause and time, and writes the headline. `compare/` and `gate/` start
+   from finished diagnoses.
+7. `pipeline.py` joins these stages; it is the only place that knows them all.
+8. `reports/` turn a diagnosis into pages, terminal output and files for CI; `cli/` reads arguments, calls one function,
+   prints and exits. `api.py` is the same from Python.
+
+CONTRIBUTING.md tells which files a new parser, rule or figure touches. The reasons are in `docs/decisions/`.
+
+| room | what it holds | imports |
+|---|---|---|
+"""
+
+
+def architecture() -> str:
+    """The rooms with what they hold and import, below the picture."""
+    rows = []
+    for room, imports in import_table().items():
+        parts = room.split(".")
+        inside = parts[0] in {"reports", "cli", "recorders"} or room in {"api", "processes", "version"}
+        module = "ptt" if room == "ptt" else f"ptt.{'' if inside else 'diagnostics.'}{room}"
+        path = HERE.parent.joinpath(*module.split("."))
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        purpose = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").split("\n")[0]
+        names = ", ".join(f"`{name}`" for name in imports) or "nothing of ours"
+        rows.append(
+            f"| `{source.relative_to(HERE.parent).as_posix().removesuffix('__init__.py')}` | {purpose} | {names} |\n"
+        )
+    return ARCHITECTURE + "".join(rows)
+
+
+def import_table() -> dict[str, list[str]]:
+    """Return the table that tests/test_architecture.py holds the code to, its rooms and their imports in its order."""
+    sys.path.insert(0, str(TESTS))
+    from test_architecture import ALLOWED
+
+    order = list(ALLOWED)
+    return {room: sorted(imports, key=order.index) for room, imports in ALLOWED.items()}
+
+
+PAGES = {
+    "architecture.md": architecture,
+    "causes.md": causes,
+    "formats.md": formats,
+    "rules.md": rules,
+    "settings.md": settings,
+    "tables.md": tables,
+}
+EVERYWHERE = {"version"}  # arrows from every room would tell nothing
+
+
+def rooms() -> str:
+    """The picture of the import table."""
+    table = {room: set(imports) - EVERYWHERE for room, imports in import_table().items()}
+    return draw({room: imports for room, imports in table.items() if room not in EVERYWHERE})
+
+
+PICTURES = {"img/rooms.svg": rooms}
 
 
 def main() -> int:
     """Write the pages, or with --check name those that are out of date."""
-    stale = [name for name, make in PAGES.items() if _text(name) != HEAD + make()]
+    made = {name: HEAD + make() for name, make in PAGES.items()} | {name: make() for name, make in PICTURES.items()}
+    stale = [name for name, text in made.items() if _text(name) != text]
     if "--check" in sys.argv:
         print("\n".join(f"docs/{name} is out of date: make docs" for name in stale), end="\n" if stale else "")
         return 1 if stale else 0
     for name in stale:
-        (HERE / name).write_text(HEAD + PAGES[name](), encoding="utf-8")
+        (HERE / name).write_text(made[name], encoding="utf-8")
     return 0
 
 
