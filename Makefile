@@ -5,13 +5,16 @@ STAMP := .venv/.ready
 TRL := .venv-trl
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-bytes test-trl test-writers check format bench docs sync-samples clean
+.PHONY: demo test test-all test-bytes test-trl test-writers check format bench docs sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
 
-test: $(STAMP)  ## all tests, two at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+test: $(STAMP)  ## what every change is held to, two at a time: some three minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not slow and not writers"
+
+test-all: $(STAMP)  ## all tests, and that every rule has its three cases
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q --every-rule
 
 WRITERS := .venv-writers/bin/python
 

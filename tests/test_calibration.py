@@ -15,6 +15,8 @@ from benchmarks.designs import BLIND, CLASSES, NEGATIVE, POSITIVE, base
 from benchmarks.outcomes import Outcome, outcome
 from ptt.diagnostics.model import Answer
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2  # of each class
 MOST_TOKENS = 150_000  # of a run here: the bench's go up to 400,000
 RIGHT = Outcome(

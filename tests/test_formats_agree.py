@@ -17,6 +17,8 @@ from torch_files import Call, Name, pickled, safetensors, torch_file
 
 import ptt
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 Step = dict[str, list[Array]]  # ids, mask, old, rollout: one array a sequence
 PROMPT = 3

@@ -28,6 +28,8 @@ from benchmarks.synthetic import another, make
 from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT
 from ptt.diagnostics.statistics.windows import split_steps
 
+pytestmark = pytest.mark.slow
+
 MOST_TOKENS = 120_000  # of a run here: the bench's go up to 400,000
 LEAST_STEPS = 80
 ALIKE = ((1.0, "all"),)

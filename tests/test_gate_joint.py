@@ -11,6 +11,8 @@ from test_gate_calibration import small_seed
 from benchmarks import gate_calibration, gate_joint
 from benchmarks.gate_joint import ASKED, Gated, answers, by_size, gated, kept, section, summary
 
+pytestmark = pytest.mark.slow
+
 
 def told(outcome: str, *, asked: tuple[float, str] = ASKED[0], factor: float = 1.0, steps: int = 100) -> Gated:
     return Gated(

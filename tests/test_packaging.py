@@ -13,6 +13,8 @@ import pytest
 
 from ptt.version import __version__
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

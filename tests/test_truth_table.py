@@ -22,6 +22,8 @@ from benchmarks.loop_truth import SEEDS
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import RULES
 
+pytestmark = pytest.mark.slow
+
 SEED = SEEDS["tests"]
 HEALTHY = 16  # of each algorithm
 ACCUSED = 2  # of all of these, at most: two in a hundred

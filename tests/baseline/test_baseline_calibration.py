@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.baseline_calibration import TESTS, designs, pairs
+
+pytestmark = pytest.mark.slow
 
 
 def test_seeds_of_one_setting_pass_and_what_is_worse_is_found_or_blind() -> None:

@@ -10,6 +10,8 @@ import pytest
 from parser_samples import SAMPLES, losses, make_samples, read_as, run_file, takers, tf_record_ends
 from samples_carriers import LINES
 
+pytestmark = pytest.mark.slow
+
 EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: every file at every byte
 EVERY_BYTE = 600  # bytes of a file that is always cut everywhere
 ENDS = 120

@@ -12,6 +12,8 @@ from ptt.diagnostics.model import Diagnosis
 from ptt.reports.output import write_text
 from ptt.reports.run.html import render_html
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
 BOXES = """
 return [...document.querySelectorAll('.panel:not(.' + (innerWidth > 760 ? 'narrow' : 'wide') + ') svg')].map(svg => {

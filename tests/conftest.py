@@ -1,0 +1,56 @@
+"""What every session does: it counts the answers that each rule gave, so that a rule without its three cases fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from judged_runs import shared_folder
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.model import RuleVerdict
+from ptt.diagnostics.rules import RULES
+from ptt.diagnostics.rules.interface import Rule
+
+CASES = ("Broken", "Healthy", "NotJudged")
+ANSWERS: dict[str, set[str]] = defaultdict(set)
+"""The types of verdict that each rule gave in this process, and in the workers that have ended."""
+run_rule = Rule.run
+
+
+def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
+    """Run a rule and count its answer."""
+    verdict = run_rule(rule, evidence)
+    ANSWERS[rule.id].add(type(verdict).__name__)
+    return verdict
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-rule", action="store_true", help="fail if a rule lacks one of its three cases")
+
+
+def pytest_configure() -> None:
+    shared_folder()
+    Rule.run = counting  # type: ignore[assignment, method-assign]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of pytest-xdist counted."""
+    for rule, answers in getattr(node, "workeroutput", {}).get("answers", {}).items():
+        ANSWERS[rule].update(answers)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the counts to the controller; there, fail a whole session in which a case was missing."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["answers"] = {rule: sorted(answers) for rule, answers in ANSWERS.items()}
+        return
+    shutil.rmtree(shared_folder(), ignore_errors=True)
+    if session.config.getoption("--every-rule"):
+        missing = [f"{rule.id}: {case}" for rule in RULES for case in CASES if case not in ANSWERS[rule.id]]
+        if missing:
+            print("\nNo test has a rule give these answers; see CONTRIBUTING.md:", *missing, sep="\n  ")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
