@@ -1,0 +1,67 @@
+"""What an earlier version wrote is read as it was, or refused with the command that renews it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ptt import InputError, api
+from ptt.diagnostics.gate.baseline.file import read_baseline
+from ptt.diagnostics.store.diagnosis import read_kept
+from ptt.diagnostics.store.findings_file import read_findings
+from ptt.diagnostics.store.manifest import read_manifest
+from ptt.reports.run.findings_json import findings_json
+from ptt.version import __version__
+
+VERSIONS = sorted((Path(__file__).parent / "fixtures" / "versions").glob("*.zip"))
+"""The output of `ptt diagnose` of each, without the report, and the baseline of the same run. The run logged sixty
+steps, and a gradient norm of NaN at step 40."""
+
+
+@pytest.fixture(params=VERSIONS, ids=lambda path: path.stem)
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(request.param) as archive:
+        archive.extractall(tmp_path / "output")
+    return tmp_path / "output"
+
+
+def test_findings_are_read_to_the_last_byte(output: Path) -> None:
+    text = (output / "findings.json").read_text(encoding="utf-8")
+    assert findings_json(read_findings(output / "findings.json"), json.loads(text)["ptt_version"]) == text
+
+
+def test_a_store_is_shown_without_loss(output: Path) -> None:
+    findings = json.loads((output / "findings.json").read_text(encoding="utf-8"))
+    opened = api.open_run(output, out=output / "unused", as_judged=True)
+    assert json.loads(findings_json(opened.diagnosis, findings["ptt_version"])) == findings
+    assert (opened.kind, opened.diagnosis.from_findings) == ("store", False)
+    assert opened.diagnosis.run.step_count == 60
+    assert {name: table.height for name, table in opened.diagnosis.tables.items()}["metrics"] == 360
+    assert opened.diagnosis.tables["checklists"].height > 10
+    manifest = read_manifest(output / "store")
+    assert manifest is not None
+    assert manifest.ptt_version == findings["ptt_version"]
+
+
+def test_a_store_whose_diagnosis_cannot_be_read_names_what_renews_it(output: Path) -> None:
+    kept = output / "store" / "kept" / "diagnosis.json"
+    document = json.loads(kept.read_text(encoding="ascii"))
+    kept.write_text(json.dumps(document | {"version": 1}), encoding="ascii")
+    assert read_kept(output / "store") is None
+    assert api.open_run(output, out=output / "unused").diagnosis.run.step_count == 60  # judged anew from its tables
+    shutil.rmtree(output / "store" / "kept")
+    (output / "store" / "manifest.json").write_text(
+        json.dumps({"schema_version": 0, "ptt_version": "0", "fingerprint": "", "in_place": []}), encoding="ascii"
+    )
+    with pytest.raises(InputError, match="no store of this version; make it anew with ptt diagnose"):
+        api.open_run(output, out=output / "unused")
+
+
+def test_a_baseline_is_read(output: Path) -> None:
+    baseline = read_baseline(output / "baseline.toml")
+    assert [run.steps for run in baseline.runs] == [(1, 60, 60)]
+    assert baseline.ptt_version <= __version__
