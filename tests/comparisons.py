@@ -101,7 +101,8 @@ def nothing() -> Comparison:
 def made(*arms: Made, headline: str = "", bare: bool = False) -> Comparison:
     """Make the comparison of some arms, the first of them the baseline."""
     told = headline or f"Post-tool p95 ends {arms[0].post[2] / arms[1].post[2]:.2g} times lower in {arms[1].name}"
-    tables = {} if bare else _tables(arms)
+    complete = _tables((BASELINE, KL))  # a table without rows keeps its columns
+    tables = {name: frame.clear() for name, frame in complete.items()} | ({} if bare else _tables(arms))
     return Comparison(
         arms=tuple(_arm(arm, index, bare=bare) for index, arm in enumerate(arms)),
         pair=None if bare else "policy/ref",

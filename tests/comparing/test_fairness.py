@@ -25,7 +25,7 @@ from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtr
 from ptt.reports.compare.html import growth_tables
 from ptt.reports.compare.markdown import compare_markdown
 from ptt.reports.compare.words import arm_rows, divergence_rows, metrics_counted
-from ptt.reports.figures.compare.arms import looks
+from ptt.reports.figures.compare.arms import arm_styles
 from ptt.reports.figures.compare.forest import FIGURE
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -267,8 +267,8 @@ def test_pairs_of_an_arm_and_a_metric_are_called_so() -> None:
 
 
 def test_ten_arms_are_drawn_in_ten_ways() -> None:
-    drawn = looks(comparisons.ten_arms()).values()
-    assert len({look.colour for look in drawn}) == len(drawn)
+    drawn = arm_styles(comparisons.ten_arms()).values()
+    assert len({style.colour for style in drawn}) == len(drawn)
 
 
 def test_all_paths_are_looked_for_before_any_run_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from browsers import show
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.html import render_compare_html, write_compare_figures
 from ptt.reports.figures.compare import EVERY
-from ptt.reports.figures.compare.arms import looks
+from ptt.reports.figures.compare.arms import arm_styles
 from ptt.reports.output import write_text
 
 MADE: dict[str, Callable[[], Comparison]] = {
@@ -128,17 +128,17 @@ def test_hostile_names_are_shown_and_do_nothing(pages: dict[str, str], read: dic
 
 def test_labels_of_arms_are_short_and_no_two_alike() -> None:
     for make in (comparisons.ten_arms, comparisons.hostile):
-        labels = [look.label for look in looks(make()).values()]
+        labels = [style.label for style in arm_styles(make()).values()]
         assert len(labels) == len(set(labels))
         assert max(map(len, labels)) <= 18
         assert all(label.isascii() and label.isprintable() for label in labels)
-    assert [look.label for look in looks(comparisons.ten_arms()).values()][1:3] == ["beta0.002", "beta0.005"]
+    assert [style.label for style in arm_styles(comparisons.ten_arms()).values()][1:3] == ["beta0.002", "beta0.005"]
 
 
 def test_arms_differ_by_more_than_colour() -> None:
-    drawn = list(looks(comparisons.ten_arms()).values())
-    assert len({(look.colour, str(look.dash)) for look in drawn}) == len(drawn)
-    assert len({(str(look.dash), look.marker) for look in drawn}) == len(drawn)
+    drawn = list(arm_styles(comparisons.ten_arms()).values())
+    assert len({(style.colour, str(style.dash)) for style in drawn}) == len(drawn)
+    assert len({(str(style.dash), style.marker) for style in drawn}) == len(drawn)
 
 
 def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure]) -> None:
@@ -339,7 +339,8 @@ ODD: dict[str, Callable[[], Comparison]] = {
 
 def _only(*names: str) -> Comparison:
     compared = comparisons.two_arms()
-    return replace(compared, tables={name: compared.tables[name] for name in names})
+    tables = {name: frame if name in names else frame.clear() for name, frame in compared.tables.items()}
+    return replace(compared, tables=tables)
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates
+from ptt.reports.figures.axes import spans_powers, spike_cutoff
 from ptt.reports.figures.drawing import write_figures
 from ptt.reports.figures.panels import Panel
-from ptt.reports.figures.style import ceiling, look, many_powers
+from ptt.reports.figures.style import figure_style
 from ptt.reports.output import write_text, write_with
 from ptt.reports.run.html import render_html
 
@@ -185,15 +186,15 @@ def test_the_axis_ends_below_a_spike_and_not_below_a_rise_that_lasts() -> None:
     steps = np.arange(400)
     flat = 0.02 + 0.004 * np.sin(steps / 9)
     spike = np.where((steps > 300) & (steps < 312), 3.0, flat)
-    assert 0.02 < ceiling(spike) < 0.1
-    assert ceiling(flat) == math.inf
-    assert ceiling(np.where(steps > 350, 3.0, flat)) == math.inf
-    assert ceiling(np.linspace(0.05, 0.65, 400) ** 2) == math.inf
-    assert ceiling(np.full(400, 0.3)) == math.inf
-    assert ceiling(spike[295:325]) == math.inf  # of so few values it is no small part
-    assert many_powers(np.where(steps > 300, 1e4, flat))
-    assert not many_powers(spike)
-    assert not many_powers(np.append(flat, 0.0) * 1e3)
+    assert 0.02 < spike_cutoff(spike) < 0.1
+    assert spike_cutoff(flat) == math.inf
+    assert spike_cutoff(np.where(steps > 350, 3.0, flat)) == math.inf
+    assert spike_cutoff(np.linspace(0.05, 0.65, 400) ** 2) == math.inf
+    assert spike_cutoff(np.full(400, 0.3)) == math.inf
+    assert spike_cutoff(spike[295:325]) == math.inf  # of so few values it is no small part
+    assert spans_powers(np.where(steps > 300, 1e4, flat))
+    assert not spans_powers(spike)
+    assert not spans_powers(np.append(flat, 0.0) * 1e3)
 
 
 def test_a_spike_of_the_mean_is_marked_with_its_height(samples: dict[str, Diagnosis]) -> None:
@@ -216,7 +217,7 @@ def kl_panel(diagnosis: Diagnosis) -> tuple[Panel, Figure]:
     panel = next(one for one in aggregates.FIGURE.panels(diagnosis) if one.title == "Mean KL")
     figure = Figure(figsize=(panel.width / 72, panel.height / 72), dpi=72)
     FigureCanvasAgg(figure)
-    with look(panel.key):
+    with figure_style(panel.key):
         panel.draw(figure.add_axes((46 / panel.width, 40 / panel.height, 220 / panel.width, 146 / panel.height)))
     return panel, figure
 
@@ -279,7 +280,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 def test_every_figure_file_is_in_the_table_of_contents() -> None:
     import ptt.reports.figures as package
 
-    shared = {"__init__", "heights", "labels", "marks", "style"}
+    shared = {"__init__", "annotations", "axes", "distributions", "drawing", "panels", "style"}
     there = {path.stem for path in Path(str(package.__file__)).parent.glob("*.py")} - shared
     assert there == {kind.name for kind in (*FIGURES, *BEHIND_THE_TAIL)}
 

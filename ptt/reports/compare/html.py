@@ -14,17 +14,17 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Comparison
+from ptt.diagnostics.compare.readings import POST
 from ptt.diagnostics.compare.wording import sided
 from ptt.diagnostics.model import Status
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN
-from ptt.reports.figures.compare.arms import ROW, Look, draw_key, looks
-from ptt.reports.figures.compare.kinds import AFTER, CompareFigure, arm_name, of_arm, rows_of, slices, title_of
-from ptt.reports.figures.compare.scales import range_words
+from ptt.reports.figures.compare.arms import ROW, ArmStyle, arm_styles, draw_key
+from ptt.reports.figures.compare.rows import arm_name, matched_range_text, rows_of, slice_title, slices
 from ptt.reports.figures.drawing import composed, save_figure
 from ptt.reports.figures.panels import Panel
-from ptt.reports.figures.style import PROPERTIES, drawable, look
+from ptt.reports.figures.style import PROPERTIES, drawable, figure_style
 from ptt.reports.output import render
-from ptt.reports.run.html import DrawnFigure, svg
+from ptt.reports.run.html import drawn_figure, svg
 from ptt.reports.text.names import STATUSES, pair_name, sentence
 from ptt.reports.text.numbers import NO_VALUE, bounds, count, counted, number, times
 from ptt.reports.text.sanitize import safe, shortened
@@ -52,7 +52,7 @@ class Swatch:
     shape: str
 
 
-def swatch(look: Look) -> Swatch:
+def swatch(look: ArmStyle) -> Swatch:
     """Give a sample of an arm's line."""
     pattern = () if isinstance(look.dash, str) else look.dash[1]
     variable = PROPERTIES[look.colour]
@@ -95,15 +95,15 @@ def growth_tables(comparison: Comparison) -> tuple[GrowthTable, ...]:
     growth, windows = rows_of(comparison, "growth", axis="steps"), rows_of(comparison, "windows", axis="steps")
     if not windows.height:
         return ()
-    arms = looks(comparison)
+    arms = arm_styles(comparison)
     tables = []
     for name in slices(comparison, "windows"):
         for q in sorted(set(windows.filter(pl.col("slice") == name)["q"].to_list())):
             rows = []
             for arm in comparison.arms:
-                here = of_arm(windows, arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
+                here = windows.filter(arm=arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
                 grown = (
-                    of_arm(growth, arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
+                    growth.filter(arm=arm.name).filter(pl.col("slice") == name, pl.col("q") == q)
                     if growth.height
                     else growth
                 )
@@ -112,7 +112,7 @@ def growth_tables(comparison: Comparison) -> tuple[GrowthTable, ...]:
                 rows.append(
                     GrowthRow(arm=arm_name(arm.name), swatch=None if look is None else swatch(look), cells=cells)
                 )
-            tables.append(GrowthTable(title=title_of(name, q), main=name in AFTER, rows=tuple(rows)))
+            tables.append(GrowthTable(title=slice_title(name, q), main=name in POST, rows=tuple(rows)))
     return tuple(tables)
 
 
@@ -273,7 +273,7 @@ def _told(comparison: Comparison) -> tuple[tuple[ToldOf, ...], tuple[str, ...]]:
             if text in comparison.cautions:
                 cautions.add(of_arms[named][-1])
     shown = len(max(of_arms.values(), key=len, default=[])) if len(of_arms) <= ALL_TOLD else FIRST_TOLD
-    drawn = looks(comparison)
+    drawn = arm_styles(comparison)
     told = tuple(
         ToldOf(
             arm=arm_name(name),
@@ -296,12 +296,12 @@ def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
         ("Pair", pair),
     ]
     for axis, name in (("steps", "Matched by steps"), ("tokens", "Matched by tokens")):
-        told.append((name, range_words(comparison, axis) or "not possible"))
+        told.append((name, matched_range_text(comparison, axis) or "not possible"))
     return tuple(told)
 
 
 def _arm(comparison: Comparison, arm: Arm, index: int) -> ArmView:
-    look = looks(comparison).get(arm.name)
+    look = arm_styles(comparison).get(arm.name)
     statuses = Counter(member.diagnosis.verdict.status for member in arm.members)
     worst = next((status for status in WORST_FIRST if statuses[status]), Status.CANNOT_SAY)
     words = [
@@ -338,7 +338,7 @@ TEMPLATE = "compare.html.j2"
 def render_compare_html(comparison: Comparison) -> str:
     """Give the text of compare.html; the same comparison gives the same bytes."""
     main, behind, folded = (
-        tuple(figure for kind in kinds if (figure := _figure(kind, comparison)).panels)
+        tuple(figure for kind in kinds if (figure := drawn_figure(kind, comparison)).panels)
         for kinds in (MAIN, BEHIND, FOLDED)
     )
     drawn = {figure.name for figure in (*main, *behind, *folded)}
@@ -350,9 +350,9 @@ def render_compare_html(comparison: Comparison) -> str:
         behind=behind,
         folded=folded,
         undrawn=tuple(
-            f"{kind.title}: not drawn. {sentence(kind.absence)}"
+            f"{kind.title}: not drawn. {sentence(reason)}"
             for kind in EVERY
-            if kind.absence and kind.name not in drawn
+            if kind.name not in drawn and (reason := kind.absence(comparison))
         ),
     )
 
@@ -367,24 +367,12 @@ def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
         if kind.keyed:
             panels = (*panels, _key(comparison, panels[0]))
         pair = drawable(comparison.pair or "not named")
-        with look(kind.name):
+        with figure_style(kind.name):
             written += save_figure(composed(f"{kind.title} · pair {pair}", kind.columns, panels), folder, kind.name)
     return written
 
 
 def _key(comparison: Comparison, beside: Panel) -> Panel:
-    arms = tuple(looks(comparison).values())
+    arms = tuple(arm_styles(comparison).values())
     height = max(beside.height, round(60 + ROW * len(arms)))
-    return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, chosen=arms), height=height)
-
-
-def _figure(kind: CompareFigure, comparison: Comparison) -> DrawnFigure:
-    panels = kind.panels(comparison)
-    return DrawnFigure(
-        name=kind.name,
-        title=kind.title,
-        caption=kind.caption(comparison) if panels else "",
-        columns=kind.columns,
-        panels=panels,
-        tables=kind.data(comparison) if panels else (),
-    )
+    return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, styles=arms), height=height)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ptt.reports.figures import aggregates, effective_sample_size, exposure, tail_emergence, timeline, windowed_cdf
-from ptt.reports.figures.panels import FigureKind
+from ptt.reports.figures.panels import RunFigure
 
-FIGURES: tuple[FigureKind, ...] = (
+FIGURES: tuple[RunFigure, ...] = (
     timeline.FIGURE,
     tail_emergence.FIGURE,
     aggregates.FIGURE,
     windowed_cdf.FIGURE,
     effective_sample_size.FIGURE,
 )
-BEHIND_THE_TAIL: tuple[FigureKind, ...] = (exposure.FIGURE,)
+BEHIND_THE_TAIL: tuple[RunFigure, ...] = (exposure.FIGURE,)
 """Drawn in a section of their own, and only where the run holds what they need."""

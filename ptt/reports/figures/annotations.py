@@ -7,138 +7,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.style import INK, LETTER, MUTED, PAPER, SHADE, SMALL
-from ptt.reports.text.numbers import count
-from ptt.reports.text.tables import windows
+from ptt.reports.figures.style import (
+    INK,
+    LETTER,
+    LINES,
+    SMALL,
+    annotate,
+    backing,
+    leader,
+    marker_spacing,
+    short_slice,
+    slice_role,
+)
+from ptt.reports.text.numbers import count, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 HEIGHTS = (0.93, 0.07, 0.8, 0.2, 0.65, 0.35, 0.5)  # of a text in the axes, best first
-ROOM = 13.0  # pixels between the middle of one line of text and the data
-LINE = 14.0  # pixels: the height of a line
-
-
-def shade_windows(ax: Axes, diagnosis: Diagnosis, *, named: bool = True) -> None:
-    """Shade the early and the late window lightly, and name all three above the axes."""
-    low, high = ax.get_xlim()
-    for index, (name, first, last) in enumerate(windows(diagnosis)):
-        left, right = max(low, first - 0.5), min(high, last + 0.5)
-        if right <= left:
-            continue
-        if index % 2 == 0:
-            ax.axvspan(left, right, color=SHADE, linewidth=0, zorder=0)
-        if named:
-            ax.annotate(
-                name,
-                ((left + right) / 2, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha="center",
-                fontsize=SMALL,
-                color=MUTED,
-            )
-
-
-def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None:
-    """Mark the onset of the tail's growth: a line, its interval as a band, and its numbers."""
-    signature = diagnosis.signature
-    step = signature.onset_step
-    first, last = ax.get_xlim()
-    if step is None or not first <= step <= last:
-        return
-    texts = [f"onset {count(step)}"]
-    if signature.onset_interval is not None:
-        low, high = signature.onset_interval
-        ax.axvspan(max(low, first), min(high, last), color=INK, alpha=0.10, linewidth=0, zorder=1)
-        known = f"[{count(low)}, {count(high)}]"
-        texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", texts[0]]
-    ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
-    if labelled:
-        place_beside(ax, texts, float(step))
-
-
-def place_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK) -> None:
-    """Write the first text that fits beside a place on the x axis without covering data.
-
-    `near` is a wished-for height. If no text is free of data, the one with most room is taken.
-    """
-    spots = [spot for text in texts for spot in _spots(ax, text, x, near)]
-    if not spots:  # nothing fits at all: the shortest, on the side with more room
-        side = 1.0 if x < sum(ax.get_xlim()) / 2 else -1.0
-        spots = [_Spot(text=texts[-1], side=side, height=HEIGHTS[0], free=0.0)]
-    best = next((spot for spot in spots if spot.free >= 1), max(spots, key=lambda spot: spot.free))
-    ax.annotate(
-        best.text,
-        (x, best.height),
-        xycoords=("data", "axes fraction"),
-        xytext=(best.side * 5, 0),
-        textcoords="offset points",
-        ha="left" if best.side > 0 else "right",
-        va="center",
-        fontsize=SMALL,
-        color=color,
-        linespacing=1.1,
-        zorder=6,
-        bbox={"facecolor": PAPER, "alpha": 0.9, "linewidth": 0, "pad": 0.8} if best.free < 1 else None,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Spot:
-    text: str
-    side: float  # 1 right of the place, -1 left
-    height: float  # as a share of the axes
-    free: float  # distance to the data, over what the text needs
-
-
-def _spots(ax: Axes, text: str, x: float, near: float | None) -> Iterator[_Spot]:
-    box = ax.get_window_extent()
-    start, wished = ax.transData.transform((x, near if near is not None else ax.get_ylim()[0]))
-    share = (float(wished) - box.y0) / box.height
-    heights = sorted((share, *HEIGHTS), key=lambda h: abs(h - share)) if near is not None else HEIGHTS
-    lines = text.split("\n")
-    width, needed = LETTER * max(map(len, lines)), ROOM + LINE * (len(lines) - 1) / 2
-    for height in heights:
-        y = box.y0 + height * box.height
-        if not box.y0 + LINE * len(lines) / 2 < y < box.y1 - LINE * len(lines) / 2:
-            continue
-        for side in (1.0, -1.0):
-            left, right = sorted((float(start) + side * 5, float(start) + side * (5 + width)))
-            if box.x0 <= left and right <= box.x1 + 2:
-                yield _Spot(text=text, side=side, height=height, free=_distance(ax, left, right, y) / needed)
-
-
-def _distance(ax: Axes, left: float, right: float, y: float) -> float:
-    """Give how far the nearest curve or upright line runs from a text; 0 where one runs through it."""
-    nearest = float("inf")
-    for line in ax.get_lines():
-        data = np.asarray(line.get_xydata(), dtype=float)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            points = line.get_transform().transform(data)
-        if len(data) <= 2:
-            upright = len(data) == 2 and data[0, 0] == data[1, 0]
-            if upright and left <= points[0, 0] <= right:
-                return 0.0
-            continue
-        grid = np.linspace(left, right, 24)
-        heights = np.interp(grid, points[:, 0], points[:, 1], left=np.nan, right=np.nan)
-        heights = heights[np.isfinite(heights)]
-        if not len(heights):
-            continue
-        low, high = np.minimum(heights[1:], heights[:-1]), np.maximum(heights[1:], heights[:-1])
-        gaps = np.maximum(np.maximum(low - y, y - high), 0.0)  # a steep stretch covers all heights between its ends
-        gaps = gaps if len(gaps) else np.abs(heights - y)
-        nearest = min(nearest, float(gaps.min()))
-    return nearest
-
-
-LINE_HEIGHT = 14.0  # pixels between two labels
-EARLY = 24.0  # pixels before the end of the longest line: a line that ends there ended early
+TEXT_CLEARANCE = 13.0  # pixels between the middle of one line of text and the data
+LINE_HEIGHT = 14.0  # pixels
+EARLY_END = 24.0  # pixels before the end of the longest line: a line that ends there ended early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +55,98 @@ class Curve:
     text: str
 
 
+def mark_onset(ax: Axes, diagnosis: Diagnosis, *, labelled: bool = True) -> None:
+    """Mark the onset of the tail's growth: a line, its interval as a band, and its numbers."""
+    signature = diagnosis.signature
+    step = signature.onset_step
+    first, last = ax.get_xlim()
+    if step is None or not first <= step <= last:
+        return
+    texts = [f"onset {count(step)}"]
+    if signature.onset_interval is not None:
+        low, high = signature.onset_interval
+        ax.axvspan(max(low, first), min(high, last), color=INK, alpha=0.10, linewidth=0, zorder=1)
+        known = f"[{count(low)}, {count(high)}]"
+        texts = [f"{texts[0]} {known}", f"{texts[0]}\n{known}", texts[0]]
+    ax.axvline(step, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
+    if labelled:
+        label_beside(ax, texts, float(step))
+
+
+def label_beside(ax: Axes, texts: Sequence[str], x: float, *, near: float | None = None, color: str = INK) -> None:
+    """Write the first text that fits beside a value on the x axis without covering data.
+
+    `near` is a wished-for height. If no text is free of data, the one with most room is taken.
+    """
+    spots = [spot for text in texts for spot in _spots(ax, text, x, near)]
+    if not spots:  # nothing fits at all: the shortest, on the side with more room
+        side = 1.0 if x < sum(ax.get_xlim()) / 2 else -1.0
+        spots = [_Spot(text=texts[-1], side=side, height=HEIGHTS[0], clearance=0.0)]
+    best = next((spot for spot in spots if spot.clearance >= 1), max(spots, key=lambda spot: spot.clearance))
+    annotate(
+        ax,
+        best.text,
+        (x, best.height),
+        coords=("data", "axes fraction"),
+        offset=(best.side * 5, 0),
+        ha="left" if best.side > 0 else "right",
+        va="center",
+        color=color,
+        linespacing=1.1,
+        zorder=6,
+        bbox=backing(0.9) if best.clearance < 1 else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spot:
+    text: str
+    side: float  # 1 right of the value, -1 left
+    height: float  # as a share of the axes
+    clearance: float  # distance to the data, over what the text needs
+
+
+def _spots(ax: Axes, text: str, x: float, near: float | None) -> Iterator[_Spot]:
+    box = ax.get_window_extent()
+    start, wished = ax.transData.transform((x, near if near is not None else ax.get_ylim()[0]))
+    share = (float(wished) - box.y0) / box.height
+    heights = sorted((share, *HEIGHTS), key=lambda h: abs(h - share)) if near is not None else HEIGHTS
+    lines = text.split("\n")
+    width, needed = LETTER * max(map(len, lines)), TEXT_CLEARANCE + LINE_HEIGHT * (len(lines) - 1) / 2
+    for height in heights:
+        y = box.y0 + height * box.height
+        if not box.y0 + LINE_HEIGHT * len(lines) / 2 < y < box.y1 - LINE_HEIGHT * len(lines) / 2:
+            continue
+        for side in (1.0, -1.0):
+            left, right = sorted((float(start) + side * 5, float(start) + side * (5 + width)))
+            if box.x0 <= left and right <= box.x1 + 2:
+                yield _Spot(text=text, side=side, height=height, clearance=_distance(ax, left, right, y) / needed)
+
+
+def _distance(ax: Axes, left: float, right: float, y: float) -> float:
+    """Return how far the nearest curve or upright line runs from a text; 0 where one runs through it."""
+    nearest = float("inf")
+    for line in ax.get_lines():
+        data = np.asarray(line.get_xydata(), dtype=float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            points = line.get_transform().transform(data)
+        if len(data) <= 2:
+            upright = len(data) == 2 and data[0, 0] == data[1, 0]
+            if upright and left <= points[0, 0] <= right:
+                return 0.0
+            continue
+        grid = np.linspace(left, right, 24)
+        heights = np.interp(grid, points[:, 0], points[:, 1], left=np.nan, right=np.nan)
+        heights = heights[np.isfinite(heights)]
+        if not len(heights):
+            continue
+        low, high = np.minimum(heights[1:], heights[:-1]), np.maximum(heights[1:], heights[:-1])
+        gaps = np.maximum(np.maximum(low - y, y - high), 0.0)  # a steep stretch covers all heights between its ends
+        gaps = gaps if len(gaps) else np.abs(heights - y)
+        nearest = min(nearest, float(gaps.min()))
+    return nearest
+
+
 def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     """Write labels at the ends of their lines, right of the axes, none over another.
 
@@ -171,15 +156,14 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     spots = [ax.transData.transform((label.x, label.y)) for label in labels]
     latest = min(box.x1, max((float(spot[0]) for spot in spots), default=box.x1))
     for label, spot in zip(labels, spots, strict=True):
-        if spot[0] < latest - EARLY:
+        if spot[0] < latest - EARLY_END:
             text = f"{label.text} {label.value}"
             texts = [f"{text}, last at {count(round(label.x))}", text]
-            place_beside(ax, texts, label.x, near=label.y, color=label.colour)
-    outside = [i for i, spot in enumerate(spots) if spot[0] >= latest - EARLY]
-    heights = spread([float(spots[i][1]) for i in outside], 2 * LINE_HEIGHT, box.y0 + 4, box.y1 + 10)
+            label_beside(ax, texts, label.x, near=label.y, color=label.colour)
+    outside = [i for i, spot in enumerate(spots) if spot[0] >= latest - EARLY_END]
+    heights = spread_labels([float(spots[i][1]) for i in outside], 2 * LINE_HEIGHT, box.y0 + 4, box.y1 + 10)
     for i, height in zip(outside, heights, strict=True):
         label = labels[i]
-        leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.8, "shrinkA": 0.0, "shrinkB": 3.0}
         ax.annotate(
             f"{label.text}\n{label.value}",
             (label.x, label.y),
@@ -190,11 +174,20 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
             va="center",
             linespacing=1.1,
             annotation_clip=False,
-            arrowprops={**leader, "relpos": (0.0, 0.5)},
+            arrowprops={**leader(label.colour, 3.0), "relpos": (0.0, 0.5)},
         )
 
 
-def spread(wanted: Sequence[float], height: float, low: float, high: float) -> list[float]:
+def plot_slice(ax: Axes, rows: pl.DataFrame, name: str, x: str, y: str, *, digits: int = 3) -> EndLabel:
+    """Draw one slice's line, and return the label for its end."""
+    style = LINES[slice_role(name)]
+    ax.plot(rows[x].to_numpy(), rows[y].to_numpy(), **style, markevery=marker_spacing(len(rows)), zorder=4)
+    end = float(rows[y][-1])
+    value = number(end, digits)
+    return EndLabel(x=float(rows[x][-1]), y=end, text=short_slice(name), value=value, colour=style["color"])
+
+
+def spread_labels(wanted: Sequence[float], height: float, low: float, high: float) -> list[float]:
     """Move the centres of labels of one height apart, as little as possible, between two bounds."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed = list(wanted)
@@ -221,24 +214,23 @@ def label_curves(ax: Axes, curves: Sequence[Curve], levels: tuple[float, float, 
     points = [(_crossing(curve, level), level) for curve, level in zip(ordered, reached, strict=True)]
     pixels = [ax.transData.transform(point) for point in points]
     box = ax.get_window_extent()
-    heights = spread([float(pixel[1]) for pixel in pixels], LINE_HEIGHT, box.y0, box.y1)
+    heights = spread_labels([float(pixel[1]) for pixel in pixels], LINE_HEIGHT, box.y0, box.y1)
     for index, (curve, point) in enumerate(zip(ordered, points, strict=True)):
         on_left = index == 0 and len(ordered) > 1
         outermost = max(_crossing(other, point[1]) for other in ordered)
         away = float(ax.transData.transform((outermost, point[1]))[0] - pixels[index][0])
-        leader = {"arrowstyle": "-", "color": curve.colour, "linewidth": 0.8, "shrinkA": 0.0, "shrinkB": 0.0}
-        ax.annotate(
+        annotate(
+            ax,
             curve.text,
             point,
-            xytext=(-7 if on_left else away + 9, heights[index] - float(pixels[index][1])),
-            textcoords="offset points",
+            coords="data",
+            offset=(-7 if on_left else away + 9, heights[index] - float(pixels[index][1])),
             ha="right" if on_left else "left",
             va="center",
-            fontsize=SMALL,
             color=INK,
-            arrowprops=leader if away > 1 and not on_left else None,
+            arrowprops=leader(curve.colour) if away > 1 and not on_left else None,
             zorder=6,
-            bbox={"facecolor": PAPER, "alpha": 0.75, "linewidth": 0, "pad": 0.8},
+            bbox=backing(0.75),
         )
 
 

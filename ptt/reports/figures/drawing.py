@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
-from ptt.reports.figures.panels import FigureKind, Panel
-from ptt.reports.figures.style import BOTTOM, INK, LEFT, MUTED, PAPER, PROPERTIES, RIGHT, drawable, look
+from ptt.reports.figures.panels import Panel, RunFigure
+from ptt.reports.figures.style import BOTTOM, INK, LEFT, MUTED, PAPER, PROPERTIES, RIGHT, drawable, figure_style
 from ptt.reports.output import write_with
 from ptt.reports.text.tables import pair_of
 
@@ -39,7 +39,7 @@ _COLOUR = re.compile("|".join(PROPERTIES))
 
 def inline_svg(panel: Panel) -> str:
     """Draw what stands inside a panel's `svg` element: colours are custom properties, ids its own."""
-    with look(panel.key):
+    with figure_style(panel.key):
         figure = Figure(figsize=(panel.width / DOTS, panel.height / DOTS), dpi=DOTS)
         panel.draw(_axes(figure, panel, 0, 0))
         buffer = io.StringIO()
@@ -53,7 +53,7 @@ def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
     for kind in FIGURES:
         panels = _of_files(kind, diagnosis)
         if panels:
-            with look(kind.name):
+            with figure_style(kind.name):
                 found[kind.name] = _of_run(diagnosis, kind, panels)
     return found
 
@@ -65,7 +65,7 @@ def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
         panels = _of_files(kind, diagnosis)
         if not panels:
             continue
-        with look(kind.name):
+        with figure_style(kind.name):
             written += save_figure(_of_run(diagnosis, kind, panels), directory, kind.name)
     return written
 
@@ -82,7 +82,7 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
     return written
 
 
-def _of_files(kind: FigureKind, diagnosis: Diagnosis) -> tuple[Panel, ...]:
+def _of_files(kind: RunFigure, diagnosis: Diagnosis) -> tuple[Panel, ...]:
     return tuple(panel for panel in kind.panels(diagnosis) if panel.shown != "narrow")
 
 
@@ -98,7 +98,7 @@ def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     return ax
 
 
-def _of_run(diagnosis: Diagnosis, kind: FigureKind, panels: tuple[Panel, ...]) -> Figure:
+def _of_run(diagnosis: Diagnosis, kind: RunFigure, panels: tuple[Panel, ...]) -> Figure:
     title = f"{kind.title} · {drawable(diagnosis.run.name)} · pair {drawable(pair_of(diagnosis))}"
     return composed(title, kind.columns, panels)
 

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures.annotations import EndLabel, end_labels, mark_onset, shade_windows
-from ptt.reports.figures.panels import DataTable, FigureKind, Panel
-from ptt.reports.figures.style import LINES, dress, linear, logarithmic, role, short_slice, sparse, step_axis
+from ptt.reports.figures.annotations import end_labels, mark_onset, plot_slice
+from ptt.reports.figures.axes import NEAR_ZERO, ess_axis, shade_windows, step_ends, step_range
+from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table, finite_rows
 from ptt.reports.text.names import joined, slice_name
 from ptt.reports.text.numbers import count, number, percent
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import no_tokens, pair_of, slices, table, window_words
+from ptt.reports.text.tables import no_tokens, pair_of, slices, window_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HALF = 0.5  # of all weight of a window
-TABLE = "ess"
+MAJORITY = 0.5  # of all weight of a window
 NEAR_ONE = 0.9  # a median above it hides all movement on a linear axis: the loss is drawn instead
-NEAR_ZERO = 0.1  # a median below it is drawn on a log axis, so that the floor can be told from zero
 LEVELS = {"token": "Token level", "sequence": "Sequence level"}
 
 
 def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
-    """Give one panel a level and direction of the weights."""
+    """Return one panel for each level and direction of the weights."""
     frame = _frame(diagnosis)
     if frame is None:
         return ()
-    made = []
-    for index, (level, weights) in enumerate(_cells(diagnosis, frame)):
-        rows = frame.filter((pl.col("level") == level) & (pl.col("weights") == weights))
-        made.append(
-            Panel(
-                key=f"ess-{index}",
-                title=f"{LEVELS.get(level, safe(level))}, weights {safe(weights)}",
-                alt=_alt(rows, level, weights),
-                draw=lambda ax, rows=rows: _draw(ax, diagnosis, rows),  # type: ignore[misc]
-            )
+    return tuple(
+        Panel(
+            key=f"ess-{index}",
+            title=f"{LEVELS.get(level, safe(level))}, weights {safe(weights)}",
+            alt=_alt(rows, level, weights),
+            draw=partial(_draw, diagnosis=diagnosis, rows=rows),
         )
-    return tuple(made)
+        for index, (level, weights) in enumerate(_cells(diagnosis, frame))
+        for rows in (frame.filter(level=level, weights=weights),)
+    )
 
 
 def caption(diagnosis: Diagnosis) -> str:
-    """Tell how to read the figure, and from how much data it is made."""
+    """Return how to read the figure, and from how much data it is made."""
     frame = _frame(diagnosis)
     if frame is None:
         return no_tokens(diagnosis)
@@ -68,24 +65,24 @@ def caption(diagnosis: Diagnosis) -> str:
 
 
 def _dominated(frame: pl.DataFrame) -> str:
-    """Say in how many windows a single weight rules, direction by direction: their course says nothing either."""
-    told = []
+    """Say in how many windows one token holds most weight, direction by direction: their ESS says little."""
+    windows = []
     for weights in dict.fromkeys(frame["weights"].to_list()):
-        rows = frame.filter((pl.col("weights") == weights) & (pl.col("level") == "token"))
-        ruled = rows.filter(pl.col("top_share") > HALF).height
-        if ruled:
-            told.append(f"{count(ruled)} of {count(rows.height)} with weights {safe(weights)}")
-    if not told:
+        rows = frame.filter(weights=weights, level="token")
+        dominated = rows.filter(pl.col("top_share") > MAJORITY).height
+        if dominated:
+            windows.append(f"{count(dominated)} of {count(rows.height)} with weights {safe(weights)}")
+    if not windows:
         return "In no window a single token holds half of all weight."
-    return f"Where a single token holds over half of all weight ({joined(told)}), ESS speaks of that token alone."
+    return f"Where a single token holds over half of all weight ({joined(windows)}), ESS speaks of that token alone."
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
-    """Give one row a window, slice, level and direction."""
+    """Return one row for each window, slice, level and direction."""
     frame = _frame(diagnosis)
     if frame is None:
         return ()
-    rows = tuple(
+    rows = [
         (
             f"{count(row['step_first'])} to {count(row['step_last'])}",
             slice_name(row["slice"]),
@@ -96,17 +93,12 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             percent(row["top_share"]),
         )
         for row in frame.sort("level", "weights", "step_first", "slice").iter_rows(named=True)
-    )
-    head = ("Steps", "Slice", "Level", "Weights", "ESS/n", "n", "Largest weight")
-    return (DataTable(title="By window", head=head, rows=rows),)
+    ]
+    return data_table("By window", ("Steps", "Slice", "Level", "Weights", "ESS/n", "n", "Largest weight"), rows)
 
 
 def _frame(diagnosis: Diagnosis) -> pl.DataFrame | None:
-    frame = table(diagnosis, TABLE)
-    if frame is None:
-        return None
-    usable = frame.filter(pl.col("ess_fraction").is_finite(), pl.col("slice").is_not_null())
-    return None if usable.is_empty() else usable.sort("slice", "step_mid")
+    return finite_rows(diagnosis, "ess", "ess_fraction", "slice", "step_mid")
 
 
 def _cells(diagnosis: Diagnosis, frame: pl.DataFrame) -> list[tuple[str, str]]:
@@ -115,43 +107,18 @@ def _cells(diagnosis: Diagnosis, frame: pl.DataFrame) -> list[tuple[str, str]]:
     return sorted(cells, key=lambda c: (levels.index(c[0]) if c[0] in levels else len(levels), c[1] != pair, c[1]))
 
 
-def _draw(ax: Axes, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
-    step_axis(ax, rows)
+def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame) -> None:
+    step_range(ax, *step_ends(rows), ticks=5)
     lost = _median(rows) > NEAR_ONE
+    log = lost or _median(rows) < NEAR_ZERO
     value = 1 - pl.col("ess_fraction") if lost else pl.col("ess_fraction")
-    drawn = rows.with_columns(value.alias("drawn"))
-    if lost or _median(rows) < NEAR_ZERO:
-        drawn = drawn.filter(pl.col("drawn") > 0)
-        dress(ax, x_name="trainer step", y_name="1 − ESS/n, log axis" if lost else "ESS/n, log axis")
-        low, high = min(drawn["drawn"].to_list(), default=0.1), max(drawn["drawn"].to_list(), default=1.0)
-        logarithmic(ax, "y", low / 1.6, max(high * 1.6, low * 8), powers=low < 2e-3)
-    else:
-        dress(ax, x_name="trainer step", y_name="ESS/n")
-        ax.set_ylim(0, 1.02)
-        linear(ax, "y")
+    drawn = rows.with_columns(value.alias("drawn")).filter((pl.col("drawn") > 0) | (not log))
+    ess_axis(ax, "1 − ESS/n" if lost else "ESS/n", drawn["drawn"].to_numpy(), log=log)
     shade_windows(ax, diagnosis)
-    labels = []
-    for name in slices(drawn):
-        part = drawn.filter(pl.col("slice") == name).sort("step_last")
-        look = LINES[role(name)]
-        ax.plot(
-            part["step_last"].to_numpy(),
-            part["drawn"].to_numpy(),
-            **look,
-            markevery=sparse(len(part)),
-            zorder=4,
-        )
-        last = part.row(-1, named=True)
-        end = float(last["drawn"])
-        labels.append(
-            EndLabel(
-                x=float(last["step_last"]),
-                y=end,
-                text=short_slice(name),
-                value=number(end, 2),
-                colour=look["color"],
-            )
-        )
+    labels = [
+        plot_slice(ax, drawn.filter(slice=name).sort("step_last"), name, "step_last", "drawn", digits=2)
+        for name in slices(drawn)
+    ]
     mark_onset(ax, diagnosis, labelled=False)
     end_labels(ax, labels)
 
@@ -161,17 +128,17 @@ def _median(rows: pl.DataFrame) -> float:
 
 
 def _alt(rows: pl.DataFrame, level: str, weights: str) -> str:
-    told = [f"Effective sample size over n, {safe(level)} level, weights {safe(weights)}, over training."]
+    sentences = [f"Effective sample size over n, {safe(level)} level, weights {safe(weights)}, over training."]
     for name in slices(rows):
-        part = rows.filter(pl.col("slice") == name).sort("step_mid")
+        part = rows.filter(slice=name).sort("step_mid")
         first, last = part["ess_fraction"][0], part["ess_fraction"][-1]
-        told.append(f"{slice_name(name).capitalize()}: from {number(first)} to {number(last)}.")
+        sentences.append(f"{slice_name(name).capitalize()}: from {number(first)} to {number(last)}.")
     if _median(rows) > NEAR_ONE:
-        told.append("Drawn as one minus this value, on a log axis.")
-    return " ".join(told)
+        sentences.append("Drawn as one minus this value, on a log axis.")
+    return " ".join(sentences)
 
 
-FIGURE = FigureKind(
+FIGURE = RunFigure(
     name="effective_sample_size",
     title="Effective sample size",
     columns=2,

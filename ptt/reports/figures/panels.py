@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import polars as pl
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.text.names import slice_name
-from ptt.reports.text.numbers import count, number
 from ptt.reports.text.tables import table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-NO_LINE, ONE_LINE, TWO_LINES = (
-    10,
-    26,
-    44,
-)  # pixels above the axes: the vertical axis's name, and the windows' names below it
+Source = TypeVar("Source")  # a diagnosis, or a comparison
+NO_LINE, ONE_LINE, TWO_LINES = 10, 26, 44  # pixels above the axes: the vertical axis's name, the windows' names below
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,33 +44,31 @@ class DataTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureKind:
-    """One figure of the report; no panels means that the run does not hold what it needs."""
+class FigureSpec(Generic[Source]):
+    """One figure of a report; no panels means that its source does not hold what it needs."""
 
     name: str  # of its files
     title: str
     columns: int
-    panels: Callable[[Diagnosis], tuple[Panel, ...]]
-    caption: Callable[[Diagnosis], str]
-    data: Callable[[Diagnosis], tuple[DataTable, ...]]
-    absence: Callable[[Diagnosis], str]  # empty: nothing is to be said
+    panels: Callable[[Source], tuple[Panel, ...]]
+    caption: Callable[[Source], str]
+    data: Callable[[Source], tuple[DataTable, ...]] = lambda _: ()
+    absence: Callable[[Source], str] = lambda _: ""  # why it has no panels; empty: nothing is to be said
+    keyed: bool = False  # its panels do not name the arms: the page has a key above, a file needs its own
 
 
-def growth_table(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
-    """Give the percentiles by thirds and sixths of the run, or nothing."""
-    frame = table(diagnosis, "growth")
+RunFigure = FigureSpec[Diagnosis]
+
+
+def data_table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[DataTable, ...]:
+    """Make the table behind a figure: none without rows."""
+    return (DataTable(title=title, head=head, rows=tuple(rows)),) if rows else ()
+
+
+def finite_rows(diagnosis: Diagnosis, name: str, value: str, *by: str) -> pl.DataFrame | None:
+    """Return the rows of a table whose value is a number, sorted by columns of which the first is never null."""
+    frame = table(diagnosis, name)
     if frame is None:
-        return ()
-    head = ("Part", "Steps", "Slice", "p50", "p95", "p99", "p99.9", "Tokens", "Sequences")
-    rows = tuple(
-        (
-            f"{row['part'] + 1} of {row['parts']}",
-            f"{count(row['step_first'])} to {count(row['step_last'])}",
-            slice_name(row["slice"]),
-            *(number(row[name]) for name in ("p50", "p95", "p99", "p999")),
-            count(row["n_tokens"]),
-            count(row["n_sequences"]),
-        )
-        for row in frame.sort("parts", "part", "slice").iter_rows(named=True)
-    )
-    return (DataTable(title="By thirds and sixths of the run", head=head, rows=rows),)
+        return None
+    usable = frame.filter(pl.col(value).is_finite(), pl.col(by[0]).is_not_null())
+    return None if usable.is_empty() else usable.sort(by)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
-from ptt.reports.figures.panels import DataTable, FigureKind, Panel
+from ptt.reports.figures.axes import annotate_row, linear, row_axes
+from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table
 from ptt.reports.figures.style import (
     CRITICAL,
     HIGH,
@@ -18,9 +20,8 @@ from ptt.reports.figures.style import (
     PAPER,
     RULE,
     SHADE,
-    SMALL,
+    backing,
     drawable,
-    linear,
 )
 from ptt.reports.text.consequences import chains, onset_words
 from ptt.reports.text.names import LINKS, SEVERITIES
@@ -30,10 +31,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-MOST: Final = 24  # findings drawn; the rest is in the table below
-ROW, EMPTY, PAD = 21, 15, 7  # pixels: a finding, a lane without one, and around each lane
+MAX_FINDINGS: Final = 24  # drawn; the rest is in the table below
+ROW, EMPTY_ROW, PAD = 21, 15, 7  # pixels: a finding, a lane without one, and around each lane
 NAME_ROW: Final = 17  # pixels above a lane where they are named there
-ENDS: Final = ("ended_step", "end_step", "last_step_above")  # evidence by which a rule says that it ended
+END_KEYS: Final = ("ended_step", "end_step", "last_step_above")  # evidence by which a rule says that it ended
+WIDE, NARROW = 1000, 400
+NAMES_WIDTH: Final = 168  # pixels left of the axes where lanes are named beside them
+SIDE: Final = 12
+TOP: Final = 14
+MARKS: Final = {
+    Severity.CRITICAL: (CRITICAL, "8", 9.5),
+    Severity.HIGH: (HIGH, "^", 9.0),
+    Severity.MEDIUM: (MEDIUM, "D", 7.0),
+    Severity.LOW: (LOW, "o", 7.0),
+}
+FAINT, PLAIN = 0.13, 0.34  # of a bar: of what follows from another finding, and of what does not
+BAR_HEIGHT: Final = 13.0  # pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +70,19 @@ class Lane:
 
 
 def placed(diagnosis: Diagnosis) -> list[Finding]:
-    """Give the findings worth a mark: causes in order of time, each followed by its consequences."""
+    """Return the findings worth a mark: causes in order of time, each followed by its consequences."""
     return [finding for finding, _ in chains(diagnosis) if finding.severity.at_least(Severity.LOW)]
 
 
 def drawn(diagnosis: Diagnosis) -> list[Finding]:
-    """Give the worst of them, as many as can be told apart."""
+    """Return the worst of them, as many as can be told apart."""
     every = placed(diagnosis)
-    if len(every) <= MOST:
-        return every
-    worst = sorted(range(len(every)), key=lambda i: (every[i].severity.rank, i))[:MOST]
+    worst = sorted(range(len(every)), key=lambda i: (every[i].severity.rank, i))[:MAX_FINDINGS]
     return [every[i] for i in sorted(worst)]
 
 
-def span(diagnosis: Diagnosis) -> tuple[int, int] | None:
-    """Give the first and last step of the run, and of what is placed in it."""
+def step_span(diagnosis: Diagnosis) -> tuple[int, int] | None:
+    """Return the first and last step of the run, and of what is placed in it."""
     ends = [diagnosis.run.first_step, diagnosis.run.last_step]
     ends += [finding.onset_step for finding in placed(diagnosis)]
     steps = [step for step in ends if step is not None]
@@ -79,80 +90,67 @@ def span(diagnosis: Diagnosis) -> tuple[int, int] | None:
 
 
 def lanes_of(diagnosis: Diagnosis, shown: str) -> tuple[list[Lane], float]:
-    """Give every link its lane, and the height of all."""
-    found, y = [], 0.0
+    """Return the lane of every link, and the height of all."""
+    lanes, y = [], 0.0
     known = {finding.id for finding in diagnosis.findings}
     for link in Link:
-        held = [finding for finding in drawn(diagnosis) if finding.link is link]
+        findings = [finding for finding in drawn(diagnosis) if finding.link is link]
         top = y
         y += PAD / 2 + (NAME_ROW if shown == "narrow" else 0)
-        entries = []
-        for finding in held:
-            follows = finding.consequence_of in known and finding.consequence_of != finding.id
-            entries.append(Entry(finding=finding, y=y + ROW / 2, follows=follows))
-            y += ROW
-        if not held and shown == "wide":
-            y += EMPTY
-        y += PAD / 2
+        entries = tuple(
+            Entry(
+                finding=finding,
+                y=y + ROW * (index + 0.5),
+                follows=finding.consequence_of in known and finding.consequence_of != finding.id,
+            )
+            for index, finding in enumerate(findings)
+        )
+        y += PAD / 2 + (ROW * len(findings) if findings or shown == "narrow" else EMPTY_ROW)
         first = link is diagnosis.verdict.first_broken_link
-        found.append(Lane(link=link, top=top, bottom=y, entries=tuple(entries), first=first))
-    return found, y
+        lanes.append(Lane(link=link, top=top, bottom=y, entries=entries, first=first))
+    return lanes, y
 
 
 def end_of(finding: Finding, last: int) -> int:
-    """Give the step to which a finding lasted, as far as its evidence says that it ended."""
-    for name in ENDS:
+    """Return the step to which a finding lasted, as far as its evidence says that it ended."""
+    for name in END_KEYS:
         value = finding.evidence.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value >= (finding.onset_step or 0):
             return min(value, last)
     return last
 
 
-WIDE, NARROW = 1000, 400
-NAMES_WIDTH: Final = 168  # pixels left of the axes where lanes are named beside them
-SIDE: Final = 12
-TOP: Final = 14
-LOOKS: Final = {
-    Severity.CRITICAL: (CRITICAL, "8", 9.5),
-    Severity.HIGH: (HIGH, "^", 9.0),
-    Severity.MEDIUM: (MEDIUM, "D", 7.0),
-    Severity.LOW: (LOW, "o", 7.0),
-}
-FAINT, PLAIN = 0.13, 0.34  # of a bar: of what follows from another finding, and of what does not
-BAR: Final = 13.0  # pixels: height of a bar
-
-
 def panels(diagnosis: Diagnosis) -> tuple[Panel, ...]:
-    """Give the same drawing for wide and for narrow screens; none without a finding to place."""
-    if not placed(diagnosis) or span(diagnosis) is None:
+    """Return the same drawing for wide and for narrow screens; none without a finding to place."""
+    if not placed(diagnosis) or step_span(diagnosis) is None:
         return ()
     return _panel(diagnosis, "wide"), _panel(diagnosis, "narrow")
 
 
 def caption(diagnosis: Diagnosis) -> str:
-    """Tell how to read the figure."""
+    """Return how to read the figure."""
     first = diagnosis.verdict.first_broken_link
     every, shown = placed(diagnosis), drawn(diagnosis)
-    told = [
+    sentences = [
         "Each mark is the step a finding was seen from, the line through it the interval of that step, the bar how "
         "long it lasted: to the end of the run unless it is known to have ended."
     ]
     if any(entry.consequence_of for entry in shown):
-        told.append("Pale ones follow from another; the thin line leads to it.")
+        sentences.append("Pale ones follow from another; the thin line leads to it.")
     if any(entry.onset_step is None for entry in shown):
-        told.append("A dotted outline is a finding whose beginning is not known.")
+        sentences.append("A dotted outline is a finding whose beginning is not known.")
     if first is not None:
-        told.append(f"The shaded lane broke first: {LINKS[first].lower()}.")
+        sentences.append(f"The shaded lane broke first: {LINKS[first].lower()}.")
     if len(shown) < len(every):
-        told.append(f"The {len(shown)} worst of {len(every)} findings are drawn.")
-    return " ".join(told)
+        sentences.append(f"The {len(shown)} worst of {len(every)} findings are drawn.")
+    return " ".join(sentences)
 
 
 def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
-    """Give the findings in order of time."""
+    """Return the findings in order of time."""
     if not panels(diagnosis):
         return ()
-    rows = tuple(
+    rows = [
         (
             drawable(finding.id, 60),
             LINKS[finding.link],
@@ -160,15 +158,13 @@ def data(diagnosis: Diagnosis) -> tuple[DataTable, ...]:
             onset_words(finding.onset_step, finding.onset_interval),
             drawable(finding.consequence_of or "", 60) or "none known",
         )
-        for finding, _ in chains(diagnosis)
-        if finding.severity.at_least(Severity.LOW)
-    )
-    head = ("Finding", "Link", "Severity", "Since", "Follows from")
-    return (DataTable(title="Findings in order of time", head=head, rows=rows),)
+        for finding in placed(diagnosis)
+    ]
+    return data_table("Findings in order of time", ("Finding", "Link", "Severity", "Since", "Follows from"), rows)
 
 
 def absence(diagnosis: Diagnosis) -> str:
-    """Say why findings are not placed; nothing where there is none."""
+    """Return why findings are not placed; nothing where there is none."""
     return "the run records no steps to place the findings by" if placed(diagnosis) else ""
 
 
@@ -179,7 +175,7 @@ def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
         key=f"timeline-{shown}",
         title="",
         alt=_alt(diagnosis),
-        draw=lambda ax: _draw(ax, diagnosis, lanes, height, shown),
+        draw=partial(_draw, diagnosis=diagnosis, lanes=lanes, height=height, shown=shown),
         width=WIDE if wide else NARROW,
         height=round(height) + TOP + 40,
         top=TOP,
@@ -189,75 +185,57 @@ def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
     )
 
 
-def _draw(ax: Axes, diagnosis: Diagnosis, lanes: list[Lane], height: float, shown: str) -> None:
-    low, high = span(diagnosis) or (0, 1)
-    width = ax.get_window_extent().width
+def _draw(ax: Axes, *, diagnosis: Diagnosis, lanes: list[Lane], height: float, shown: str) -> None:
+    low, high = step_span(diagnosis) or (0, 1)
     ax.set_xlim(low, high)
-    ax.set_ylim(height, 0)
-    ax.set_xlabel("trainer step")
+    row_axes(ax, "trainer step", height, tick_color=RULE)
     linear(ax, "x", ticks=8 if shown == "wide" else 4)
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    ax.tick_params(length=3, width=0.8, color=RULE, pad=5)
-    ax.grid(axis="x", color=RULE, linewidth=0.7)
     for lane in lanes:
         _draw_lane(ax, lane, shown)
-    where = {entry.finding.id: entry for lane in lanes for entry in lane.entries if not entry.follows}
-    where = {entry.finding.id: entry for lane in lanes for entry in lane.entries} | where
-    for lane in lanes:
-        for entry in lane.entries:
-            cause = where.get(entry.finding.consequence_of or "")
-            if entry.follows and cause is not None:
-                _draw_thread(ax, cause, entry, low)
-    for lane in lanes:
-        for entry in lane.entries:
-            _draw_entry(ax, entry, low, high, width)
+    entries = [entry for lane in lanes for entry in lane.entries]
+    by_id = {entry.finding.id: entry for entry in sorted(entries, key=lambda entry: not entry.follows)}
+    for entry in entries:
+        cause = by_id.get(entry.finding.consequence_of or "")
+        if entry.follows and cause is not None:
+            _draw_thread(ax, cause, entry, low)
+    for entry in entries:
+        _draw_entry(ax, entry, low, high)
+        _label(ax, entry, low, high)
 
 
 def _draw_lane(ax: Axes, lane: Lane, shown: str) -> None:
-    weight = "bold" if lane.first else "normal"
-    ink = INK if lane.entries else MUTED
     if lane.first:
         ax.axhspan(lane.top, lane.bottom, color=SHADE, linewidth=0, zorder=0)
     ax.axhline(lane.bottom, color=RULE, linewidth=0.7, zorder=1)
-    name = LINKS[lane.link] + (" (first)" if lane.first and shown == "narrow" else "")
+    style: dict[str, Any] = {"fontweight": "bold" if lane.first else "normal", "linespacing": 1.2}
+    colour = INK if lane.entries else MUTED
+    name = LINKS[lane.link]
     if shown == "narrow":
-        place, offset = (0.0, lane.top), (0, -12)
-    else:
-        place, offset = (0.0, (lane.top + lane.bottom) / 2), (-NAMES_WIDTH + 8, 0)
-        name += "\nbroke first" if lane.first and lane.entries and lane.bottom - lane.top > 2 * ROW else ""
-    ax.annotate(
-        name,
-        place,
-        xycoords=("axes fraction", "data"),
-        xytext=offset,
-        textcoords="offset points",
-        fontsize=SMALL,
-        fontweight=weight,
-        color=ink,
-        va="center",
-        linespacing=1.2,
-        annotation_clip=False,
-    )
+        name += " (first)" if lane.first else ""
+        annotate_row(ax, name, lane.top, 0, colour, down=12, **style)
+        return
+    name += "\nbroke first" if lane.first and lane.entries and lane.bottom - lane.top > 2 * ROW else ""
+    annotate_row(ax, name, (lane.top + lane.bottom) / 2, -NAMES_WIDTH + 8, colour, **style)
+
+
+def _start(finding: Finding, low: int) -> float:
+    return float(low if finding.onset_step is None else finding.onset_step)
 
 
 def _draw_thread(ax: Axes, cause: Entry, entry: Entry, low: int) -> None:
     """Lead from a finding to the one it follows from: down from the cause, then across."""
-    x = float(cause.finding.onset_step if cause.finding.onset_step is not None else low)
-    end = float(entry.finding.onset_step if entry.finding.onset_step is not None else low)
+    x, end = _start(cause.finding, low), _start(entry.finding, low)
     ax.plot([x, x, end], [cause.y, entry.y, entry.y], color=MUTED, linewidth=0.8, alpha=0.7, zorder=2)
 
 
-def _draw_entry(ax: Axes, entry: Entry, low: int, high: int, width: float) -> None:
+def _draw_entry(ax: Axes, entry: Entry, low: int, high: int) -> None:
     finding = entry.finding
-    colour, marker, size = LOOKS[finding.severity]
-    start = float(finding.onset_step if finding.onset_step is not None else low)
-    end = float(end_of(finding, high))
-    half = BAR / 2
+    colour, marker, size = MARKS[finding.severity]
+    start, end = _start(finding, low), float(end_of(finding, high))
     known = finding.onset_step is not None
     ax.broken_barh(
         [(start, max(end - start, (high - low) * 0.002))],
-        (entry.y - half, BAR),
+        (entry.y - BAR_HEIGHT / 2, BAR_HEIGHT),
         facecolor=colour if known else "none",
         edgecolor="none" if known else colour,
         linestyle=(0, (1.5, 2)),
@@ -266,7 +244,6 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int, width: float) -> No
         zorder=3,
     )
     if not known:
-        _label(ax, entry, low, high, width)
         return
     if finding.onset_interval is not None:
         first, last = max(finding.onset_interval[0], low), min(finding.onset_interval[1], high)
@@ -278,55 +255,50 @@ def _draw_entry(ax: Axes, entry: Entry, low: int, high: int, width: float) -> No
         [entry.y],
         marker=marker,
         markersize=size * (0.8 if entry.follows else 1.0),
-        color=colour if not entry.follows else PAPER,
+        color=PAPER if entry.follows else colour,
         markeredgecolor=colour,
         markeredgewidth=1.4,
         linestyle="none",
         clip_on=False,
         zorder=6,
     )
-    _label(ax, entry, low, high, width)
 
 
-def _label(ax: Axes, entry: Entry, low: int, high: int, width: float) -> None:
+def _label(ax: Axes, entry: Entry, low: int, high: int) -> None:
     """Write the finding's name right of its mark, or left of it where there is no room."""
-    finding = entry.finding
+    finding, width = entry.finding, ax.get_window_extent().width
     known = finding.onset_step is not None
-    interval = finding.onset_interval or ((finding.onset_step or low,) * 2)
+    onset = finding.onset_step or low
+    interval = finding.onset_interval or (onset, onset)
     text = drawable(finding.id, 26) + ("" if known else ", since when is unknown")
     scale = width / max(high - low, 1)
-    right = max((max(interval[1], finding.onset_step or low) - low) * scale, 0.0)
-    left = max((min(interval[0], finding.onset_step if known else low) - low) * scale, 0.0)  # type: ignore[type-var, operator]
+    right = max((max(interval[1], onset) - low) * scale, 0.0)
+    left = max((min(interval[0], onset if known else low) - low) * scale, 0.0)
     needed = len(text) * LETTER + 12
     on_right = right + needed <= width
     at_edge = not on_right and left < needed  # no room on either side: over the bar, at the right edge
-    ax.annotate(
+    annotate_row(
+        ax,
         text,
-        (0, entry.y),
-        xycoords=("axes fraction", "data"),
-        xytext=(right + 9 if on_right else width - 4 if at_edge else left - 9, 0),
-        textcoords="offset points",
+        entry.y,
+        right + 9 if on_right else width - 4 if at_edge else left - 9,
+        MUTED if entry.follows else INK,
         ha="left" if on_right else "right",
-        va="center",
-        fontsize=SMALL,
-        color=MUTED if entry.follows else INK,
-        fontweight="normal",
-        annotation_clip=False,
         zorder=7,
-        bbox=None if on_right else {"facecolor": PAPER, "alpha": 0.85, "linewidth": 0, "pad": 0.5},
+        bbox=None if on_right else backing(0.85, 0.5),
     )
 
 
 def _alt(diagnosis: Diagnosis) -> str:
-    told = []
+    marks = []
     for finding in drawn(diagnosis):
         since = f"from step {count(finding.onset_step)}" if finding.onset_step is not None else "since when is unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
-        told.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
-    return f"{len(told)} findings over the steps. " + " ".join(told)
+        marks.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
+    return f"{len(marks)} findings over the steps. " + " ".join(marks)
 
 
-FIGURE = FigureKind(
+FIGURE = RunFigure(
     name="timeline",
     title="What broke when",
     columns=1,

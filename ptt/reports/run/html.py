@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.drawing import inline_svg
-from ptt.reports.figures.panels import DataTable, FigureKind, Panel
+from ptt.reports.figures.panels import DataTable, FigureSpec, Panel, Source
 from ptt.reports.output import render
 from ptt.reports.run import handover, view
 from ptt.reports.run.answers import replies
@@ -37,7 +37,7 @@ def svg(panel: Panel) -> Markup:
 
 def render_html(diagnosis: Diagnosis) -> str:
     """Return the text of report.html; the same diagnosis gives the same bytes."""
-    figures = [_figure(kind, diagnosis) for kind in FIGURES]
+    figures = [drawn_figure(kind, diagnosis) for kind in FIGURES]
     asked = samples(diagnosis)
     return render(
         "report.html.j2",
@@ -51,7 +51,7 @@ def render_html(diagnosis: Diagnosis) -> str:
         conditions=view.conditions(diagnosis),
         figures=[figure for figure in figures if figure.panels],
         undrawn=() if diagnosis.from_findings else _undrawn(figures),
-        behind=[figure for kind in BEHIND_THE_TAIL if (figure := _figure(kind, diagnosis)).panels],
+        behind=[figure for kind in BEHIND_THE_TAIL if (figure := drawn_figure(kind, diagnosis)).panels],
         growth_parts=answer(diagnosis),
         details=details(diagnosis),
         findings=view.finding_views(diagnosis),
@@ -76,13 +76,14 @@ def _undrawn(figures: list[DrawnFigure]) -> list[str]:
     return [f"Not drawn: {'; '.join(names)}. {sentence(reason)}" for reason, names in titles.items()]
 
 
-def _figure(kind: FigureKind, diagnosis: Diagnosis) -> DrawnFigure:
-    panels = kind.panels(diagnosis)
+def drawn_figure(kind: FigureSpec[Source], source: Source) -> DrawnFigure:
+    """Return a figure's panels, caption and tables for the page."""
+    panels = kind.panels(source)
     return DrawnFigure(
         name=kind.name,
         title=kind.title,
-        caption=kind.caption(diagnosis) if panels else kind.absence(diagnosis),
+        caption=kind.caption(source) if panels else kind.absence(source),
         columns=kind.columns,
         panels=panels,
-        tables=kind.data(diagnosis),
+        tables=kind.data(source),
     )

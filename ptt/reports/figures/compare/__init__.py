@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ptt.reports.figures.compare import aggregates, distributions, divergence, each_arm, forest, sample_size, tails
-from ptt.reports.figures.compare.kinds import CompareFigure
+from ptt.reports.figures.compare import aggregates, distributions, divergence, effective_sample_size, forest, tails
+from ptt.reports.figures.compare.rows import CompareFigure
 
-MAIN: tuple[CompareFigure, ...] = (tails.BY_STEPS, each_arm.FIGURE, forest.FIGURE)
+MAIN: tuple[CompareFigure, ...] = (tails.BY_STEPS, tails.EACH_ARM, forest.FIGURE)
 """What the comparison is about."""
 BEHIND: tuple[CompareFigure, ...] = (
     divergence.FIGURE,
     aggregates.FIGURE,
     distributions.WHOLE,
     distributions.RIGHT_TAIL,
-    sample_size.FIGURE,
+    effective_sample_size.FIGURE,
 )
 FOLDED: tuple[CompareFigure, ...] = (tails.BY_TOKENS, aggregates.OTHERS)
 """The same questions asked another way, and what few look at: shown on demand."""

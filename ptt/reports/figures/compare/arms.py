@@ -1,20 +1,21 @@
-"""How each arm is drawn, in every figure alike: the baseline in ink, the others by colour, dash and marker."""
+"""How each arm is drawn, in every figure the same: the baseline in ink, the others by colour, dash and marker."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Affine2D
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.figures.annotations import spread
-from ptt.reports.figures.compare.kinds import names
-from ptt.reports.figures.style import ARMS, INK, LEFT, LETTER, MUTED, SMALL, drawable
+from ptt.reports.figures.annotations import spread_labels
+from ptt.reports.figures.compare.rows import drawn_arms, finite, rows_of
+from ptt.reports.figures.style import ARMS, INK, LEFT, LETTER, MUTED, SMALL, drawable, marker_spacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
 
 DASHES: tuple[Any, ...] = ((0, (6, 1.6)), (0, (1.3, 1.2)), (0, (6, 1.4, 1.3, 1.4)), "-")
 MARKERS = ("s", "^", "D", "v", "P", "X", "*")  # with ten colours and four dashes, 140 arms before one comes again
-LETTERS = 18  # of a name beside a line
-SAMPLE = 27.0  # pixels of line before each name
+MAX_LABEL = 18  # letters of a name beside a line
+SAMPLE_WIDTH = 27.0  # pixels of line before each name
 ROW, TALL_ROW = 15.0, 30.0  # pixels: a name, and a name with its value below
-VALUES_UP_TO = 5  # arms: with more there is no room for values beside the names
+MAX_VALUES = 5  # arms: with more there is no room for values beside the names
+MAX_BANDS = 4  # arms: more bands over one another are mud
+EARLY_END = 0.08  # of the axis: a line that ends so far from its right edge ended early
 _WORDS = re.compile(r"[^_/ :,-]+[_/ :,-]*|[_/ :,-]+")
-ENDED = 0.08  # of the axis: a line that ends so far from its right edge ended early
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ArmStyle:
     """One arm's line."""
 
-    label: str  # short, drawable, no two alike
+    label: str  # short, drawable, no two the same
     colour: str
     dash: Any
     marker: str
@@ -42,90 +44,122 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Give the line as matplotlib wants it."""
+        """Return the line's properties for matplotlib."""
         return {"color": self.colour, "linestyle": self.dash, "linewidth": self.width}
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class LineEnd:
     """Where an arm's line ends, and what is written there."""
 
-    look: Look
+    style: ArmStyle
     x: float
     y: float
     value: str
 
 
-def looks(comparison: Comparison) -> dict[str, Look]:
-    """Give every drawn arm its look."""
-    drawn = names(comparison)
-    labels = _labels(drawn)
-    made = {}
-    for index, name in enumerate(drawn):
-        other = index - 1
-        made[name] = Look(
-            label=labels[index],
-            colour=INK if index == 0 else ARMS[other % len(ARMS)],
-            dash="-" if index == 0 else DASHES[other % len(DASHES)],
-            marker="o" if index == 0 else MARKERS[other % len(MARKERS)],
-            width=2.3 if index == 0 else 1.9,
+def arm_styles(comparison: Comparison) -> dict[str, ArmStyle]:
+    """Return the style of every drawn arm."""
+    names = drawn_arms(comparison)
+    styles = {
+        name: ArmStyle(
+            label=label,
+            colour=ARMS[index % len(ARMS)],
+            dash=DASHES[index % len(DASHES)],
+            marker=MARKERS[index % len(MARKERS)],
+            width=1.9,
         )
-    return made
+        for index, (name, label) in enumerate(zip(names, _labels(names), strict=True), -1)
+    }
+    baseline = names[0]
+    return styles | {baseline: replace(styles[baseline], colour=INK, dash="-", marker="o", width=2.3)}
 
 
-def column(comparison: Comparison) -> int:
-    """Give the pixels right of the axes that a sample of each line and its name take."""
-    return round(10 + SAMPLE + 4 + name_width(comparison))
+def label_column(comparison: Comparison) -> int:
+    """Return the pixels right of the axes that a sample of each line and its name take."""
+    return round(10 + SAMPLE_WIDTH + 4 + label_width(comparison))
 
 
-def name_width(comparison: Comparison) -> float:
-    """Give the pixels that the longest label takes, and never less than a value below it."""
-    return LETTER * max(9, *(len(look.label) for look in looks(comparison).values())) + 2
+def label_width(comparison: Comparison) -> float:
+    """Return the pixels that the longest label takes, and never less than a value below it."""
+    return LETTER * max(9, *(len(style.label) for style in arm_styles(comparison).values())) + 2
 
 
-def height(comparison: Comparison, least: int) -> int:
-    """Give a panel's height so that a name for every arm finds room beside it."""
-    return max(least, 110 + round(ROW * len(names(comparison))))
+def panel_height(comparison: Comparison, at_least: int) -> int:
+    """Return a panel's height so that a name for every arm finds room beside it."""
+    return max(at_least, 110 + round(ROW * len(drawn_arms(comparison))))
 
 
-def label_ends(ax: Axes, ends: Sequence[End]) -> None:
+def plot_band(ax: Axes, rows: pl.DataFrame, style: ArmStyle) -> None:
+    """Draw an arm's interval, where it is known."""
+    known = finite(rows, "lo", "hi")
+    if known.height:
+        x, low, high = (known[name].to_numpy() for name in ("x_mid", "lo", "hi"))
+        ax.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0)
+
+
+def plot_arm(ax: Axes, rows: pl.DataFrame, style: ArmStyle) -> None:
+    """Draw an arm's line; a span without a value is a gap."""
+    values = rows["value"].cast(pl.Float64).to_numpy(writable=True)
+    spacing = marker_spacing(len(rows))
+    ax.plot(rows["x_mid"].to_numpy(), values, **style.line, marker=style.marker, markevery=spacing, zorder=4)
+
+
+def mark_divergence(ax: Axes, comparison: Comparison, what: str, **equal: str) -> None:
+    """Set a triangle on the horizontal axis where an arm left the baseline in one figure."""
+    rows = rows_of(comparison, "divergence", "step", what=what, **equal)
+    low, high = ax.get_xlim()
+    for name, style in arm_styles(comparison).items():
+        steps = rows.filter(arm=name)["step"].head(1).to_list()
+        if steps and low <= steps[0] <= high:
+            ax.plot(
+                [float(steps[0])],
+                [0.0],
+                transform=ax.get_xaxis_transform(),
+                marker=6,  # a caret that points up
+                color=style.colour,
+                markersize=8,
+                clip_on=False,
+                zorder=7,
+            )
+
+
+def label_ends(ax: Axes, ends: Sequence[LineEnd]) -> None:
     """Name every line right of the axes at the height of its end, with a sample of it, none over another."""
-    if not ends:
-        return
     box = ax.get_window_extent()
     spots = [ax.transData.transform((end.x, end.y)) for end in ends]
-    tall = len(ends) <= VALUES_UP_TO and any(end.value for end in ends)
+    tall = len(ends) <= MAX_VALUES and any(end.value for end in ends)
     row = TALL_ROW if tall else ROW
-    heights = spread([float(spot[1]) for spot in spots], row, box.y0 - 6, box.y1 + 12)
-    for end, spot, place in zip(ends, spots, heights, strict=True):
+    heights = spread_labels([float(spot[1]) for spot in spots], row, box.y0 - 6, box.y1 + 12)
+    for end, spot, height in zip(ends, spots, heights, strict=True):
         level = min(max(float(spot[1]), box.y0), box.y1)  # a line may end below the axis
         start = box.x1 + 10
-        if spot[0] >= box.x1 - ENDED * box.width:
-            _pixels(ax, [float(spot[0]) + 3, start - 1], [level, place], color=end.look.colour, linewidth=0.8)
-        _sample(ax, end.look, start, place)
-        _write(ax, f"{end.look.label}\n{end.value}" if tall else end.look.label, start + SAMPLE + 4, place)
+        if spot[0] >= box.x1 - EARLY_END * box.width:
+            _plot_pixels(ax, [float(spot[0]) + 3, start - 1], [level, height], color=end.style.colour, linewidth=0.8)
+        _sample(ax, end.style, start, height)
+        _write(ax, f"{end.style.label}\n{end.value}" if tall else end.style.label, start + SAMPLE_WIDTH + 4, height)
 
 
-def legend(ax: Axes, chosen: Sequence[Look]) -> None:
-    """Name lines right of the axes from the top, where their ends tell nothing."""
+def legend(ax: Axes, styles: Sequence[ArmStyle]) -> None:
+    """Name lines right of the axes from the top, where their ends say nothing."""
     box = ax.get_window_extent()
-    for index, look in enumerate(chosen):
-        place = box.y1 - 8 - index * ROW
-        _pixels(ax, [box.x1 + 10, box.x1 + 10 + SAMPLE], [place, place], **look.line)
-        _write(ax, look.label, box.x1 + 10 + SAMPLE + 4, place)
+    for index, style in enumerate(styles):
+        y = box.y1 - 8 - index * ROW
+        _plot_pixels(ax, [box.x1 + 10, box.x1 + 10 + SAMPLE_WIDTH], [y, y], **style.line)
+        _write(ax, style.label, box.x1 + 10 + SAMPLE_WIDTH + 4, y)
 
 
-def draw_key(ax: Axes, chosen: Sequence[Look]) -> None:
-    """Name all lines in place of a panel, for files whose other panels name none."""
+def draw_key(ax: Axes, styles: Sequence[ArmStyle]) -> None:
+    """Name all lines instead of a panel, for files whose other panels name none."""
     ax.set_axis_off()
     box = ax.get_window_extent()
-    for index, look in enumerate(chosen):
-        place = box.y1 - 8 - index * ROW
-        _sample(ax, look, box.x0 - LEFT + 12, place)
-        _write(ax, look.label, box.x0 - LEFT + 12 + SAMPLE + 6, place)
+    for index, style in enumerate(styles):
+        y = box.y1 - 8 - index * ROW
+        _sample(ax, style, box.x0 - LEFT + 12, y)
+        _write(ax, style.label, box.x0 - LEFT + 12 + SAMPLE_WIDTH + 6, y)
 
 
-def note(ax: Axes, lines: Sequence[str], above: int) -> None:
+def note_above(ax: Axes, lines: Sequence[str], above: int) -> None:
     """Write what is not drawn above the axes, the lowest line so many pixels over them."""
     box = ax.get_window_extent()
     for index, text in enumerate(reversed(lines)):
@@ -133,24 +167,16 @@ def note(ax: Axes, lines: Sequence[str], above: int) -> None:
 
 
 def _write(ax: Axes, text: str, x: float, y: float, *, color: str = INK) -> None:
-    ax.annotate(
-        text,
-        (x, y),
-        xycoords="figure points",
-        fontsize=SMALL,
-        color=color,
-        va="center",
-        linespacing=1.1,
-        annotation_clip=False,
-    )
+    style: dict[str, Any] = {"fontsize": SMALL, "color": color, "va": "center", "linespacing": 1.1}
+    ax.annotate(text, (x, y), xycoords="figure points", annotation_clip=False, **style)
 
 
-def _sample(ax: Axes, look: Look, x: float, y: float) -> None:
-    _pixels(ax, [x, x + SAMPLE], [y, y], **look.line)
-    _pixels(ax, [x + SAMPLE / 2], [y], color=look.colour, marker=look.marker, markersize=4.4)
+def _sample(ax: Axes, style: ArmStyle, x: float, y: float) -> None:
+    _plot_pixels(ax, [x, x + SAMPLE_WIDTH], [y, y], **style.line)
+    _plot_pixels(ax, [x + SAMPLE_WIDTH / 2], [y], color=style.colour, marker=style.marker, markersize=4.4)
 
 
-def _pixels(ax: Axes, x: list[float], y: list[float], **style: Any) -> None:
+def _plot_pixels(ax: Axes, x: list[float], y: list[float], **style: Any) -> None:
     """Draw a line in pixels of the figure: the same place whatever the file's resolution."""
     figure = ax.get_figure(root=True)
     if figure is None:
@@ -159,31 +185,31 @@ def _pixels(ax: Axes, x: list[float], y: list[float], **style: Any) -> None:
     figure.add_artist(Line2D(x, y, transform=points, clip_on=False, **style))
 
 
-def _labels(drawn: list[str]) -> list[str]:
-    """Give each name a short label: itself, or what tells it from names like it, or its number and a part of it."""
-    cut = [_cut(name, LETTERS) for name in drawn]
-    alike = Counter(cut)
-    long = [name for name, label in zip(drawn, cut, strict=True) if alike[label] > 1]
-    told = [_apart(name, long) if name in long else label for name, label in zip(drawn, cut, strict=True)]
-    alike = Counter(told)
+def _labels(names: list[str]) -> list[str]:
+    """Return a short label for each name: itself, its own words, or its number and a part of it; no two the same."""
+    cut = [_cut(name, MAX_LABEL) for name in names]
+    uses = Counter(cut)
+    shared = [name for name, label in zip(names, cut, strict=True) if uses[label] > 1]
+    labels = [_own_words(name, shared) if name in shared else label for name, label in zip(names, cut, strict=True)]
+    uses = Counter(labels)
     return [
-        label if alike[label] == 1 and label.strip("?. ") else f"#{index} {_cut(name, LETTERS - 4)}"
-        for index, (label, name) in enumerate(zip(told, drawn, strict=True), 1)
+        label if uses[label] == 1 and label.strip("?. ") else f"#{index} {_cut(name, MAX_LABEL - 4)}"
+        for index, (label, name) in enumerate(zip(labels, names, strict=True), 1)
     ]
 
 
-def _apart(name: str, others: list[str]) -> str:
+def _own_words(name: str, others: list[str]) -> str:
     """Leave out the words that all of some names begin and end with, such as those of one sweep."""
     words = [_WORDS.findall(other) for other in others]
-    head = _shared(words)
-    tail = _shared([found[head:][::-1] for found in words])
+    head = _common_prefix(words)
+    tail = _common_prefix([words_of[head:][::-1] for words_of in words])
     own = _WORDS.findall(name)
-    return _cut("".join(own[head : len(own) - tail]).strip("_-/ :,"), LETTERS)
+    return _cut("".join(own[head : len(own) - tail]).strip("_-/ :,"), MAX_LABEL)
 
 
-def _shared(lists: list[list[str]]) -> int:
+def _common_prefix(lists: list[list[str]]) -> int:
     """Count the words that all lists begin with."""
-    return next((i for i, found in enumerate(zip(*lists, strict=False)) if len(set(found)) > 1), min(map(len, lists)))
+    return next((i for i, column in enumerate(zip(*lists, strict=False)) if len(set(column)) > 1), min(map(len, lists)))
 
 
 def _cut(name: str, limit: int) -> str:

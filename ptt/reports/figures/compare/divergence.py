@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.figures.compare.arms import looks
-from ptt.reports.figures.compare.kinds import CompareFigure, arm_name, finite, names, numbers_of, of_arm, rows_of
-from ptt.reports.figures.compare.scales import across
+from ptt.diagnostics.compare.readings import SAME
+from ptt.reports.figures.axes import annotate_row, row_axes, step_range
+from ptt.reports.figures.compare.arms import ArmStyle, arm_styles
+from ptt.reports.figures.compare.rows import CompareFigure, arm_name, cut_table, drawn_arms, rows_of
 from ptt.reports.figures.panels import NO_LINE, DataTable, Panel
-from ptt.reports.figures.style import INK, LETTER, MUTED, RULE, SMALL, drawable
+from ptt.reports.figures.style import INK, LETTER, MUTED, drawable
 from ptt.reports.text.names import joined, metric_name, slice_name
 from ptt.reports.text.numbers import count
 from ptt.reports.text.sanitize import safe
@@ -22,159 +23,123 @@ if TYPE_CHECKING:
 
 
 WIDE, NARROW = 1000, 430
-IDENTICAL = "identical"  # not a figure: the last step at which two runs are one
-NAMES = {"wide": 250, "narrow": 150}  # pixels left of the axes
-ROW, HEAD, BELOW = 20.0, 22.0, 44
-FEW_ARMS, EACH_OF_FEW, EACH_OF_MANY = 5, 8, 2  # events of an arm that are drawn; the table holds all
-NUMBERS = 124  # pixels right of the axes: a step and its interval
-Line = tuple[str, dict[str, Any] | None]  # an arm, and an event of it; none: its heading
+NAMES_WIDTH = {"wide": 250, "narrow": 150}  # pixels left of the axes
+NUMBERS_WIDTH = 124  # pixels right of the axes: a step and its interval
+EVENT_HEIGHT, HEAD_HEIGHT, BELOW = 20.0, 22.0, 44
+# events of an arm that are drawn, where arms are few and where they are many; the table holds all
+MANY_ARMS, MAX_EVENTS_FEW_ARMS, MAX_EVENTS_MANY_ARMS = 5, 8, 2
+EventRow = tuple[str, dict[str, Any] | None]  # an arm, and an event of it; none: its heading
 
 
 def panels(comparison: Comparison) -> tuple[Panel, ...]:
-    """Give the same drawing for wide and for narrow screens."""
-    lines = _lines(comparison)
-    if not lines:
+    """Return the same drawing for wide and for narrow screens."""
+    rows = _rows(comparison)
+    if not rows:
         return ()
+    height = sum(HEAD_HEIGHT if event is None else EVENT_HEIGHT for _, event in rows)
     return tuple(
         Panel(
             key=f"compare-divergence-{shown}",
             title="",
-            alt=_alt(lines),
-            draw=partial(_draw, comparison=comparison, lines=lines, shown=shown),
+            alt=_alt(rows),
+            draw=partial(_draw, comparison=comparison, rows=rows, height=height, shown=shown),
             width=WIDE if shown == "wide" else NARROW,
-            height=round(NO_LINE + BELOW + sum(HEAD if event is None else ROW for _, event in lines)),
+            height=round(NO_LINE + BELOW + height),
             top=NO_LINE,
-            left=NAMES[shown],
-            right=NUMBERS,
+            left=names_width,
+            right=NUMBERS_WIDTH,
             shown=shown,
         )
-        for shown in ("wide", "narrow")
+        for shown, names_width in NAMES_WIDTH.items()
     )
 
 
 def caption(comparison: Comparison) -> str:
-    """Tell how to read the figure, and which arms never left the baseline."""
-    told = [
+    """Return how to read the figure, and which arms never left the baseline."""
+    sentences = [
         "Each mark is the first step from which on a figure of an arm differs lastingly from the baseline's, beyond "
         "the noise of both; the line is its interval. What stands leftmost moved first; it need not be the cause."
     ]
     events = _events(comparison)
-    quiet = [arm_name(name) for name in names(comparison)[1:] if not of_arm(events, name).height]
+    quiet = [arm_name(name) for name in drawn_arms(comparison)[1:] if events.filter(arm=name).is_empty()]
     if quiet:
-        told.append(f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared.")
+        sentences.append(
+            f"Nothing was found for {joined(quiet)}; what could not be looked at stands under Not compared."
+        )
     undated = _undated(comparison).height
     if undated:
-        told.append(f"{count(undated)} more left at a step that cannot be told; the table names them.")
-    drawn = len([event for _, event in _lines(comparison) if event is not None])
+        sentences.append(f"{count(undated)} more left at a step that cannot be told; the table names them.")
+    drawn = len([event for _, event in _rows(comparison) if event is not None])
     if drawn < events.height:
-        told.append(f"The earliest {count(drawn)} of {count(events.height)} are drawn; the table holds all.")
-    return " ".join(told)
+        sentences.append(f"The earliest {count(drawn)} of {count(events.height)} are drawn; the table holds all.")
+    return " ".join(sentences)
 
 
 def data(comparison: Comparison) -> tuple[DataTable, ...]:
-    """Give all events in order of time."""
-    rows = tuple(
+    """Return all events in order of time."""
+    rows = [
         (arm_name(row["arm"]), _what(row), _step(row), safe(str(row["words"] or "")))
         for frame in (_events(comparison), _undated(comparison))
         for row in frame.iter_rows(named=True)
-    )
-    return numbers_of("All, in order of time", ("Arm", "What", "Since", "How"), rows)
+    ]
+    return cut_table("All, in order of time", ("Arm", "What", "Since", "How"), rows)
 
 
 def _events(comparison: Comparison) -> pl.DataFrame:
-    frame = finite(rows_of(comparison, "divergence"), "step")
-    return frame.filter(pl.col("what") != IDENTICAL).sort("step", maintain_order=True) if frame.height else frame
+    return rows_of(comparison, "divergence", "step").filter(pl.col("what") != SAME).sort("step", maintain_order=True)
 
 
 def _undated(comparison: Comparison) -> pl.DataFrame:
-    """Give what left the baseline at a step that cannot be told."""
-    frame = rows_of(comparison, "divergence")
-    return frame.filter(pl.col("step").is_null()) if frame.height else frame
+    return comparison.tables["divergence"].filter(pl.col("step").is_null())
 
 
-def _identical(comparison: Comparison) -> dict[str, int]:
-    """Give the step up to which an arm is the baseline to the last digit, where it is."""
-    frame = finite(rows_of(comparison, "divergence", what=IDENTICAL), "step")
-    return {row["arm"]: row["step"] for row in frame.iter_rows(named=True)} if frame.height else {}
+def _rows(comparison: Comparison) -> list[EventRow]:
+    events, arms = _events(comparison), drawn_arms(comparison)[1:]
+    most = MAX_EVENTS_FEW_ARMS if len(arms) < MANY_ARMS else MAX_EVENTS_MANY_ARMS
+    rows: list[EventRow] = []
+    for name in arms:
+        first = events.filter(arm=name).head(most)
+        if first.height:
+            rows += [(name, None), *((name, event) for event in first.iter_rows(named=True))]
+    return rows
 
 
-def _lines(comparison: Comparison) -> list[Line]:
-    events, drawn = _events(comparison), names(comparison)[1:]
-    most = EACH_OF_FEW if len(drawn) < FEW_ARMS else EACH_OF_MANY
-    lines: list[Line] = []
-    for name in drawn if events.height else ():
-        rows = of_arm(events, name).head(most)
-        if rows.height:
-            lines += [(name, None), *((name, row) for row in rows.iter_rows(named=True))]
-    return lines
-
-
-def _draw(ax: Axes, *, comparison: Comparison, lines: list[Line], shown: str) -> None:
-    arms = looks(comparison)
-    across(ax, _range(comparison, lines))
-    total = sum(HEAD if event is None else ROW for _, event in lines)
-    ax.set_ylim(total, 0)
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="x", length=3, width=0.8, pad=5)
-    ax.set_xlabel("trainer step")
-    ax.grid(axis="x", color=RULE, linewidth=0.7)
-    same = _identical(comparison)
-    y, before = 0.0, -NAMES[shown] + 8
-    letters = int((NAMES[shown] - 24) / LETTER)
-    for name, event in lines:
+def _draw(ax: Axes, *, comparison: Comparison, rows: list[EventRow], height: float, shown: str) -> None:
+    styles = arm_styles(comparison)
+    step_range(ax, *_range(comparison, rows))
+    row_axes(ax, "trainer step", height)
+    # the step up to which an arm is the baseline to the last digit, where it is
+    same = dict(rows_of(comparison, "divergence", "step", what=SAME).select("arm", "step").iter_rows())
+    y, left = 0.0, -NAMES_WIDTH[shown] + 8
+    letters = int((NAMES_WIDTH[shown] - 24) / LETTER)
+    for name, event in rows:
         if event is None:
-            label = drawable(name, letters) if shown == "wide" and len(name) <= letters else arms[name].label
-            _left(ax, label, y + HEAD / 2, before, INK, bold=True)
+            label = drawable(name, letters) if shown == "wide" and len(name) <= letters else styles[name].label
+            annotate_row(ax, label, y + HEAD_HEIGHT / 2, left, INK, fontweight="bold")
             if name in same:
-                _left(ax, f"identical up to step {count(same[name])}", y + HEAD / 2, 2, MUTED)
-            y += HEAD
+                annotate_row(ax, f"identical up to step {count(same[name])}", y + HEAD_HEIGHT / 2, 2, MUTED)
+            y += HEAD_HEIGHT
             continue
-        middle = y + ROW / 2
-        _left(ax, drawable(_what(event), letters), middle, before + 10, MUTED)
-        _event(ax, event, middle, arms[name].colour, arms[name].marker)
-        y += ROW
+        middle = y + EVENT_HEIGHT / 2
+        annotate_row(ax, drawable(_what(event), letters), middle, left + 10, MUTED)
+        _draw_event(ax, event, middle, styles[name])
+        y += EVENT_HEIGHT
 
 
-def _event(ax: Axes, event: dict[str, Any], y: float, colour: str, marker: str) -> None:
+def _draw_event(ax: Axes, event: dict[str, Any], y: float, style: ArmStyle) -> None:
     first, last = ax.get_xlim()
     low, high = event["low"], event["high"]
     if low is not None and high is not None:
-        ax.plot([max(low, first), min(high, last)], [y, y], color=colour, linewidth=2.0, zorder=3, alpha=0.7)
-    ax.plot([event["step"]], [y], color=colour, marker=marker, markersize=7, clip_on=False, zorder=4)
-    ax.annotate(
-        _step(event),
-        (1.0, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(12, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=INK,
-        annotation_clip=False,
-    )
+        ax.plot([max(low, first), min(high, last)], [y, y], color=style.colour, linewidth=2.0, zorder=3, alpha=0.7)
+    ax.plot([event["step"]], [y], color=style.colour, marker=style.marker, markersize=7, clip_on=False, zorder=4)
+    annotate_row(ax, _step(event), y, 12, INK, right=True)
 
 
-def _left(ax: Axes, text: str, y: float, x: float, colour: str, *, bold: bool = False) -> None:
-    ax.annotate(
-        text,
-        (0, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(x, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=colour,
-        fontweight="bold" if bold else "normal",
-        annotation_clip=False,
-    )
-
-
-def _range(comparison: Comparison, lines: list[Line]) -> tuple[float, float]:
-    events = [event for _, event in lines if event is not None]
+def _range(comparison: Comparison, rows: list[EventRow]) -> tuple[float, float]:
+    events = [event for _, event in rows if event is not None]
     steps = [float(event[end]) for event in events for end in ("step", "low", "high") if event[end] is not None]
-    shared = comparison.matched.get("steps") or (min(steps), max(steps))
-    return min(shared[0], *steps), max(shared[1], shared[0] + 1, *steps)
+    first, last = comparison.matched.get("steps") or (min(steps), max(steps))
+    return min(first, *steps), max(last, first + 1, *steps)
 
 
 def _what(event: dict[str, Any]) -> str:
@@ -191,10 +156,10 @@ def _step(event: dict[str, Any]) -> str:
     return f"{step} ({count(round(event['low']))} to {count(round(event['high']))})"
 
 
-def _alt(lines: list[Line]) -> str:
-    told = ["First step from which on each figure differs lastingly from the baseline's, by arm."]
-    told += [f"{arm_name(name)}, {_what(event)}: step {_step(event)}." for name, event in lines if event is not None]
-    return " ".join(told)
+def _alt(rows: list[EventRow]) -> str:
+    sentences = ["First step from which on each figure differs lastingly from the baseline's, by arm."]
+    sentences += [f"{arm_name(arm)}, {_what(event)}: step {_step(event)}." for arm, event in rows if event is not None]
+    return " ".join(sentences)
 
 
 FIGURE = CompareFigure(
@@ -204,5 +169,5 @@ FIGURE = CompareFigure(
     panels=panels,
     caption=caption,
     data=data,
-    absence="no figure of any arm differs lastingly from the baseline's at a step that can be named",
+    absence=lambda _: "no figure of any arm differs lastingly from the baseline's at a step that can be named",
 )

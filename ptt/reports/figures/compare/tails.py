@@ -1,43 +1,44 @@
-"""Draws the tails of |log-ratio| of all arms over what they share: the figure to look at first."""
+"""Draws the tails of |log-ratio| of all arms over what they share, and each arm alone: the figures to look at first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.figures.compare.arms import End, Look, column, height, label_ends, looks, note
-from ptt.reports.figures.compare.kinds import (
-    AFTER,
-    CompareFigure,
-    arm_name,
-    finite,
-    names,
-    numbers_of,
-    of_arm,
-    rows_of,
-    slices,
-    title_of,
-    with_bounds,
+from ptt.diagnostics.compare.readings import POST
+from ptt.reports.figures.axes import LOG_RATIO, label_axes, shade_thirds, step_range, tail_axis
+from ptt.reports.figures.compare.arms import (
+    MAX_BANDS,
+    arm_styles,
+    label_column,
+    label_ends,
+    mark_divergence,
+    note_above,
+    panel_height,
+    plot_arm,
+    plot_band,
 )
-from ptt.reports.figures.compare.scales import (
+from ptt.reports.figures.compare.missing import missing, missing_sentences, notes, plot_arms
+from ptt.reports.figures.compare.rows import (
     AXES,
     PLURAL,
-    across,
-    lowest,
-    mark_divergence,
+    CompareFigure,
+    arm_name,
+    cut_table,
+    drawn_arms,
+    finite,
     matched_range,
-    missing,
-    notes,
-    range_words,
-    shade_thirds,
-    tail_height,
-    vanished,
+    matched_range_text,
+    rows_of,
+    slice_title,
+    slices,
+    with_bounds,
 )
-from ptt.reports.figures.panels import DataTable, Panel
-from ptt.reports.figures.style import dress, sparse
+from ptt.reports.figures.panels import ONE_LINE, DataTable, Panel
 from ptt.reports.text.names import slice_name
 from ptt.reports.text.numbers import count, number
 from ptt.reports.text.sanitize import safe
@@ -47,193 +48,147 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-BANDS_UP_TO = 4  # arms: more bands over one another are mud
-LARGE, SMALL_HEIGHT = 316, 236
+LARGE, SMALL = 316, 236  # pixels: the height of panels after tools, and of others
 WIDTH = 430
 TOP = 44  # pixels above the axes: the vertical axis's name and the windows'
 NOTE = 16  # and for every line that says what is not drawn
+LOW_SHARE, LOW_FACTOR = 0.05, 5.0  # a share of the values that lies so many times below the others may leave the axis
 
 
 def panels(comparison: Comparison, axis: str) -> tuple[Panel, ...]:
-    """Give one panel a slice and percentile: after tools first and large, the others below in small."""
+    """Return one panel for each slice and percentile: after tools first and large, the others below in small."""
     frame = _frame(comparison, axis)
-    if not frame.width or not finite(frame, "value").height:
-        return ()
-    made = []
-    for index, name in enumerate(slices(comparison)):
-        part = frame.filter(pl.col("slice") == name)
-        for q in sorted(set(part["q"].to_list())):
-            rows = part.filter(pl.col("q") == q)
-            if finite(rows, "value").height:
-                made.append(_panel(comparison, axis, f"{axis}-{index}", name, q, rows))
-    return tuple(made)
+    return tuple(
+        _panel(comparison, axis, f"{axis}-{index}", name, q, rows)
+        for index, name in enumerate(slices(comparison))
+        for part in (frame.filter(slice=name),)
+        for q in part["q"].unique().sort()
+        for rows in (part.filter(q=q),)
+        if finite(rows, "value").height
+    )
 
 
 def _panel(comparison: Comparison, axis: str, key: str, name: str, q: str, rows: pl.DataFrame) -> Panel:
-    said = notes(comparison, rows, name)
-    top = TOP + NOTE * len(said)
-    least = (LARGE if name in AFTER else SMALL_HEIGHT) + NOTE * len(said)
+    above = notes(comparison, rows, name)
+    extra = NOTE * len(above)
     return Panel(
         key=f"compare-tail-{key}-{q}",
-        title=title_of(name, f"{q} of |log-ratio|"),
+        title=slice_title(name, f"{q} of |log-ratio|"),
         alt=_alt(comparison, axis, rows, name, q),
-        draw=partial(_draw, comparison=comparison, axis=axis, rows=rows, name=name, said=said),
+        draw=partial(_draw, comparison=comparison, axis=axis, rows=rows, above=above),
         width=WIDTH,
-        height=height(comparison, least),
-        top=top,
-        right=column(comparison),
+        height=panel_height(comparison, (LARGE if name in POST else SMALL) + extra),
+        top=TOP + extra,
+        right=label_column(comparison),
     )
 
 
 def caption(comparison: Comparison, axis: str) -> str:
-    """Tell how to read the figure, what is not in it, and from how much data it is made."""
-    frame = _frame(comparison, axis)
-    many = len(names(comparison)) > BANDS_UP_TO
+    """Return how to read the figure, what is not in it, and from how much data it is made."""
+    frame, shared = _frame(comparison, axis), matched_range_text(comparison, axis)
     bands = (
-        "Bands are left out for so many arms; the next figure has each with its own."
-        if many
-        else "Bands are 95 % intervals."
+        "Bands are 95 % intervals."
+        if _banded(comparison)
+        else "Bands are left out for so many arms; the next figure has each with its own."
     )
-    told = [
+    sentences = [
         f"95th and 99th percentile of |r|, r = log-ratio of the pair {safe(comparison.pair or 'not named')}, over "
-        f"{PLURAL[axis]}, where all arms can be set side by side ({range_words(comparison, axis) or 'as recorded'}). "
+        f"{PLURAL[axis]}, where all arms can be set side by side ({shared or 'as recorded'}). "
         f"{bands} The baseline is the thick line without colour. A line below it has smaller tails; a line that climbs "
         "gives rare tokens ever larger weights.",
     ]
-    if axis == "steps" and any(
-        _tail_names(comparison, rows) for rows in frame.partition_by("q", maintain_order=True) if frame.height
-    ):
-        told.append("A triangle on the axis marks where an arm left the baseline.")
-    if any(_leaves(rows) for rows in frame.partition_by("slice", "q", maintain_order=True) if frame.height):
-        told.append("A line that leaves a panel below has a few values far below all others, often its first steps.")
-    told += vanished(comparison, frame)
-    runs = frame["runs"].to_numpy().max() if frame.height else 1
-    if runs > 1:
-        told.append("Arms of several runs are pooled by the geometric mean.")
-    hidden = len(comparison.arms) - len(names(comparison))
+    if axis == "steps" and frame["q"].is_in(comparison.tables["divergence"]["what"].to_list()).any():
+        sentences.append("A triangle on the axis marks where an arm left the baseline.")
+    if any(_leaves_axis(rows) for rows in frame.partition_by("slice", "q")):
+        sentences.append(
+            "A line that leaves a panel below has a few values far below all others, often its first steps."
+        )
+    sentences += missing_sentences(comparison, frame)
+    if (frame["runs"] > 1).any():
+        sentences.append("Arms of several runs are pooled by the geometric mean.")
+    hidden = len(comparison.arms) - len(drawn_arms(comparison))
     if hidden:
-        told.append(f"{count(hidden)} further arms are in the tables alone.")
-    return " ".join([*told, error_bound()])
+        sentences.append(f"{count(hidden)} further arms are in the tables alone.")
+    return " ".join([*sentences, error_bound()])
 
 
 def data(comparison: Comparison, axis: str) -> tuple[DataTable, ...]:
-    """Give one row an arm, slice and span, with both percentiles."""
-    frame = finite(_frame(comparison, axis), "value")
-    if not frame.height:
-        return ()
+    """Return one row for each arm, slice and span, with both percentiles."""
     rows = []
-    keys = ["arm", "slice", "x_first", "x_last"]
-    for key, group in frame.group_by(keys, maintain_order=True):
+    keys = ("arm", "slice", "x_first", "x_last")
+    for (arm, name, first, last), group in finite(_frame(comparison, axis), "value").group_by(
+        keys, maintain_order=True
+    ):
         values = {row["q"]: with_bounds(row["value"], row["lo"], row["hi"]) for row in group.iter_rows(named=True)}
-        span = f"{number(round(key[2]))} to {number(round(key[3]))}"
+        span = f"{number(round(first))} to {number(round(last))}"
         tokens = count(int(group["n_tokens"].to_numpy().max()))
-        rows.append(
-            (
-                arm_name(str(key[0])),
-                slice_name(str(key[1])),
-                span,
-                values.get("p95", "—"),
-                values.get("p99", "—"),
-                tokens,
-            )
-        )
+        percentiles = (values.get("p95", "—"), values.get("p99", "—"))
+        rows.append((arm_name(arm), slice_name(name), span, *percentiles, tokens))
     head = ("Arm", "Slice", AXES[axis].capitalize(), "p95 (95 % interval)", "p99 (95 % interval)", "Tokens")
-    return numbers_of(f"By span of {PLURAL[axis]}", head, rows)
+    return cut_table(f"By span of {PLURAL[axis]}", head, rows)
 
 
 def _frame(comparison: Comparison, axis: str) -> pl.DataFrame:
-    frame = rows_of(comparison, "curves", axis=axis)
-    return frame.filter(pl.col("arm").is_in(names(comparison))) if frame.width else frame
+    return rows_of(comparison, "curves", axis=axis).filter(pl.col("arm").is_in(drawn_arms(comparison)))
 
 
-def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, said: tuple[str, ...]) -> None:
-    arms = looks(comparison)
-    banded = len(arms) <= BANDS_UP_TO
-    across(ax, matched_range(comparison, axis, rows))
-    drawn = finite(rows, "value")
-    logged = tail_height(ax, values_of(drawn), ends_of(drawn) if banded else ())
-    dress(ax, x_name=AXES[axis], y_name="|r|, log axis" if logged else "|r|", top=TOP + NOTE * len(said))
+def _banded(comparison: Comparison) -> bool:
+    return len(drawn_arms(comparison)) <= MAX_BANDS
+
+
+def _draw(ax: Axes, *, comparison: Comparison, axis: str, rows: pl.DataFrame, above: tuple[str, ...]) -> None:
+    banded = _banded(comparison)
+    _axes(ax, comparison, axis, rows, banded=banded, top=TOP + NOTE * len(above))
     shade_thirds(ax)
-    ends, (_, gone) = [], missing(comparison, rows)
-    for arm, look in arms.items():
-        part = of_arm(rows, arm).sort("x_mid")
-        known = finite(part, "value")
-        if not known.height:
-            continue
-        if banded:
-            band(ax, known, look)
-        curve(ax, part, look)
-        last = known.row(-1, named=True)
-        ends.append(
-            End(
-                look=look,
-                x=last["x_mid"],
-                y=last["value"],
-                value=f"until {number(round(dict(gone)[arm]))}" if arm in dict(gone) else number(last["value"]),
-            )
-        )
+    ends = plot_arms(ax, comparison, rows, bands=banded)
     if axis == "steps":
-        for what in _tail_names(comparison, rows):
-            mark_divergence(ax, comparison, arms, what, name)
+        mark_divergence(ax, comparison, rows["q"][0], slice=rows["slice"][0])
     label_ends(ax, ends)
-    note(ax, said, 16)
+    note_above(ax, above, 16)
 
 
-def band(ax: Axes, rows: pl.DataFrame, look: Look) -> None:
-    """Draw an arm's interval, where it is known."""
-    known = finite(finite(rows, "lo"), "hi")
-    if known.height:
-        x, low, high = (known[name].to_numpy() for name in ("x_mid", "lo", "hi"))
-        ax.fill_between(x, low, high, color=look.colour, alpha=0.16, linewidth=0)
+def _axes(ax: Axes, comparison: Comparison, axis: str, rows: pl.DataFrame, *, banded: bool, top: int) -> None:
+    """Set up the axes: what lies very far below the rest, such as a first step at the reference, leaves them."""
+    step_range(ax, *matched_range(comparison, axis, rows))
+    values = finite(rows, "value")["value"].to_list()
+    highest = max(values)
+    ends = [end for end in finite(rows, "value", "hi")["hi"].to_list() if end < 2 * highest] if banded else []
+    log = False
+    if highest > 0:
+        low, high = _lowest(values), max([highest, *ends])
+        log = min(values) > 0 and high / low > LOG_RATIO
+        tail_axis(ax, low, high, log=log)
+    else:
+        ax.set_ylim(0, 1)
+    label_axes(ax, x_name=AXES[axis], y_name="|r|, log axis" if log else "|r|", top=top)
 
 
-def curve(ax: Axes, rows: pl.DataFrame, look: Look) -> None:
-    """Draw an arm's line; a span without a value is a gap."""
-    values = rows["value"].cast(pl.Float64).to_numpy(writable=True)
-    ax.plot(rows["x_mid"].to_numpy(), values, **look.line, marker=look.marker, markevery=sparse(len(rows)), zorder=4)
+def _lowest(values: Sequence[float]) -> float:
+    """Return the lower end of an axis of tails: the least value, unless a few lie far below all others."""
+    ordered = sorted(value for value in values if value > 0)
+    usual = ordered[int(LOW_SHARE * len(ordered))]
+    return usual if usual > LOW_FACTOR * ordered[0] else ordered[0]
 
 
-def values_of(rows: pl.DataFrame) -> list[float]:
-    """Give every value that the vertical axis is fitted to."""
-    return [float(value) for value in finite(rows, "value")["value"].to_list()]
-
-
-def ends_of(rows: pl.DataFrame) -> list[float]:
-    """Give the upper ends of the intervals, as far as they say something."""
-    highest = max(values_of(rows), default=0.0)
-    return [float(end) for end in finite(rows, "hi")["hi"].to_list() if end < 2 * highest]
-
-
-def _leaves(rows: pl.DataFrame) -> bool:
-    positive = [value for value in values_of(rows) if value > 0]
-    return bool(positive) and lowest(positive) > min(positive)
-
-
-def _tail_names(comparison: Comparison, rows: pl.DataFrame) -> tuple[str, ...]:
-    """Give what the divergence table may call this panel's figure."""
-    q = str(rows["q"][0])
-    found = set(rows_of(comparison, "divergence")["what"].to_list()) if rows_of(comparison, "divergence").width else ()
-    return tuple(sorted(what for what in found if what == q))
+def _leaves_axis(rows: pl.DataFrame) -> bool:
+    positive = [value for value in finite(rows, "value")["value"].to_list() if value > 0]
+    return bool(positive) and _lowest(positive) > min(positive)
 
 
 def _alt(comparison: Comparison, axis: str, rows: pl.DataFrame, name: str, q: str) -> str:
-    told = [f"{q} of |log-ratio| of {slice_name(name)} tokens over {PLURAL[axis]}, by arm."]
-    known = finite(rows, "value")
-    for arm in names(comparison):
-        part = of_arm(known, arm).sort("x_mid")
+    sentences = [f"{q} of |log-ratio| of {slice_name(name)} tokens over {PLURAL[axis]}, by arm."]
+    for arm in drawn_arms(comparison):
+        part = finite(rows, "value").filter(arm=arm).sort("x_mid")
         if not part.height:
-            told.append(f"{arm_name(arm)}: no value (0 spans).")
+            sentences.append(f"{arm_name(arm)}: no value (0 spans).")
             continue
-        first, last = part.row(0, named=True), part.row(-1, named=True)
-        told.append(
-            f"{arm_name(arm)}: {number(first['value'])} around {number(round(first['x_mid']))}, "
-            f"{number(last['value'])} around {number(round(last['x_mid']))}."
-        )
-    return " ".join(told)
+        first, last = (f"{number(part['value'][i])} around {number(round(part['x_mid'][i]))}" for i in (0, -1))
+        sentences.append(f"{arm_name(arm)}: {first}, {last}.")
+    return " ".join(sentences)
 
 
 def figure(axis: str, title: str) -> CompareFigure:
-    """Make the figure of one axis."""
+    """Return the figure of one axis."""
     return CompareFigure(
         name=f"tails_by_{axis}",
         title=title,
@@ -241,9 +196,79 @@ def figure(axis: str, title: str) -> CompareFigure:
         panels=partial(panels, axis=axis),
         caption=partial(caption, axis=axis),
         data=partial(data, axis=axis),
-        absence=f"no two arms have tails that can be set side by side over {PLURAL[axis]}",
+        absence=lambda _: f"no two arms have tails that can be set side by side over {PLURAL[axis]}",
     )
 
 
 BY_STEPS = figure("steps", "Tails over matched steps")
 BY_TOKENS = figure("tokens", "Tails over matched model tokens")
+
+
+def _arm_panels(comparison: Comparison) -> tuple[Panel, ...]:
+    """Return one small panel for each arm with its band over the baseline's, where there are too many for one panel."""
+    baseline, *others = drawn_arms(comparison)
+    name = _post_slice(comparison)
+    if _banded(comparison) or name is None:
+        return ()
+    rows = rows_of(comparison, "curves", "value", axis="steps", slice=name)
+    rows = rows.filter(pl.col("q") == pl.col("q").min())
+    if rows.is_empty():
+        return ()
+    return tuple(
+        Panel(
+            key=f"compare-each-{index}",
+            title=_arm_title(comparison, rows, arm),
+            alt=_arm_alt(rows, (arm, baseline)),
+            draw=partial(_draw_arm, comparison=comparison, rows=rows, arms=(baseline, arm)),
+            width=340,
+            height=206,
+            top=ONE_LINE,
+            right=12,
+        )
+        for index, arm in enumerate(others)
+    )
+
+
+def _post_slice(comparison: Comparison) -> str | None:
+    return next((name for name in slices(comparison) if name in POST), None)
+
+
+def _draw_arm(ax: Axes, *, comparison: Comparison, rows: pl.DataFrame, arms: tuple[str, ...]) -> None:
+    _axes(ax, comparison, "steps", rows, banded=True, top=ONE_LINE)
+    shade_thirds(ax, named=False)
+    styles = arm_styles(comparison)
+    for arm in arms:
+        part = rows.filter(arm=arm).sort("x_mid")
+        if part.height:
+            plot_band(ax, part, styles[arm])
+            plot_arm(ax, part, styles[arm])
+
+
+def _arm_title(comparison: Comparison, rows: pl.DataFrame, arm: str) -> str:
+    """Return the arm's name, and what is not drawn of it."""
+    absent, ended = missing(comparison, rows)
+    if arm in absent:
+        return f"{arm_name(arm)} · no value, not drawn"
+    return arm_name(arm) + (f" · no value after {number(round(ended[arm]))}" if arm in ended else "")
+
+
+def _arm_alt(rows: pl.DataFrame, arms: tuple[str, ...]) -> str:
+    sentences = [f"{rows['q'][0]} of |log-ratio| over trainer steps with its interval, and the baseline's."]
+    for arm in arms:
+        values = rows.filter(arm=arm).sort("x_mid")["value"]
+        ends = f"from {number(values[0])} to {number(values[-1])}" if len(values) else "no value (0 spans)"
+        sentences.append(f"{arm_name(arm)}: {ends}.")
+    return " ".join(sentences)
+
+
+def _arm_caption(comparison: Comparison) -> str:
+    return (
+        f"The {slice_name(_post_slice(comparison) or '')} tail of each arm (its own colour) over the baseline's "
+        "(without colour), with 95 % bands; all panels have the same axes. Where the bands part, the arm differs from "
+        "the baseline."
+    )
+
+
+EACH_ARM = CompareFigure(
+    name="each_arm", title="Each arm against the baseline", columns=3, panels=_arm_panels, caption=_arm_caption
+)
