@@ -70,7 +70,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
 def _divergence(
     given: Comparable, found: WithTails, series: Mapping[str, Series]
 ) -> tuple[pl.DataFrame, list[NotCompared]]:
-    """Give the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
+    """Return the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
     figures: dict[str, dict[str, dict[str, Figure]]] = {}
     undated = []
     base, held = given.arms[0], {arm.name for arm in found.arms}

@@ -70,7 +70,7 @@ def names_of(runs: Sequence[Path]) -> list[str]:
 
 
 def _named_by(home: Path) -> Path:
-    """Give the path whose name is the run's: of what `ptt diagnose` left, the folder around it."""
+    """Return the path whose name is the run's: of what `ptt diagnose` left, the folder around it."""
     return home.parent if home.name in LEFT else home
 
 
@@ -102,7 +102,7 @@ def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequen
 
 
 def find_run(wanted: str | Path, runs: Sequence[Path], names: Sequence[str]) -> int | None:
-    """Give the place of the run that is meant by a name, or by its path."""
+    """Return the place of the run that is meant by a name, or by its path."""
     if str(wanted) in names:
         return list(names).index(str(wanted))
     homes = [run.resolve() for run in runs]
@@ -114,7 +114,7 @@ def find_run(wanted: str | Path, runs: Sequence[Path], names: Sequence[str]) -> 
 
 
 def arms_of(planned: Plan, opened: Sequence[LoadedRun]) -> tuple[Arm, ...]:
-    """Give the arms of the runs as they were opened, in the order of the plan."""
+    """Return the arms of the runs as they were opened, in the order of the plan."""
     arms = []
     for name, places in planned.arms:
         sources = [opened[place].source for place in places]

@@ -90,7 +90,7 @@ def _cut_short(kept: Sequence[Arm], high: int, whole: tuple[int, int]) -> list[N
 
 
 def _reach(arm: Arm) -> tuple[int, int] | None:
-    """Give the steps that all runs of an arm went through."""
+    """Return the steps that all runs of an arm went through."""
     runs = [member.diagnosis.run for member in arm.members]
     firsts, lasts = [run.first_step for run in runs], [run.last_step for run in runs]
     if any(step is None for step in (*firsts, *lasts)):
@@ -130,7 +130,7 @@ def with_tails(arms: Sequence[Arm]) -> WithTails:
 
 
 def _slices(arm: Arm) -> tuple[str, ...]:
-    """Give the slices that all runs of an arm have by the same name."""
+    """Return the slices that all runs of an arm have by the same name."""
     held = [list(member.profile.slices.values()) for member in arm.members if member.profile is not None]
     return tuple(name for name in held[0] if all(name in others for others in held)) if held else ()
 
@@ -166,7 +166,7 @@ def _no_tails(member: Member) -> str:
 
 
 def _contaminated(diagnosis: Diagnosis, pair: str) -> str:
-    """Give the finding that contaminates a pair; findings name what they contaminate as evidence."""
+    """Return the finding that contaminates a pair; findings name what they contaminate as evidence."""
     sides = {f"{side}_logp" for side in pair.split("/")}
     for finding in diagnosis.findings:
         what = finding.evidence.get("contaminates")

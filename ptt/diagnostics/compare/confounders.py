@@ -82,7 +82,7 @@ def _other_reward(arm: Arm, base: Arm) -> list[str]:
 
 
 def _components(member: Member) -> frozenset[str]:
-    """Give the reward functions that a run logs by themselves."""
+    """Return the reward functions that a run logs by themselves."""
     table = member.diagnosis.tables.get("metrics")
     if table is None or not {"name", "name_raw", "split"} <= set(table.columns):
         return frozenset()
@@ -100,7 +100,7 @@ def _other_length(arm: Arm, base: Arm) -> list[str]:
 
 
 def _end(arm: Arm) -> int:
-    """Give the last step of any run of an arm, 0 where none is known."""
+    """Return the last step of any run of an arm, 0 where none is known."""
     lasts = [member.diagnosis.run.last_step for member in arm.members]
     return max((last for last in lasts if last is not None), default=0)
 

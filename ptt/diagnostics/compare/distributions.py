@@ -41,7 +41,7 @@ ESS: Final = pl.Schema(
 
 
 def distribution_tables(found: WithTails, axis: Axis) -> dict[str, pl.DataFrame]:
-    """Give the tables ecdf and ess over matched steps; tokens of seeds are pooled, their ESS is averaged."""
+    """Return the tables ecdf and ess over matched steps; tokens of seeds are pooled, their ESS is averaged."""
     cdfs, sizes = [pl.DataFrame(schema=ECDF)], [pl.DataFrame(schema=ESS)]
     for arm in found.arms:
         runs = [axis.runs[member.name] for member in arm.members]
@@ -81,7 +81,7 @@ def _ess(arm: Arm, runs: Sequence[Measured], name: str, axis: Axis) -> pl.DataFr
 
 
 def _by_span(run: Measured, name: str) -> dict[int, tuple[float, int]]:
-    """Give ESS/n and n of tokens for each span that holds any."""
+    """Return ESS/n and n of tokens for each span that holds any."""
     profile = run.member.profile
     assert profile is not None, "only runs with a profile are measured"
     rows = profile.sequences.filter(_slice(run, name)).sort("step", maintain_order=True)

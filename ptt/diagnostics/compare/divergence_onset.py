@@ -54,7 +54,7 @@ class Leaving:
 def leaving(
     steps: IntArray, values: FloatArray, *, ends: IntArray | None = None, between: float = 0.0
 ) -> Leaving | None:
-    """Give where differences leave zero for good, or None; `between`: the standard error that seeds add to them.
+    """Return where differences leave zero for good, or None; `between`: the standard error that seeds add to them.
 
     steps, ends: the first and the last step that each difference is of, where it is of more than one.
 
@@ -88,7 +88,7 @@ def leaving(
 
 
 def _condensed(firsts: IntArray, lasts: IntArray, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Give the first steps, the last steps and the means of at most MOST blocks."""
+    """Return the first steps, the last steps and the means of at most MOST blocks."""
     size = -(-len(values) // MOST)
     starts = np.arange(0, len(values), size)
     stops = np.append(starts[1:], len(values))
@@ -96,7 +96,7 @@ def _condensed(firsts: IntArray, lasts: IntArray, values: FloatArray) -> tuple[I
 
 
 def _redrawn(levels: FloatArray, width: int) -> FloatArray:
-    """Give (draws, n): the running median, with what the values lie off it redrawn in blocks."""
+    """Return (draws, n): the running median, with what the values lie off it redrawn in blocks."""
     half = width // 2
     centre = np.median(sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1), axis=1)
     starts = np.random.default_rng(SEED).integers(0, len(levels) - width + 1, size=(DRAWS, -(-len(levels) // width)))
@@ -106,7 +106,7 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
 
 
 def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
-    """Give the standard error of the mean over the last `width` values at each place; inf before there are five."""
+    """Return the standard error of the mean over the last `width` values at each place; inf before there are five."""
     held = np.minimum(np.arange(1, count + 1), width)
     error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + FEW / count)
     error[: NARROWEST - 1] = np.inf
@@ -114,7 +114,7 @@ def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArra
 
 
 def _means(rows: FloatArray, width: int) -> FloatArray:
-    """Give the mean over the last `width` values, or as many as there are, at each place of each row."""
+    """Return the mean over the last `width` values, or as many as there are, at each place of each row."""
     sums = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
     ends = np.arange(1, rows.shape[1] + 1)
     begins = np.maximum(0, ends - width)
@@ -123,7 +123,7 @@ def _means(rows: FloatArray, width: int) -> FloatArray:
 
 
 def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]:
-    """Give for each row the place at which it leaves zero for good."""
+    """Return for each row the place at which it leaves zero for good."""
     found: list[int | None] = []
     for row, mean in zip(rows, _means(rows, width), strict=True):
         sign = float(np.sign(mean[-1]))
@@ -135,7 +135,7 @@ def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]
 
 
 def _last_within(levels: FloatArray, found: int, width: int, errors: FloatArray) -> int:
-    """Give the place that the departure may go back to: half a window before the last mean within its error of zero.
+    """Return the place that the departure may go back to: half a window before the last mean within its error of zero.
 
     A small departure passes the limit late; it began when the mean was last where noise leaves it.
     """
@@ -145,7 +145,7 @@ def _last_within(levels: FloatArray, found: int, width: int, errors: FloatArray)
 
 
 def _cut(row: FloatArray, place: int, width: int, sign: float) -> int:
-    """Give the place that best cuts the values around a window into zero before and the later level after."""
+    """Return the place that best cuts the values around a window into zero before and the later level after."""
     begin, end = max(0, place - 2 * width + 1), min(len(row), place + width)
     level = float((sign * row[place:end]).mean())
     gain = np.cumsum((sign * row[begin : place + 1] - level / 2)[::-1])[::-1]
@@ -186,7 +186,7 @@ class Figure:
 
 
 def metric_figures(series: Series) -> dict[str, Figure]:
-    """Give the logged figures of a run that training can leave another run by."""
+    """Return the logged figures of a run that training can leave another run by."""
     return {
         name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
         for name, one in series.items()
@@ -195,7 +195,7 @@ def metric_figures(series: Series) -> dict[str, Figure]:
 
 
 def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[str, Figure]] | NotCompared:
-    """Give the tails of the runs of an arm and the baseline, by member, over spans of the steps that these share.
+    """Return the tails of the runs of an arm and the baseline, by member, over spans of the steps that these share.
 
     Of these alone: what a third arm recorded says nothing of when this one left. A span holds two recorded steps or
     more: two updates on one batch have nearly the same tokens.
@@ -248,7 +248,7 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
 def divergence_table(
     arms: Sequence[Arm], figures: Mapping[str, Mapping[str, Mapping[str, Figure]]], reach: tuple[int, int] | None
 ) -> pl.DataFrame:
-    """Give the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
+    """Return the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
     rows: list[tuple[object, ...]] = []
     for arm in arms[1:] if reach else ():
         mine = [figures[arm.name][member.name] for member in arm.members]
@@ -271,7 +271,7 @@ def divergence_table(
 
 
 def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | None:
-    """Give where an arm's mean leaves the baseline's, over the steps that all their runs have."""
+    """Return where an arm's mean leaves the baseline's, over the steps that all their runs have."""
     steps = _shared([*mine, *theirs])
     if len(steps) < LEAST:
         return None
@@ -286,7 +286,7 @@ def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | No
 
 
 def _shared(figures: Sequence[Figure]) -> IntArray:
-    """Give the steps that all of them have."""
+    """Return the steps that all of them have."""
     steps = figures[0].steps
     for figure in figures[1:]:
         steps = np.intersect1d(steps, figure.steps)
@@ -294,7 +294,7 @@ def _shared(figures: Sequence[Figure]) -> IntArray:
 
 
 def _last_shared(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int:
-    """Give the last step at which both have a value of anything."""
+    """Return the last step at which both have a value of anything."""
     shared = [np.intersect1d(mine[key].steps, theirs[key].steps) for key in set(mine) & set(theirs)]
     return max((int(steps[-1]) for steps in shared if len(steps)), default=0)
 
@@ -310,7 +310,7 @@ def _at(figure: Figure, steps: IntArray) -> FloatArray:
 
 
 def _between(sides: Sequence[FloatArray]) -> float:
-    """Give the standard error of the difference that seeds make: of window means about their side's, over the run."""
+    """Return the standard error of the difference that seeds make: of window means about their side's, over the run."""
     freedom = sum(len(side) - 1 for side in sides)
     if not freedom:
         return 0.0
@@ -325,7 +325,7 @@ def _between(sides: Sequence[FloatArray]) -> float:
 
 
 def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
-    """Give the last step up to which two runs are equal to the last digit in all that both log; None where they differ.
+    """Return the last step up to which two runs are equal to the last digit in all that both log, or None.
 
     Schedules and shares of a small batch are equal in any two runs: enough other values must be.
     """

@@ -29,7 +29,7 @@ class Logged:
     raw: str
 
     def within(self, low: int, high: int) -> Logged:
-        """Give the part from step `low` to step `high`, both included."""
+        """Return the part from step `low` to step `high`, both included."""
         here = (self.steps >= low) & (self.steps <= high)
         return Logged(self.steps[here], self.values[here], self.bad[here], self.raw)
 
@@ -43,7 +43,7 @@ Series = Mapping[str, Logged]
 
 
 def series_of(member: Member) -> dict[str, Logged]:
-    """Give the training metrics of a run by canonical name; nothing where only its findings are at hand."""
+    """Return the training metrics of a run by canonical name; nothing where only its findings are at hand."""
     table = member.diagnosis.tables.get("series")
     if table is None:
         return {}

@@ -92,7 +92,7 @@ def words_of(difference: MeanEstimate, margin: float) -> str:
 
 
 def noise_of(mine: Sequence[MeanEstimate], theirs: Sequence[MeanEstimate]) -> float:
-    """Give the standard deviation of a single step, of the noisier side."""
+    """Return the standard deviation of a single step, of the noisier side."""
     return max(level.noise if math.isfinite(level.noise) else 0.0 for level in (*mine, *theirs))
 
 
@@ -103,7 +103,7 @@ def _difference(
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
 ) -> MeanEstimate:
-    """Give arm minus baseline: of two single runs step by step where they log the same steps, else of their means."""
+    """Return arm minus baseline: of two single runs step by step where they log the same steps, else of their means."""
     if len(mine) == len(theirs) == 1:
         return _paired(arm_parts[0], base_parts[0], place) or subtract_means(mine[0], theirs[0])
     spread, freedom = between_seed_variance([mine, theirs])
@@ -111,7 +111,7 @@ def _difference(
 
 
 def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> MeanEstimate | None:
-    """Give the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
+    """Return the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
     pieces = []
     for mine, theirs in zip(arm, base, strict=True):
         common, at, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
@@ -161,7 +161,7 @@ DIFFERENCES: Final = pl.Schema(
 def compare_aggregates(
     arms: Sequence[Arm], held: Mapping[str, Series], reach: tuple[int, int] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the tables `aggregates` and `aggregate_differences`; `held`: series by member, `reach`: the steps shared."""
+    """Return the tables `aggregates` and `aggregate_differences`; `reach`: the steps that all arms share."""
     means: list[tuple[object, ...]] = []
     apart: list[tuple[object, ...]] = []
     for metric in sorted(_compared(name for series in held.values() for name in series) if reach else ()):

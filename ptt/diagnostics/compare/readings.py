@@ -80,7 +80,7 @@ def factor_words(low: float, high: float, p_value: float, tests: int) -> str:
 
 
 def post_slice(tables: Mapping[str, pl.DataFrame]) -> str | None:
-    """Give the slice after tools or observations that is compared, or None."""
+    """Return the slice after tools or observations that is compared, or None."""
     held = set(tables["windows"]["slice"])
     return next((name for name in POST if name in held), None)
 
@@ -88,7 +88,7 @@ def post_slice(tables: Mapping[str, pl.DataFrame]) -> str | None:
 def tail_of(
     tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, slice_name: str, quantile: str, *, axis: str = "steps"
 ) -> Tail:
-    """Give an arm's late tail against the baseline's."""
+    """Return an arm's late tail against the baseline's."""
     difference = _row(tables["differences"], arm, axis, slice_name, quantile, window="late")
     growth = _row(tables["growth"], arm, axis, slice_name, quantile)
     asked = tables["differences"]["arm"].n_unique()
@@ -131,7 +131,7 @@ def _reach(rows: pl.DataFrame, first: str, last: str) -> str:
 
 
 def identical(tables: Mapping[str, pl.DataFrame], arm: Arm) -> int | None:
-    """Give the last step of an arm that is the baseline to the last digit in all that both log; None of any other."""
+    """Return the last step of an arm that is the baseline to the last digit in all that both log; None of any other."""
     if tables["divergence"].is_empty():
         return None
     rows = tables["divergence"].filter((pl.col("arm") == arm.name) & (pl.col("what") == SAME))
@@ -139,13 +139,13 @@ def identical(tables: Mapping[str, pl.DataFrame], arm: Arm) -> int | None:
 
 
 def late_words(tables: Mapping[str, pl.DataFrame], arm: Arm, *, kind: Kind = "training") -> dict[str, str]:
-    """Give what each metric of a kind does late in an arm against the baseline: higher, lower, alike, cannot_say."""
+    """Return what each metric of a kind does late in an arm against the baseline: higher, lower, alike, cannot_say."""
     rows = tables["aggregate_differences"].filter((pl.col("arm") == arm.name) & (pl.col("window") == "late"))
     return {metric: word for metric, word in rows.select("metric", "words").iter_rows() if kind_of(metric) == kind}
 
 
 def late_mean(tables: Mapping[str, pl.DataFrame], arm: Arm, metric: str) -> float:
-    """Give the late mean of a metric of an arm; NaN where it is not known."""
+    """Return the late mean of a metric of an arm; NaN where it is not known."""
     rows = tables["aggregates"].filter(
         (pl.col("arm") == arm.name) & (pl.col("metric") == metric) & (pl.col("window") == "late")
     )
@@ -167,7 +167,7 @@ def _of(row: Mapping[str, object] | None, column: str) -> float:
 
 
 def blind(tables: Mapping[str, pl.DataFrame]) -> bool:
-    """Tell whether neither a tail nor a metric of training has a difference with its interval.
+    """Return whether neither a tail nor a metric of training has a difference with its interval.
 
     Step times alone answer nothing, and neither do means of three steps.
     """

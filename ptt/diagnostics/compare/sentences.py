@@ -39,7 +39,7 @@ MAX_NAMED_ARMS: Final = 3  # arms in the sentence
 
 
 def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_compared: Sequence[NotCompared]) -> str:
-    """Give one sentence over all arms."""
+    """Return one sentence over all arms."""
     base, name = arms[0], post_slice(tables)
     judged = [arm for arm in arms[1:] if name and tail_of(tables, arm, base, name, "p95").known]
     if not name or not judged:
@@ -87,7 +87,7 @@ def _one(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> 
 
 
 def _overall(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
-    """Give what p95 and p99 say together: lower, higher, alike, mixed, cannot_say."""
+    """Return what p95 and p99 say together: lower, higher, alike, mixed, cannot_say."""
     words = {tail_of(tables, arm, base, name, quantile).words for quantile in ("p95", "p99")}
     if {"lower", "higher"} <= words:
         return "mixed"
@@ -122,7 +122,7 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
 
 
 def _why_no_tails(arms: Sequence[Arm], not_compared: Sequence[NotCompared]) -> str:
-    """Give the reasons, each with the arm that it is of: one arm's is not another's."""
+    """Return the reasons, each with the arm that it is of: one arm's is not another's."""
     of_all = [item.reason for item in not_compared if item.what in ("all steps", "tails", "tails over steps")]
     if of_all:
         return of_all[0]
@@ -159,7 +159,7 @@ class Told:
 
 
 def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]) -> Told:
-    """Give what each arm shows against the baseline, arm by arm, and what holds of all."""
+    """Return what each arm shows against the baseline, arm by arm, and what holds of all."""
     base, name = arms[0], post_slice(tables)
     said: list[str] = []
     cautions: list[str] = []

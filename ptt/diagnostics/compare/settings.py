@@ -27,7 +27,7 @@ SETTINGS: Final = pl.Schema({"key": pl.String, "arm": pl.String, "value": pl.Str
 def compare_settings(
     arms: Sequence[Arm], held: Mapping[str, Series] | None = None
 ) -> tuple[pl.DataFrame, tuple[NotCompared, ...]]:
-    """Give the table `settings`; `differs` is null where fewer than two arms record a key.
+    """Return the table `settings`; `differs` is null where fewer than two arms record a key.
 
     `held`: logged metrics by member, of which schedules are settings as well.
     """
@@ -45,7 +45,7 @@ def compare_settings(
 
 
 def _scheduled(arms: Sequence[Arm], held: Mapping[str, Series], name: str) -> list[tuple[object, ...]]:
-    """Give a schedule as a setting: its course in words, and whether it differs at any step that two arms log."""
+    """Return a schedule as a setting: its course in words, and whether it differs at any step that two arms log."""
     logged = {arm.name: [held[m.name][name] for m in arm.members if name in held.get(m.name, ())] for arm in arms}
     if not any(logged.values()):
         return []
@@ -73,7 +73,7 @@ def _course(one: Logged) -> str | None:
 
 
 def _same(one: Logged, other: Logged) -> bool | None:
-    """Tell whether two schedules are one over the steps that both log; None where there are none."""
+    """Return whether two schedules are one over the steps that both log; None where there are none."""
     common, here, there = np.intersect1d(one.steps, other.steps, return_indices=True)
     mine, theirs = one.values[here], other.values[there]
     usable = np.isfinite(mine) & np.isfinite(theirs)
@@ -94,7 +94,7 @@ def _facts(member: Member) -> dict[str, JsonScalar]:
 
 
 def _of_arm(values: Sequence[JsonScalar]) -> str | None:
-    """Give the value of an arm as JSON: of seeds that differ in it, all of them; null where none records it."""
+    """Return the value of an arm as JSON: of seeds that differ in it, all of them; null where none records it."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -46,7 +46,7 @@ class Measured:
     curves: Mapping[str, Mapping[str, Curve]]  # slice -> percentile -> curve
 
     def window(self, slice_name: str, quantile: str, place: int) -> MeanEstimate:
-        """Give the log of a window's percentile; NaN where the window holds too few tokens."""
+        """Return the log of a window's percentile; NaN where the window holds too few tokens."""
         tails = self.tails[slice_name]
         value = float(tails.percentiles[quantile].windows[place])
         if tails.window_tokens[place] < LEAST_TOKENS or not math.isfinite(value):
@@ -54,14 +54,14 @@ class Measured:
         return _level(value, self._error(slice_name, quantile, place))
 
     def growth(self, slice_name: str, quantile: str) -> MeanEstimate:
-        """Give the log of late over early."""
+        """Return the log of late over early."""
         early, late = (self.window(slice_name, quantile, place) for place in (0, 2))
         if math.isnan(early.mean) or math.isnan(late.mean):
             return UNKNOWN
         return replace(late, mean=late.mean - early.mean, error=math.hypot(early.error, late.error))
 
     def span(self, slice_name: str, quantile: str, place: int) -> MeanEstimate:
-        """Give the log of a span's percentile, with the noise that redrawing its sequences gives it."""
+        """Return the log of a span's percentile, with the noise that redrawing its sequences gives it."""
         percentile = self.tails[slice_name].percentiles[quantile]
         value = float(percentile.blocks[place])
         if not math.isfinite(value):
@@ -69,7 +69,7 @@ class Measured:
         return _level(value, math.sqrt(_own(percentile.drawn[place : place + 1])[0]))
 
     def _error(self, slice_name: str, quantile: str, place: int) -> float:
-        """Give the standard error of a window's log percentile, as of a mean over its spans.
+        """Return the standard error of a window's log percentile, as of a mean over its spans.
 
         Its noise is what redrawing sequences gives each span, and that of steps: what neighbouring spans differ by
         besides, at the median, since neither growth nor an onset is noise. Steps are taken to follow one another as
@@ -139,7 +139,7 @@ def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, c
 
 
 def _own(drawn: FloatArray) -> FloatArray:
-    """Give the variance of the log of redrawn percentiles, row by row."""
+    """Return the variance of the log of redrawn percentiles, row by row."""
     variances: FloatArray = np.log(np.maximum(drawn, FLOOR)).var(axis=1)
     return variances
 

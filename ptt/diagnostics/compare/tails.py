@@ -40,7 +40,7 @@ GROWTH: Final = pl.Schema(
 
 
 def tail_tables(found: WithTails, axes: Sequence[Axis]) -> dict[str, pl.DataFrame]:
-    """Give the tables curves, windows, differences and growth over all axes."""
+    """Return the tables curves, windows, differences and growth over all axes."""
     rows: dict[str, list[Row]] = {"curves": [], "windows": [], "differences": [], "growth": []}
     base = found.arms[0] if found.arms else None
     for arm in found.arms:
@@ -92,7 +92,7 @@ def _tokens(runs: Sequence[Measured], name: str) -> list[int]:
 
 
 def _of_arm(mine: Sequence[Measured], sides: Sides, get: Callable[[Measured], MeanEstimate]) -> MeanEstimate:
-    """Give one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
+    """Return one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
     levels = [get(run) for run in mine]
     if any(math.isnan(level.mean) for level in levels):
         return MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
@@ -128,7 +128,7 @@ def _windows(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> li
 
 
 def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str, quantile: str) -> list[Row]:
-    """Give baseline over arm by window; above 1 the arm's tail is the lower one.
+    """Return baseline over arm by window; above 1 the arm's tail is the lower one.
 
     Of a window its percentiles are divided. The interval is the wider of two: what the noise of either side's spans
     gives, and what spans paired one by one give. Over all spans the mean of the paired log ratios is told.
@@ -183,18 +183,18 @@ def _growth(
 
 
 def _reach(one: MeanEstimate, other: MeanEstimate) -> float:
-    """Give half the 95 % interval of a difference of two levels measured apart."""
+    """Return half the 95 % interval of a difference of two levels measured apart."""
     freedom = max(1, min(one.freedom, other.freedom, len(T975)))
     return T975[freedom - 1] * math.hypot(one.error, other.error)
 
 
 def _half(low: float, high: float) -> float:
-    """Give half the interval of a factor, on the log scale; NaN where it is not known."""
+    """Return half the interval of a factor, on the log scale; NaN where it is not known."""
     return (math.log(high) - math.log(low)) / 2 if low > 0 and math.isfinite(high) else math.nan
 
 
 def _ratio(middle: float, *halves: float) -> Row:
-    """Give a factor, its interval by the wider half, and its two-sided p-value; nulls where one half is not known."""
+    """Return a factor, its interval by the wider half, and its two-sided p-value; nulls where one half is not known."""
     half = max(halves) if not any(math.isnan(one) for one in halves) else math.nan
     if not math.isfinite(middle):
         return None, None, None, None

@@ -56,7 +56,7 @@ def filled(template: str, values: Mapping[str, float | int | None]) -> str:
 
 
 NUMBER: Final = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-MOST_TEXT: Final = 200  # characters of a comparison
+MAX_TEXT: Final = 200  # characters of a comparison
 MICROSOFT_TOLERANCE: Final = 0.02  # what `== N` of Microsoft's toolkit allows on either side
 FORMS: Final = (
     '"> 0.3" (or <, <=, >=), "between 0.68 and 0.71", "outside 0.5 and 2", "== 1 within 0.02", '
@@ -119,8 +119,8 @@ THEIRS: Final[tuple[Form, ...]] = (
 
 def comparison_of(text: str, *, theirs: bool = False) -> Comparison:
     """Read a comparison; `theirs` also takes what only Microsoft's toolkit writes, as it means it."""
-    if len(text) > MOST_TEXT:
-        raise RuleError(f"{text[:40].strip()!r}... is no comparison: it has more than {MOST_TEXT} characters")
+    if len(text) > MAX_TEXT:
+        raise RuleError(f"{text[:40].strip()!r}... is no comparison: it has more than {MAX_TEXT} characters")
     for pattern, make in (*SHARED, *OURS, *(THEIRS if theirs else ())):
         if found := pattern.fullmatch(text):
             made = make(found.groups())

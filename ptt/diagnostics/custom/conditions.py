@@ -41,7 +41,7 @@ ALWAYS: Final[Stretches] = ((-FAR, FAR),)
 
 
 def stretches(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end: int) -> Stretches:
-    """Give where `holds` is true, a value counting until the next one is logged, and the last one until `end`."""
+    """Return where `holds` is true, a value counting until the next one is logged, and the last one until `end`."""
     if not len(steps):
         return NEVER
     until = np.append(steps[1:] - 1, max(end, int(steps[-1])))
@@ -51,7 +51,7 @@ def stretches(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end
 
 
 def union(sets: Iterable[Stretches]) -> Stretches:
-    """Give where at least one holds; neighbours grow together."""
+    """Return where at least one holds; neighbours grow together."""
     found: list[Stretch] = []
     for first, last in sorted(stretch for one in sets for stretch in one):
         if found and first <= found[-1][1] + 1:
@@ -62,7 +62,7 @@ def union(sets: Iterable[Stretches]) -> Stretches:
 
 
 def intersection(sets: Sequence[Stretches]) -> Stretches:
-    """Give where all hold."""
+    """Return where all hold."""
     found = sets[0] if sets else ALWAYS
     for other in sets[1:]:
         found = _both(found, other)
@@ -84,7 +84,7 @@ def _both(one: Stretches, other: Stretches) -> Stretches:
 
 
 def lasting(found: Stretches, steps: int) -> Stretches:
-    """Give the stretches that are at least so many steps long."""
+    """Return the stretches that are at least so many steps long."""
     return tuple(stretch for stretch in found if stretch[1] - stretch[0] + 1 >= steps)
 
 
@@ -133,7 +133,7 @@ def look(series: Series, test: Statement, *, least: int) -> Seen | str:
 
 
 def counted(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
-    """Give what is aggregated: the finite values, or for a count of NaN one for each that is not a number."""
+    """Return what is aggregated: the finite values, or for a count of NaN one for each that is not a number."""
     if aggregate == "nan_count":
         return series.steps, np.isin(series.flags, NOT_A_NUMBER).astype(np.float64)
     return series.finite()
@@ -210,7 +210,7 @@ def compared(
 
 
 def rolling(steps: IntArray, values: FloatArray, aggregate: str, width: int) -> FloatArray:
-    """Give an aggregate of every full window of `width` values."""
+    """Return an aggregate of every full window of `width` values."""
     rows = max(1, CHUNK // width)
     times, held = sliding_window_view(steps.astype(np.float64), width), sliding_window_view(values, width)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -269,14 +269,14 @@ class Outcome:
     tests: tuple[Looked, ...]
 
     def lasting_onset(self, steps: int) -> int | None:
-        """Give the first step of the first stretch of so many steps on which it surely holds."""
+        """Return the first step of the first stretch of so many steps on which it surely holds."""
         found = lasting(self.sure, steps)
         if not found:
             return None
         return found[0][0] if found[0][0] > -FAR else self.onset
 
     def may_last(self, steps: int) -> bool:
-        """Tell whether what is missing could make it hold for so many steps."""
+        """Return whether what is missing could make it hold for so many steps."""
         return bool(lasting(self.maybe, steps))
 
 
@@ -331,13 +331,13 @@ def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> 
 
 
 def held_since(seen: Seen) -> int:
-    """Give the step from which on a window's value holds at every step up to the last."""
+    """Return the step from which on a window's value holds at every step up to the last."""
     broken = np.flatnonzero(~seen.holds)
     return int(seen.steps[broken[-1] + 1 if len(broken) else 0])
 
 
 def lost_from(series: Series) -> int | None:
-    """Give the step from which on a metric is logged but never again a number; None where its last value is one."""
+    """Return the step from which on a metric is logged but never again a number; None where its last value is one."""
     bad = np.isin(series.flags, NOT_A_NUMBER)
     if not len(bad) or not bad[-1]:
         return None

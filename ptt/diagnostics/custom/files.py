@@ -13,7 +13,7 @@ from ptt.diagnostics.custom.terms import CustomRule, RuleError, tests_of
 from ptt.diagnostics.custom.toml_rules import Read, alert_of, toml_rules
 from ptt.diagnostics.model import Link, Severity
 
-MOST_BYTES: Final = 1 << 20  # a rule file is a page of text; a larger one was given by mistake
+MAX_BYTES: Final = 1 << 20  # a rule file is a page of text; a larger one was given by mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Checked:
 
 
 def load_rules(paths: Iterable[Path]) -> tuple[CustomRule, ...]:
-    """Give the rules in force; RuleError names the first problem, for a rule that is wrong must not go unsaid."""
+    """Return the rules in force; RuleError names the first problem, for a rule that is wrong must not go unsaid."""
     found = check_rules(paths)
     if found.problems:
         more = len(found.problems) - 1
@@ -54,7 +54,7 @@ def check_rules(paths: Iterable[Path]) -> Checked:
 
 
 def rule_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Give the files that rules are read from."""
+    """Return the files that rules are read from."""
     return tuple(dict.fromkeys(file for path in paths for file in _files(path)))
 
 
@@ -70,8 +70,8 @@ def _read(file: Path) -> Read:
     if reader is None:
         return [], [f"is no rule file: those end with {', '.join(READERS)}"]
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return [], [f"is larger than {MOST_BYTES} bytes: no rule file"]
+        if file.stat().st_size > MAX_BYTES:
+            return [], [f"is larger than {MAX_BYTES} bytes: no rule file"]
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return [], [f"cannot be read: {error}"]
@@ -105,7 +105,7 @@ READERS: Final[dict[str, Callable[[str, str], Read]]] = {
 
 
 def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
-    """Give every rule an id of its own.
+    """Make ids unique.
 
     The same rule twice is one; two that differ under one id are a mistake, unless alerts, which do not name themselves.
     """
@@ -126,7 +126,7 @@ def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
 
 
 def _same(one: CustomRule, other: CustomRule) -> bool:
-    """Tell whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
+    """Return whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
     return replace(one, id="", file="", why="", reference="") == replace(other, id="", file="", why="", reference="")
 
 

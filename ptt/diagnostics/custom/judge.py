@@ -38,7 +38,7 @@ from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.tail_growth import MIN_BLOCK_TOKENS
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
-FEWEST_TOKENS: Final = {"p50": 3, "n": 0}
+MIN_TOKENS: Final = {"p50": 3, "n": 0}
 """Of a step, for a statistic of it to count; else as many as a block of a tail needs."""
 
 
@@ -53,7 +53,7 @@ class Lookup:
         self._found: dict[str, Series | str] = {}
 
     def series(self, name: str) -> Series | str:
-        """Give the series of this name, or why there is none."""
+        """Return the series of this name, or why there is none."""
         if name not in self._found:
             self._found[name] = self._series(name)
         return self._found[name]
@@ -79,7 +79,7 @@ class Lookup:
             return None
         rows = self._tokens.filter((pl.col("pair") == pair) & (pl.col("slice") == slice_)).sort("step")
         values = rows[statistic].cast(pl.Float64).to_numpy()
-        enough = rows["n"].to_numpy() >= FEWEST_TOKENS.get(statistic, MIN_BLOCK_TOKENS)
+        enough = rows["n"].to_numpy() >= MIN_TOKENS.get(statistic, MIN_BLOCK_TOKENS)
         steps, values = rows["step"].to_numpy()[enough], values[enough]
         if not np.isfinite(values).any():
             return None
@@ -99,7 +99,7 @@ class Lookup:
         return said + (f"; closest here: {', '.join(near)}" if near else "")
 
     def _token_names(self, statistic: str) -> set[str]:
-        """Give the names under which this statistic of recorded tokens is there."""
+        """Return the names under which this statistic of recorded tokens is there."""
         if self._tokens.is_empty():
             return set()
         held = self._tokens.select("pair", "slice").unique().iter_rows()
@@ -171,14 +171,14 @@ def _told(outcome: Outcome, onset: int) -> tuple[Statement, Series, Seen]:
 
 
 def _place(test: Statement, seen: Seen, onset: int) -> int:
-    """Give the place of a moving window whose value counts at a step; of a fixed window its last."""
+    """Return the place of a moving window whose value counts at a step; of a fixed window its last."""
     if not isinstance(test.window, Moving):
         return len(seen.steps) - 1
     return max(0, int(np.searchsorted(seen.steps, onset, side="right")) - 1)
 
 
 def _worst(test: Statement, seen: Seen, onset: int) -> int:
-    """Give the place furthest beyond the bound among those that hold from the onset on."""
+    """Return the place furthest beyond the bound among those that hold from the onset on."""
     first = _place(test, seen, onset)
     if not isinstance(test.window, Moving):
         return first
@@ -199,7 +199,7 @@ def _worst(test: Statement, seen: Seen, onset: int) -> int:
 
 
 def _interval(condition: Condition, test: Statement, seen: Seen, onset: int) -> Steps | None:
-    """Give the steps of the window in which it was first seen; several tests have no one window."""
+    """Return the steps of the window in which it was first seen; several tests have no one window."""
     if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
         return None
     place = int(np.searchsorted(seen.steps, onset, side="right")) - 1
@@ -286,7 +286,7 @@ def _unknown(rule: CustomRule, outcome: Outcome) -> NotJudged:
 
 
 def _end(rule: CustomRule, evidence: Evidence, find: Find) -> int:
-    """Give the last step of the run: a value that was never followed by another counts until then."""
+    """Return the last step of the run: a value that was never followed by another counts until then."""
     if evidence.run.last_step is not None:
         return evidence.run.last_step
     found = [find(test.metric) for test in tests_of(rule.condition)]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
 
 from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.subjects import TRAINERS, checked_algorithms, checked_id, checked_metric, link_of, unknown
-from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MOST_WIDTH, CustomRule, Last, RuleError, Statement
+from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MAX_WIDTH, CustomRule, Last, RuleError, Statement
+from ptt.diagnostics.documents import DocumentError, convert_document
 from ptt.diagnostics.model import Link, Severity
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar]
 
-MOST_DIGITS: Final = 100  # of a whole number: none that is meant has more
+MAX_DIGITS: Final = 100  # of a whole number: none that is meant has more
 
 _KEY: Final = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*)|[ \t]*)$")
 _BLOCK: Final = re.compile(r"([|>])([-+]?)[ \t]*(?:#.*)?$")
@@ -52,7 +55,7 @@ def flat_yaml(text: str) -> dict[str, Value]:
 
 
 def _value(lines: Sequence[str], place: int, rest: str) -> tuple[Value, int]:
-    """Give the value that begins behind a key on line `place`, and the line after it."""
+    """Return the value that begins behind a key on line `place`, and the line after it."""
     if block := _BLOCK.match(rest):
         return _block(lines, place + 1, folded=block[1] == ">", chomp=block[2])
     if _uncommented(rest):
@@ -150,7 +153,7 @@ def _scalar(text: str, place: int) -> Scalar:
     if text.lower() in _WORDS and text in {text.lower(), text.upper(), text.capitalize()}:
         return _WORDS[text.lower()]
     if _INT.match(text):
-        if len(text) > MOST_DIGITS:
+        if len(text) > MAX_DIGITS:
             raise _at(place, f"{text[:12]}... is a number too large")
         return int(text)
     return float(text) if _FLOAT.match(text) and not text.lstrip("+-").isdigit() else text
@@ -176,73 +179,62 @@ def _at(place: int, problem: str) -> RuleError:
     return RuleError(f"line {place + 1}: {problem}")
 
 
-REQUIRED: Final = ("name", "description", "trainers", "metric", "condition", "severity", "message")
-OPTIONAL: Final = ("window", "min_steps", "reference", "enabled")
 MIN_STEPS: Final = 30  # their default
-SEVERITIES: Final = ("high", "medium", "low")
 _LOSS: Final = re.compile(r"(\w+)_loss")
+
+
+class HeuristicFile(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """One file of theirs."""
+
+    name: str
+    description: str
+    trainers: str | list[str]
+    metric: str
+    condition: str
+    severity: Literal["high", "medium", "low"]
+    message: str
+    window: Annotated[int, Meta(ge=1, le=MAX_WIDTH)] | None = None
+    min_steps: Annotated[int, Meta(ge=0, le=MAX_WIDTH)] | None = None
+    reference: str | None = None
+    enabled: bool = True
 
 
 def heuristic_of(text: str, *, file: str) -> CustomRule:
     """Read one file; RuleError says what is wrong with it."""
-    found = flat_yaml(text)
-    for key in found:
-        if key not in (*REQUIRED, *OPTIONAL):
-            raise RuleError(unknown(key, (*REQUIRED, *OPTIONAL)))
-    for key in REQUIRED:
-        if found.get(key) is None:
-            raise RuleError(f"`{key}` is missing")
-    severity = _text(found, "severity")
-    if severity not in SEVERITIES:
-        raise RuleError(f"severity: {unknown(severity, SEVERITIES)}")
-    message = _text(found, "message").strip()
+    try:
+        given = convert_document(flat_yaml(text), HeuristicFile)
+    except DocumentError as error:
+        raise RuleError(f"{error.key} {error.problem}".strip()) from error
+    message = given.message.strip()
     comparisons.check(message)
-    metric = checked_metric(_text(found, "metric"))
-    enabled = found.get("enabled", True)
-    if not isinstance(enabled, bool):
-        raise RuleError("enabled: must be true or false")
-    window = _whole(found, "window", DEFAULT_WIDTH, least=1)
-    comparison = comparison_of(_text(found, "condition"), theirs=True)
+    metric = checked_metric(given.metric)
     return CustomRule(
-        id=checked_id(_text(found, "name")),
+        id=checked_id(given.name),
         file=file,
-        severity=Severity(severity),
+        severity=Severity(given.severity),
         link=link_of(metric) or Link.TRAINING_SIGNAL,
-        condition=Statement(metric=metric, comparison=comparison, window=Last(window)),
+        condition=Statement(
+            metric=metric,
+            comparison=comparison_of(given.condition, theirs=True),
+            window=Last(given.window or DEFAULT_WIDTH),
+        ),
         claim=message,
-        why=_text(found, "description").strip(),
-        reference=_text(found, "reference").strip() if found.get("reference") is not None else "",
-        algorithms=_algorithms(found["trainers"], metric),
-        min_steps=_whole(found, "min_steps", MIN_STEPS, least=0),
-        enabled=enabled,
+        why=given.description.strip(),
+        reference=(given.reference or "").strip(),
+        algorithms=_algorithms([given.trainers] if isinstance(given.trainers, str) else given.trainers, metric),
+        min_steps=MIN_STEPS if given.min_steps is None else given.min_steps,
+        enabled=given.enabled,
     )
 
 
-def _algorithms(value: Value, metric: str) -> tuple[str, ...]:
-    """Give the trainers; a rule for all of them on one trainer's loss is for that trainer."""
-    names = value if isinstance(value, list) else [value]
+def _algorithms(names: Sequence[str], metric: str) -> tuple[str, ...]:
+    """Return the trainers; a rule for all of them on one trainer's loss is for that trainer."""
     known = (*sorted(TRAINERS), "common", "all")
     for name in names:
-        if not isinstance(name, str) or name.lower() not in known:
-            raise RuleError(f"trainers: {unknown(str(name), known)}")
+        if name.lower() not in known:
+            raise RuleError(f"trainers: {unknown(name, known)}")
     if not names:
         raise RuleError("trainers: the list is empty")
-    given = checked_algorithms(str(name) for name in names)
+    given = checked_algorithms(names)
     of_one = _LOSS.fullmatch(metric)
     return given or ((of_one[1],) if of_one and of_one[1] in TRAINERS else ())
-
-
-def _text(found: Mapping[str, Value], key: str) -> str:
-    value = found[key]
-    if not isinstance(value, str):
-        raise RuleError(f"{key}: must be text; put it in quotes")
-    return value
-
-
-def _whole(found: Mapping[str, Value], key: str, default: int, *, least: int) -> int:
-    value = found.get(key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_WIDTH:
-        raise RuleError(f"{key}: must be a whole number from {least} to {MOST_WIDTH}")
-    return value

@@ -27,21 +27,21 @@ KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
 
 
 def link_of(metric: str) -> Link | None:
-    """Give the link that a metric's canonical name tells, or None."""
+    """Return the link that a metric's canonical name tells, or None."""
     name = canonical(metric) or metric
     link = link_name(name)
     return Link(link) if link else None
 
 
 def checked_id(text: str) -> str:
-    """Give an id that is safe in reports and settings."""
+    """Return an id that is safe in reports and settings."""
     if not _ID.fullmatch(text):
         raise RuleError(f"{text!r} is no id; use letters, digits, dots, dashes and underscores, 80 at most")
     return text
 
 
 def checked_metric(text: str) -> str:
-    """Give a metric's name; that of a token statistic must be one there is."""
+    """Return a metric's name; that of a token statistic must be one there is."""
     name = text.strip()
     if not name or any(sign.isspace() or not sign.isprintable() for sign in name):
         raise RuleError(f"{text!r} is no metric's name: it is empty or holds a space")
@@ -56,7 +56,7 @@ def checked_metric(text: str) -> str:
 
 
 def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
-    """Give the algorithms a rule is for; none where it is for every one."""
+    """Return the algorithms a rule is for; none where it is for every one."""
     given = [name.strip().lower() for name in names]
     known = [*NAMES, "all", "common"]
     for name in given:
@@ -72,7 +72,7 @@ def unknown(name: str, known: Collection[str]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> Sequence[str]:
-    """Give up to three names like this one, most alike first: as a whole, or in their last part."""
+    """Return up to three names like this one, most alike first: as a whole, or in their last part."""
     names = sorted(set(known))
     near = get_close_matches(name, names, n=3)
     if not near:
@@ -82,7 +82,7 @@ def closest(name: str, known: Iterable[str]) -> Sequence[str]:
 
 
 def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
-    """Tell whether a run is one that a rule for these algorithms speaks of; None where the files do not tell."""
+    """Return whether a run is one that a rule for these algorithms speaks of; None where the files do not tell."""
     if not algorithms:
         return True
     if run.name is not None:

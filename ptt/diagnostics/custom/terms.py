@@ -11,8 +11,8 @@ from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.model import CUSTOM, Link, Severity
 
 DEFAULT_WIDTH: Final = 20
-MOST_WIDTH: Final = 10_000  # a window is redone at every value: wider ones cost minutes in a long run
-LEAST_VALUES: Final = 10
+MAX_WIDTH: Final = 10_000  # a window is redone at every value: wider ones cost minutes in a long run
+MIN_VALUES: Final = 10
 """Without `min_steps`, fewer logged values than this are not judged: half of them would be the run's warm-up."""
 SPIKE_WIDTH: Final = 5  # the values among which a spike is looked for: as Microsoft's toolkit has it
 
@@ -145,7 +145,7 @@ class CustomRule:
     families: frozenset[Family] = field(default_factory=frozenset)  # empty: every one
     algorithms: tuple[str, ...] = ()  # likewise
     for_steps: int = 1
-    min_steps: int = LEAST_VALUES
+    min_steps: int = MIN_VALUES
     enabled: bool = True
 
     @property
@@ -155,7 +155,7 @@ class CustomRule:
 
 
 def tests_of(condition: Condition) -> Iterator[Statement]:
-    """Give the tests of a condition, in the order they are written."""
+    """Yield the tests of a condition, in the order they are written."""
     if isinstance(condition, Statement):
         yield condition
     else:

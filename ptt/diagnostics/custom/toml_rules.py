@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
+
+from msgspec import Meta, Struct, field
 
 from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import comparison_of
 from ptt.diagnostics.custom.subjects import checked_algorithms, checked_id, checked_metric, link_of, unknown
 from ptt.diagnostics.custom.terms import (
     DEFAULT_WIDTH,
-    LEAST_VALUES,
-    MOST_WIDTH,
+    MAX_WIDTH,
+    MIN_VALUES,
     NEED_TWO,
     PLAIN_AGGREGATES,
     RELATIVE,
@@ -30,13 +32,17 @@ from ptt.diagnostics.custom.terms import (
     Window,
     tests_of,
 )
+from ptt.diagnostics.documents import DocumentError, convert_document
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.model import Link, Severity
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 FORM: Final = "trainer: metric condition [for N steps] -> severity: message"
 EXAMPLE: Final = "grpo: kl/ref > 0.3 for 20 steps -> high: KL is over our limit"
 WARM_UP: Final = 10  # values beyond the window that Microsoft's toolkit asks for before an alert of one line counts
-MOST_TEXT: Final = 1000  # characters: an alert is one line
+MAX_TEXT: Final = 1000  # characters: an alert is one line
 _TRAINERS: Final = re.compile(r"\w+(?:\s*,\s*\w+)*")
 _WIDTH: Final = re.compile(r"\sfor\s+(\d+)\s+steps?$", re.IGNORECASE)
 _SAYS: Final = re.compile(r"(?P<severity>\w+)\s*:\s*(?P<message>\S.*)")
@@ -45,8 +51,8 @@ _SIGNS: Final = {"<=": "at-most-", ">=": "at-least-", "==": "equals-", "<": "bel
 
 def alert_of(text: str, *, file: str) -> CustomRule:
     """Read one alert; RuleError says what is wrong with it."""
-    if len(text) > MOST_TEXT:
-        raise RuleError(f"{text[:40].strip()!r}... is no alert: it has more than {MOST_TEXT} characters")
+    if len(text) > MAX_TEXT:
+        raise RuleError(f"{text[:40].strip()!r}... is no alert: it has more than {MAX_TEXT} characters")
     found = _parts(text)
     if found is None:
         raise RuleError(f"{text.strip()!r} is no alert; the form is `{FORM}`, for example `{EXAMPLE}`")
@@ -55,8 +61,8 @@ def alert_of(text: str, *, file: str) -> CustomRule:
     except ValueError as error:
         raise RuleError(f"severity {found['severity']!r} is not known; it can be {', '.join(Severity)}") from error
     width = int(found["width"] or DEFAULT_WIDTH)
-    if not 1 <= width <= MOST_WIDTH:
-        raise RuleError(f"for {width} steps: give 1 to {MOST_WIDTH}")
+    if not 1 <= width <= MAX_WIDTH:
+        raise RuleError(f"for {width} steps: give 1 to {MAX_WIDTH}")
     comparisons.check(found["message"])
     metric = checked_metric(found["metric"])
     test = Statement(metric=metric, comparison=comparison_of(found["condition"], theirs=True), window=Last(width))
@@ -100,19 +106,52 @@ def _id(found: Mapping[str, str]) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"(?<=[-(,\s])-(?=[\d.])", "minus", text.lower())).strip("-")[:80]
 
 
-TEST_KEYS: Final = ("metric", "is", "aggregate", "window")
 COMBINING: Final = ("all", "any")
-TEXTS: Final = ("claim", "message", "why", "reference")
-LISTS: Final = ("causes", "confirm", "next", "families", "algorithms")
-RULE_KEYS: Final = (
-    "id", "severity", "link", *TEXTS, *LISTS, "for_steps", "min_steps", "enabled", *TEST_KEYS, *COMBINING,
-)  # fmt: skip
-MOST_STEPS: Final = 10**9
+MAX_STEPS: Final = 10**9
+PARTS: Final = ("early", "mid", "late", "whole")
+PERCENTILES: Final = ("p01", "p05", "p25", "p75", "p95", "p99")  # that an error names; any of p01 to p99 is taken
 _PERCENTILE: Final = re.compile(r"p\d{1,2}")
 _LAST: Final = re.compile(r"last\s+(\d{1,6})")
 
-Table = Mapping[str, Any]
+Text = Annotated[str, Meta(pattern=r"\S")]
+Texts = tuple[Text, ...]
+Steps = Annotated[int, Meta(ge=1, le=MAX_STEPS)]
 Read = tuple[list[CustomRule], list[str]]
+
+
+class TestTable(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A test of one metric, or tests in `all` or `any`."""
+
+    metric: Text | None = None
+    comparison: Text | None = field(name="is", default=None)
+    aggregate: Text | None = None
+    window: int | str = DEFAULT_WIDTH
+    all: tuple[TestTable, ...] | None = None
+    any: tuple[TestTable, ...] | None = None
+
+
+class RuleTable(TestTable, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """`[[rule]]`."""
+
+    id: Text
+    severity: Severity
+    link: Link | None = None
+    claim: Text = ""
+    message: Text = ""
+    why: Text = ""
+    reference: Text = ""
+    causes: Texts = ()
+    confirm: Texts = ()
+    next: Texts = ()
+    families: tuple[Family, ...] = ()
+    algorithms: Texts = ()
+    for_steps: Steps = 1
+    min_steps: Steps = MIN_VALUES
+    enabled: bool = True
+
+
+RULE_KEYS: Final = tuple(RuleTable.__struct_encode_fields__)
+LISTS: Final = ("causes", "confirm", "next", "families", "algorithms")
 
 
 def toml_rules(text: str, *, file: str) -> Read:
@@ -133,9 +172,9 @@ def toml_rules(text: str, *, file: str) -> Read:
     for number, table in enumerate(tables, start=1):
         try:
             rules.append(rule_of(table, file=file))
-        except RuleError as error:
+        except (RuleError, DocumentError) as error:
             named = f"rule {table['id']!r}" if isinstance(table.get("id"), str) else f"rule number {number}"
-            problems.append(f"{named}: {error}")
+            problems.append(f"{named}: {error}".replace(": the document ", ": "))
     for number, alert in enumerate(alerts, start=1):
         try:
             rules.append(alert_of(alert, file=file))
@@ -146,167 +185,101 @@ def toml_rules(text: str, *, file: str) -> Read:
     return rules, problems
 
 
-def rule_of(table: Table, *, file: str) -> CustomRule:
-    """Read one rule; RuleError names the key that is wrong."""
-    _only(table, RULE_KEYS)
-    for key in ("id", "severity"):
-        if key not in table:
-            raise RuleError(f"`{key}` is missing")
-    if "claim" in table and "message" in table:
-        raise RuleError("claim and message are two words for one thing; give one")
-    texts = {key: _text(table, key) for key in TEXTS}
-    claim = texts["claim"] or texts["message"]
+def rule_of(table: Mapping[str, Any], *, file: str) -> CustomRule:
+    """Read one rule; DocumentError or RuleError names the key that is wrong."""
+    lists = {key: [table[key]] for key in LISTS if isinstance(table.get(key), str)}
+    rule = convert_document({**table, **lists}, RuleTable, mapping="a table")
+    if rule.claim and rule.message:
+        raise DocumentError("claim", "and message are two words for one thing; give one")
+    claim = (rule.claim or rule.message).strip()
     comparisons.check(claim)
-    condition = _condition(table, deep=0)
-    for_steps = _whole(table, "for_steps", 1, least=1, most=MOST_STEPS)
-    if for_steps > 1 and not any(isinstance(test.window, Moving) for test in tests_of(condition)):
-        raise RuleError("for_steps: no window here moves; give a number as `window`")
-    lists = {key: _texts(table, key) for key in LISTS}
-    enabled = table.get("enabled", True)
-    if not isinstance(enabled, bool):
-        raise RuleError("enabled: must be true or false")
+    condition = _condition("", rule, depth=0)
+    if rule.for_steps > 1 and not any(isinstance(test.window, Moving) for test in tests_of(condition)):
+        raise DocumentError("for_steps", "is more than 1, and no window here moves; give a number as `window`")
+    metric = next(tests_of(condition)).metric
+    link = rule.link or link_of(metric)
+    if link is None:
+        raise DocumentError("link", f"is missing, and {metric} does not tell it; give one of {', '.join(Link)}")
     return CustomRule(
-        id=checked_id(_text(table, "id")),
+        id=checked_id(rule.id.strip()),
         file=file,
-        severity=Severity(_one_of(table, "severity", [*Severity])),
-        link=_link(table, condition),
+        severity=rule.severity,
+        link=link,
         condition=condition,
         claim=claim,
-        why=texts["why"],
-        reference=texts["reference"],
-        causes=lists["causes"],
-        confirm=lists["confirm"],
-        next=lists["next"],
-        families=frozenset(Family(_known("families", name, [*Family])) for name in lists["families"]),
-        algorithms=_algorithms(lists["algorithms"]),
-        for_steps=for_steps,
-        min_steps=_whole(table, "min_steps", LEAST_VALUES, least=1, most=MOST_STEPS),
-        enabled=enabled,
+        why=rule.why.strip(),
+        reference=rule.reference.strip(),
+        causes=_stripped(rule.causes),
+        confirm=_stripped(rule.confirm),
+        next=_stripped(rule.next),
+        families=frozenset(rule.families),
+        algorithms=_at("algorithms", checked_algorithms, rule.algorithms),
+        for_steps=rule.for_steps,
+        min_steps=rule.min_steps,
+        enabled=rule.enabled,
     )
 
 
-def _condition(table: Table, *, deep: int) -> Condition:
-    """Read a test, or one level of all and any with another inside."""
-    given = [key for key in COMBINING if key in table]
-    if len(given) > 1 or (given and any(key in table for key in TEST_KEYS)):
-        raise RuleError("give one of: a metric with `is`, `all`, `any`")
-    if not given:
-        return _test(table)
-    key = given[0]
-    parts = table[key]
-    if deep > 1:
-        raise RuleError(f"{key}: stands too deep; all and any may be nested once")
-    if not isinstance(parts, list) or len(parts) < 2 or not all(isinstance(part, dict) for part in parts):
-        raise RuleError(f"{key}: must be a list of two tables or more")
-    made: list[Condition] = []
-    for number, part in enumerate(parts, start=1):
-        try:
-            _only(part, (*TEST_KEYS, *COMBINING))
-            made.append(_condition(part, deep=deep + 1))
-        except RuleError as error:
-            raise RuleError(f"{key}, part {number}: {error}") from error
-    return AllOf(tuple(made)) if key == "all" else AnyOf(tuple(made))
+def _stripped(texts: Texts) -> Texts:
+    return tuple(text.strip() for text in texts)
 
 
-def _test(table: Table) -> Statement:
-    for key in ("metric", "is"):
-        if key not in table:
-            raise RuleError(f"`{key}` is missing")
+def _at(key: str, read: Callable[[Given], Made], value: Given) -> Made:
+    """Read a value; what is wrong with it is raised with its key."""
     try:
-        comparison = comparison_of(_text(table, "is"))
+        return read(value)
     except RuleError as error:
-        raise RuleError(f"is: {error}") from error
-    window = _window(table)
-    if isinstance(comparison, Spike) and "aggregate" in table:
-        raise RuleError("aggregate: a spike has none of its own; leave it out")
+        raise DocumentError(f"{key}:", str(error)) from error
+
+
+def _condition(at: str, table: TestTable, *, depth: int) -> Condition:
+    """Read a test, or one level of all and any with another inside; `at` begins the keys in errors."""
+    given = [key for key in COMBINING if getattr(table, key) is not None]
+    plain = (table.metric, table.comparison, table.aggregate)
+    if len(given) > 1 or (given and (any(plain) or table.window != DEFAULT_WIDTH)):
+        raise DocumentError(at + given[0], "does not stand alone; give one of: a metric with `is`, `all`, `any`")
+    if not given:
+        return _test(at, table)
+    key, parts = at + given[0], getattr(table, given[0])
+    if depth > 1:
+        raise DocumentError(key, "stands too deep; all and any may be nested once")
+    if len(parts) < 2:
+        raise DocumentError(key, "must be a list of two tables or more")
+    conditions = tuple(_condition(f"{key}[{index}].", part, depth=depth + 1) for index, part in enumerate(parts))
+    return AllOf(conditions) if given[0] == "all" else AnyOf(conditions)
+
+
+def _test(at: str, table: TestTable) -> Statement:
+    if table.metric is None or table.comparison is None:
+        raise DocumentError(at.rstrip("."), f"has no `{'metric' if table.metric is None else 'is'}`")
+    comparison = _at(f"{at}is", comparison_of, table.comparison.strip())
+    window = _window(f"{at}window", table.window)
+    if isinstance(comparison, Spike) and table.aggregate is not None:
+        raise DocumentError(f"{at}aggregate", "is given, and a spike has none of its own; leave it out")
     if isinstance(comparison, Spike) and isinstance(window, Part):
-        raise RuleError('window: a spike stands out from the values before it; give a number or "last N"')
+        stands_out = "a spike stands out from the values before it"
+        raise DocumentError(f"{at}window", f'is {window.name}, and {stands_out}; give a number or "last N"')
     if isinstance(comparison, RELATIVE) and isinstance(window, Part) and window.name in {"early", "whole"}:
-        raise RuleError(f"window: {window.name} cannot be compared with the early level")
-    aggregate = _aggregate(table)
+        raise DocumentError(f"{at}window", f"{window.name} cannot be compared with the early level")
+    aggregate = (table.aggregate or "mean").strip()
+    if _PERCENTILE.fullmatch(aggregate) and int(aggregate[1:]) > 0:
+        aggregate = f"p{int(aggregate[1:]):02d}"
+    elif aggregate not in (*PLAIN_AGGREGATES, *PERCENTILES):
+        raise DocumentError(f"{at}aggregate", unknown(aggregate, (*PLAIN_AGGREGATES, *PERCENTILES)))
     if aggregate in NEED_TWO and isinstance(window, Moving | Last) and window.width < 2:
-        raise RuleError(f"window: {aggregate} needs two values or more")
-    metric = checked_metric(_text(table, "metric"))
+        raise DocumentError(f"{at}window", f"is too short: {aggregate} needs two values or more")
+    metric = _at(f"{at}metric", checked_metric, table.metric)
     return Statement(metric=metric, comparison=comparison, aggregate=aggregate, window=window)
 
 
-def _window(table: Table) -> Window:
-    value = table.get("window", DEFAULT_WIDTH)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_WIDTH:
-        return Moving(value)
+def _window(key: str, value: int | str) -> Window:
     if isinstance(value, str):
-        if value in {"early", "mid", "late", "whole"}:
+        if value in PARTS:
             return Part(cast(Literal["early", "mid", "late", "whole"], value))
         last = _LAST.fullmatch(value)
-        if last and 1 <= int(last[1]) <= MOST_WIDTH:
+        if last and 1 <= int(last[1]) <= MAX_WIDTH:
             return Last(int(last[1]))
-    raise RuleError(f'window: {_shown(value)} is none; give 1 to {MOST_WIDTH}, "last N", early, mid, late or whole')
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)[:80]
-    except (ValueError, RecursionError):  # a number of thousands of digits; tables in tables
-        return "what stands there"
-
-
-def _aggregate(table: Table) -> str:
-    name = _text(table, "aggregate") or "mean"
-    if _PERCENTILE.fullmatch(name) and int(name[1:]) > 0:
-        return f"p{int(name[1:]):02d}"
-    return _known("aggregate", name, [*PLAIN_AGGREGATES, "p01", "p05", "p25", "p75", "p95", "p99"])
-
-
-def _link(table: Table, condition: Condition) -> Link:
-    if "link" in table:
-        return Link(_one_of(table, "link", [*Link]))
-    metric = next(tests_of(condition)).metric
-    link = link_of(metric)
-    if link is None:
-        raise RuleError(f"link: {metric} does not tell it; give one of {', '.join(Link)}")
-    return link
-
-
-def _algorithms(names: Sequence[str]) -> tuple[str, ...]:
-    try:
-        return checked_algorithms(names)
-    except RuleError as error:
-        raise RuleError(f"algorithms: {error}") from error
-
-
-def _only(table: Table, known: Collection[str]) -> None:
-    for key in table:
-        if key not in known:
-            raise RuleError(f"key {unknown(key, known)}")
-
-
-def _text(table: Table, key: str) -> str:
-    value = table.get(key, "")
-    if not isinstance(value, str) or (key in table and not value.strip()):
-        raise RuleError(f"{key}: must be text, and not empty")
-    return value.strip()
-
-
-def _texts(table: Table, key: str) -> tuple[str, ...]:
-    value = table.get(key, [])
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(item, str) and item.strip() for item in values):
-        raise RuleError(f"{key}: must be a text or a list of texts")
-    return tuple(item.strip() for item in values)
-
-
-def _one_of(table: Table, key: str, known: Sequence[str]) -> str:
-    return _known(key, _text(table, key), known)
-
-
-def _known(key: str, name: str, known: Sequence[str]) -> str:
-    if name not in known:
-        raise RuleError(f"{key}: {unknown(name, known)}")
-    return name
-
-
-def _whole(table: Table, key: str, default: int, *, least: int, most: int) -> int:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise RuleError(f"{key}: must be a whole number, {least} or more")
-    return value
+    elif 1 <= value <= MAX_WIDTH:
+        return Moving(value)
+    shown = f"{value!r:.80}" if isinstance(value, str) or abs(value) < MAX_STEPS else "so large a number"
+    raise DocumentError(key, f'{shown} is none; give 1 to {MAX_WIDTH}, "last N", early, mid, late or whole')

@@ -60,7 +60,7 @@ def _settled(drafts: list[Draft]) -> tuple[Against, ...]:
 
 
 def _asked(one: Against) -> bool:
-    """Tell whether a figure of the very same run is one that can differ from itself by noise only."""
+    """Return whether a figure of the very same run is one that can differ from itself by noise only."""
     return one.outcome != "shown" and one.observed is not None and one.expected is not None
 
 
@@ -119,7 +119,7 @@ def with_baseline(policy: Policy) -> Policy:
 
 
 def check_baseline(opened: LoadedRun, policy: Policy) -> tuple[list[CheckResult], list[str], Figures | None]:
-    """Give a result for each figure that is judged, what else there is to tell, and the run's own figures."""
+    """Return a result for each figure that is judged, what else there is to tell, and the run's own figures."""
     wanted = policy.baseline
     if wanted is None or wanted.held is None:
         return [], [], None
@@ -141,7 +141,7 @@ def check_baseline(opened: LoadedRun, policy: Policy) -> tuple[list[CheckResult]
 
 
 def _only_shown(one: Against) -> bool:
-    """Tell whether a figure is told and no more; one that was to be judged and got no answer has no words."""
+    """Return whether a figure is told and no more; one that was to be judged and got no answer has no words."""
     return one.outcome == "shown" and bool(one.words)
 
 
@@ -163,7 +163,7 @@ class _Excuse:
     lets_pass: bool  # cannot_say = "pass"
 
     def of(self, one: Against) -> bool:
-        """Tell whether this one may.
+        """Return whether this one may.
 
         Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that
         is blind for each of them would be switched off. One that is itself seen where the interval must not reach (1.6
@@ -180,7 +180,7 @@ class _Excuse:
         return self.lets_pass or (not named and noise and not one.beyond)
 
     def _few_of(self, name: str) -> bool:
-        """Tell whether the baseline's own runs log too little of a metric for any run to be held against it."""
+        """Return whether the baseline's own runs log too little of a metric for any run to be held against it."""
         held = self.wanted.held
         theirs = [one for run in (held.runs if held else ()) if (one := _metric(run, name)) is not None]
         return any(one.late.n < MIN_WINDOW_VALUES for one in theirs)

@@ -80,7 +80,7 @@ ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 
 
 
 def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Give one result a bound."""
+    """Yield one result a bound."""
     seen = Seen(opened)
     for bound in policy.bounds:
         yield _check(bound, _measured(bound, seen), lets_pass=policy.cannot_say_passes)
@@ -133,7 +133,7 @@ def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> Ch
 
 
 def _passes(bound: Bound, value: float) -> bool:
-    """Tell whether a value lies beyond its bound; one that is no number does, since nothing can be said for it."""
+    """Return whether a value lies beyond its bound; one that is no number does, since nothing can be said for it."""
     within = [value >= bound.low - _slack(value, bound.low)] if bound.low is not None else []
     within += [value <= bound.high + _slack(value, bound.high)] if bound.high is not None else []
     return not all(within)
@@ -144,7 +144,7 @@ def _slack(value: float, end: float) -> float:
 
 
 def _limit(bound: Bound, value: float) -> float:
-    """Give the bound that the value passed, or else the nearer one."""
+    """Return the bound that the value passed, or else the nearer one."""
     ends = [end for end in (bound.low, bound.high) if end is not None]
     return min(ends, key=lambda end: abs(value - end))
 

@@ -14,7 +14,7 @@ DAMAGE: Final = "extent:damage"
 
 
 def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Give one result for each guard that is set; a run that falls short is blind, for it was not seen failing."""
+    """Yield one result for each guard that is set; a run that falls short is blind, for it was not seen failing."""
     run, extent = opened.diagnosis.run, policy.extent
     damage = damage_of(opened.diagnosis)
     if damage.words or extent.max_lost is not None:
@@ -40,7 +40,7 @@ def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
 
 
 def _too_much(damage: Damage, most: float | None) -> bool:
-    """Tell whether so much is lost that what is left says nothing of the run.
+    """Return whether so much is lost that what is left says nothing of the run.
 
     How much a torn archive lost, or a folder that may not be read holds, is not known, so that it is let pass only
     where all may be lost. A file of tokens or metrics that is lost as a whole is let pass where a share was written

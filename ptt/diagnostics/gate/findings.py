@@ -14,7 +14,7 @@ ID = "severity"
 
 
 def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[CheckResult]:
-    """Give one result for each finding that the limit reaches, and one for the absence of others where none failed."""
+    """Yield one result for each finding that the limit reaches, and one for the absence of others where none failed."""
     limit = policy.severity
     if limit is None:
         return
@@ -27,7 +27,7 @@ def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterato
 
 
 def anything_judged(diagnosis: Diagnosis) -> bool:
-    """Tell whether any rule gave an answer on the training, not only on whether its files are in order.
+    """Return whether any rule gave an answer on the training, not only on whether its files are in order.
 
     findings.json does not list the rules that found nothing: there the verdict tells.
     """
@@ -54,7 +54,7 @@ def _reaches(finding: Finding, policy: Policy) -> bool:
 
 
 def _names(findings: list[Finding]) -> list[str]:
-    """Give an id each: the finding's, with its slice where that tells two apart, and a number where nothing does."""
+    """Return an id each: the finding's, with its slice where that tells two apart, and a number where nothing does."""
     ids = [finding.id for finding in findings]
     names = [f"{one.id}/{one.slice}" if one.slice is not None and ids.count(one.id) > 1 else one.id for one in findings]
     seen: dict[str, int] = {}
@@ -70,7 +70,7 @@ def _covers(one: Allowance, finding: Finding) -> bool:
 
 
 def _allowance_of(finding: Finding, policy: Policy, today: date) -> Allowance | None:
-    """Give the allowance of a finding: one in force before one that expired, and the one that lasts longest."""
+    """Return the allowance of a finding: one in force before one that expired, and the one that lasts longest."""
     mine = [one for one in policy.allow if _covers(one, finding)]
     return max(mine, key=lambda one: (today <= one.expires, one.expires, one.name), default=None)
 
@@ -127,7 +127,7 @@ def _data(finding: Finding) -> str:
 
 
 def _file(finding: Finding) -> str | None:
-    """Give the file to look into: what the finding names, else the tokens or samples of its step."""
+    """Return the file to look into: what the finding names, else the tokens or samples of its step."""
     for key in ("file", "source", "path", "tokens_file", "samples_file"):
         value = finding.evidence.get(key)
         if isinstance(value, str) and value:

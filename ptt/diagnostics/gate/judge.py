@@ -28,7 +28,7 @@ def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
 
 
 def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Give one result a rule."""
+    """Return one result a rule."""
     for rule in policy.require:
         yield _required(opened, rule)
 
@@ -74,7 +74,7 @@ TOLD: Final = "a findings.json counts as it was written: by the version, limits 
 
 
 def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Give a result where the settings change how a run is judged, and nobody can tell whether this one was."""
+    """Yield a result where the settings change how a run is judged, and nobody can tell whether this one was."""
     if opened.kind != "findings" or not policy.judged_by:
         return
     named = " and ".join(policy.judged_by)
@@ -126,7 +126,7 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> Gated
 
 
 def outcome_of(checks: Sequence[CheckResult]) -> Outcome:
-    """Give what checks come to; those that are blind and excused do not count, and nothing to go by is blind."""
+    """Return what checks come to; those that are blind and excused do not count, and nothing to go by is blind."""
     return worst([check.outcome for check in checks if not check.excused])
 
 

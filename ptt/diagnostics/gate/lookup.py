@@ -42,7 +42,7 @@ class Seen:
     opened: LoadedRun
 
     def series(self, name: str, *, exact: bool) -> Series | Absent:
-        """Give the series of a metric: canonical or as logged, of training or else of an evaluation."""
+        """Return the series of a metric: canonical or as logged, of training or else of an evaluation."""
         found = self._logged_as(name) if exact else self._named(name)
         return found or self._absent(name)
 
@@ -52,7 +52,7 @@ class Seen:
         return self.opened.diagnosis.run.last_step
 
     def file_of(self, series: Series) -> str | None:
-        """Give the file that a series comes from; None where it is not known."""
+        """Return the file that a series comes from; None where it is not known."""
         rows = (
             self._metrics.filter(pl.col("name_raw") == series.raw_name) if "source" in self._metrics.columns else None
         )
@@ -65,7 +65,7 @@ class Seen:
         return self._logged_as(name) or ours
 
     def _logged_as(self, name: str) -> Series | None:
-        """Give the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
+        """Return the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
         held = self._by_spelling.get(name)
         if held is None and "name_raw" in self._metrics.columns:
             held = training_series(self._metrics, NO_WIDE, {name: name}).get(name)
@@ -142,7 +142,7 @@ class Unmeasured:
 
 
 def window_of(count: int, window: Window) -> slice:
-    """Give which of `count` values in their order a window holds."""
+    """Return which of `count` values in their order a window holds."""
     if window.name == "last":
         return slice(max(0, count - window.count), count)
     if window.name == "all":
@@ -176,6 +176,6 @@ def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
 
 
 def reach_of(steps: npt.NDArray[np.int64], run: Run) -> float:
-    """Give how many steps something may be silent: a part of the run, or two of its own intervals."""
+    """Return how many steps something may be silent: a part of the run, or two of its own intervals."""
     apart = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
     return max(STOPPED * ((run.last_step or 0) - (run.first_step or 0)), 2 * apart)

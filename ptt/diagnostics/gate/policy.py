@@ -108,7 +108,7 @@ class Policy:
     judged_by: tuple[str, ...] = ()  # other parts of the settings that a diagnosis hangs on: [limits], own rules
 
     def flat(self) -> dict[str, JsonScalar]:
-        """Give what is demanded as plain values by name, for the record."""
+        """Return what is demanded as plain values by name, for the record."""
         found: dict[str, JsonScalar] = {
             "severity": self.severity.value if self.severity else "never",
             "cannot_say": "pass" if self.cannot_say_passes else "fail",
@@ -174,10 +174,10 @@ class Known:
         return self.rules | OF_ONE_RULE.keys()
 
     def at_most(self, finding: str) -> Severity:
-        """Give the worst that a finding of this id can be."""
+        """Return the worst that a finding of this id can be."""
         return self.custom.get(finding) or AT_MOST.get(finding, Severity.CRITICAL)
 
 
 def rule_of(finding: str) -> str:
-    """Give the rule that makes findings of this id."""
+    """Return the rule that makes findings of this id."""
     return OF_ONE_RULE.get(finding, finding)

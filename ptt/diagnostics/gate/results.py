@@ -26,7 +26,7 @@ ORDER = (Outcome.CRASHED, Outcome.FAILED, Outcome.UNREADABLE, Outcome.BLIND, Out
 
 
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Give the outcome of many runs or checks."""
+    """Return the outcome of many runs or checks."""
     return min(outcomes, key=ORDER.index, default=Outcome.BLIND)
 
 

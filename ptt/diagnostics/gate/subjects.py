@@ -70,13 +70,13 @@ of five at one end of the range and five at the other."""
 
 
 def largest_of(subject: Subject, canonical: str | None) -> float:
-    """Give the largest bound, of either sign, that could be meant where a statistic has no known end."""
+    """Return the largest bound, of either sign, that could be meant where a statistic has no known end."""
     own_name = isinstance(subject, Logged) and canonical not in canonical_names()
     return MOST_COUNT if own_name or known(canonical).counts else MOST_LEVEL
 
 
 def range_of(subject: Subject, statistic: str, canonical: str | None) -> tuple[float, float]:
-    """Give between which values a statistic of a subject lies, whatever the run."""
+    """Return between which values a statistic of a subject lies, whatever the run."""
     match subject:
         case Tail():
             low, high = 0.0, LARGEST_TAIL

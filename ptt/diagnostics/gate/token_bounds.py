@@ -133,7 +133,7 @@ class _Levels:
 
 
 def _together(levels: _Levels, data: str) -> Measured:
-    """Give the level of one span, or the last over the first."""
+    """Return the level of one span, or the last over the first."""
     if len(levels.values) == 1:
         log, error, most = levels.values[0], levels.errors[0], levels.most
     else:
@@ -156,7 +156,7 @@ def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
 
 
 def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
-    """Give ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
+    """Return ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
     found = [pooled_ess(profile, slice_name=subject.slice, span=span) for span in spans]
     return _Levels(
         values=tuple(math.log(one.share) if one.share > 0 else math.nan for one in found),

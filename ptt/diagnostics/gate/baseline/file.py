@@ -143,7 +143,7 @@ def _advice(path: Path) -> str:
 
 
 def looks_like_one(path: Path) -> bool:
-    """Tell whether a file is a baseline, of whatever version or state: such a file may be written over."""
+    """Return whether a file is a baseline, of whatever version or state: such a file may be written over."""
     try:
         with path.open("rb") as file:
             start = file.read(MAX_HEAD)

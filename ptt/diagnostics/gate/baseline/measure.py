@@ -57,7 +57,7 @@ class Measured:
 
 
 def measure(opened: LoadedRun) -> Measured:
-    """Give what a run can be held against a baseline by, or become one with."""
+    """Return what a run can be held against a baseline by, or become one with."""
     diagnosis = opened.diagnosis
     run, series = diagnosis.run, _series(diagnosis)
     profile, why = opened.profile, opened.why_no_profile
@@ -87,7 +87,7 @@ def measure(opened: LoadedRun) -> Measured:
 
 
 def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Give why a run is no baseline: findings at or above high, a rule that crashed, nothing to say, damage."""
+    """Return why a run is no baseline: findings at or above high, a rule that crashed, nothing to say, damage."""
     found = [
         f"{one.id}" + (f" ({one.slice})" if one.slice else "")
         for one in diagnosis.findings
@@ -103,17 +103,17 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def only_blind(accepted: Sequence[str]) -> bool:
-    """Tell whether a run is refused because it could not be looked at, not because of what it shows."""
+    """Return whether a run is refused because it could not be looked at, not because of what it shows."""
     return all(one == NOTHING_SAID or one.startswith(TOO_DAMAGED) for one in accepted)
 
 
 def placed(run: Measured, baseline: Baseline) -> Figures:
-    """Give a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
+    """Return a run's figures on the baseline's steps: small, and all that `against` and `drift` look at."""
     return figures_of(run, baseline.steps, hull(baseline.runs))
 
 
 def windows_of(steps: Span) -> tuple[Span, Span, Span]:
-    """Give early, mid and late: thirds of the steps, whatever was logged at them."""
+    """Return early, mid and late: thirds of the steps, whatever was logged at them."""
     count = steps.last - steps.first + 1
     cuts = [steps.first + (count * part) // 3 for part in range(4)]
     return (Span(cuts[0], cuts[1] - 1), Span(cuts[1], cuts[2] - 1), Span(cuts[2], cuts[3] - 1))
@@ -172,7 +172,7 @@ def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> Metr
 
 
 def _reach(steps: IntArray, end: int) -> int | None:
-    """Give how far values reach: one stands for the steps up to the next, so that few values reach as far as many."""
+    """Return how far values reach: one stands for the steps up to the next, so that few values reach as far as many."""
     if not len(steps):
         return None
     every = int(np.median(np.diff(steps))) if len(steps) > 1 else 1
@@ -180,7 +180,7 @@ def _reach(steps: IntArray, end: int) -> int | None:
 
 
 def _ess(run: Measured, late: Span) -> dict[str, float]:
-    """Give the mean over sliding windows of the share of tokens that would count under the pair's weights, late."""
+    """Return the mean over sliding windows of the share of tokens that would count under the pair's weights, late."""
     table = run.ess
     if table is None or table.is_empty() or run.facts.pair is None:
         return {}
@@ -195,7 +195,7 @@ def _ess(run: Measured, late: Span) -> dict[str, float]:
 
 
 def _ess_late(run: Measured, late: Span) -> tuple[LateEss, ...]:
-    """Give the share of all late tokens at once: one large weight, lost in a mean of windows, decides it."""
+    """Return the share of all late tokens at once: one large weight, lost in a mean of windows, decides it."""
     if run.profile is None:
         return ()
     found = {name: pooled_ess(run.profile, slice_name=name, span=late) for name in sorted(run.facts.slices)}
@@ -234,7 +234,7 @@ LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says
 
 
 def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
-    """Give the runs that could be a baseline."""
+    """Return the runs that could be a baseline."""
     return [run for run in runs if not run.facts.accepted]
 
 

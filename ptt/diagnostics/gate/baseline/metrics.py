@@ -52,7 +52,7 @@ NAMED: Final = "the policy names it"
 
 
 def directions_for(chosen: Mapping[str, Worse] | None) -> Mapping[str, Direction]:
-    """Give how metrics are judged: those of the table, or those that a policy chose, each the way it says."""
+    """Return how metrics are judged: those of the table, or those that a policy chose, each the way it says."""
     if chosen is None:
         return DIRECTIONS
     found = {}
@@ -78,7 +78,7 @@ Chosen = Mapping[str, Worse | str | None]
 
 
 def drafts(mine: Figures, baseline: Baseline, *, limit: float, chosen: Chosen | None) -> list[Draft]:
-    """Give every metric of the baseline beside the run's, and those that a policy names whether held or not."""
+    """Return every metric of the baseline beside the run's, and those that a policy names whether held or not."""
     held = {name: [run for run in (_find(one, name) for one in baseline.runs) if run] for name in _names(baseline)}
     names = sorted({*held, *(chosen or ())})
     return [_draft(name, mine, baseline, held.get(name, []), limit, chosen) for name in names]
@@ -105,7 +105,7 @@ def _draft(
 
 
 def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
-    """Give how a metric is judged: as the policy says, or as the table of known directions does."""
+    """Return how a metric is judged: as the policy says, or as the table of known directions does."""
     known = DIRECTIONS.get(name)
     said = None if chosen is None else chosen.get(name)
     if said is None:
@@ -190,7 +190,7 @@ def _cannot(
 
 
 def _same_meaning(mine: Figures, own: MetricFigures, baseline: Baseline, logged_as: str) -> bool:
-    """Tell whether both means are of the same thing: one framework, or at least one name where one is unknown."""
+    """Return whether both means are of the same thing: one framework, or at least one name where one is unknown."""
     theirs = baseline.runs[0].framework
     if mine.framework is not None and mine.framework == theirs:
         return True
@@ -233,7 +233,7 @@ def _compared(
 
 
 def _scale(found: Against, theirs: Sequence[MetricFigures], direction: Direction) -> float:
-    """Give the level that a limit is a share of."""
+    """Return the level that a limit is a share of."""
     scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
     return max(abs(found.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
 
@@ -242,7 +242,7 @@ Bounds = tuple[float, float]
 
 
 def _allowed(worse: Worse, scale: float, factor: float) -> Bounds:
-    """Give between which differences a metric is not worse by `factor`; infinite on a side that is not worse."""
+    """Return between which differences a metric is not worse by `factor`; infinite on a side that is not worse."""
     lower = -scale * (1 - 1 / factor) if worse is not Worse.HIGHER else -math.inf
     higher = scale * (factor - 1) if worse is not Worse.LOWER else math.inf
     return lower, higher

@@ -36,7 +36,7 @@ class Spread:
 
 
 def spreads(baseline: Baseline) -> tuple[Spread, ...]:
-    """Give each figure: metrics by name, then tails, then effective sample sizes."""
+    """Return each figure: metrics by name, then tails, then effective sample sizes."""
     return (*_metric_spreads(baseline), *_tail_spreads(baseline), *_ess(baseline))
 
 
@@ -89,13 +89,13 @@ def _spread(
 
 
 def _late(curve: Curve) -> float:
-    """Give the geometric mean of the late spans, in nats."""
+    """Return the geometric mean of the late spans, in nats."""
     values = curve.log_value[_held(curve)]
     return math.exp(float(values.mean())) if len(values) else math.nan
 
 
 def _held(curve: Curve) -> npt.NDArray[np.bool_]:
-    """Tell which spans are late and hold enough tokens for a value."""
+    """Return which spans are late and hold enough tokens for a value."""
     held: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
     return held
 
@@ -111,7 +111,7 @@ LEAST_RUNS: Final = 2
 
 
 def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple[Moved, ...]:
-    """Give what passing runs together moved away from their baseline, each of them perhaps within its limit.
+    """Return what passing runs together moved away from their baseline, each of them perhaps within its limit.
 
     Two or more are needed, none of which the baseline was made of; only what a gate judges is looked at.
     """
@@ -125,7 +125,7 @@ def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple
 
 
 def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, ...]:
-    """Give every figure of an old baseline beside a new one's, or beside runs that are at hand.
+    """Return every figure of an old baseline beside a new one's, or beside runs that are at hand.
 
     Runs at hand are measured on the old baseline's steps. Two files are compared as they are: where their steps
     differ nothing can be told beyond the figures themselves.
@@ -138,7 +138,7 @@ def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, .
 def moves(
     before: Sequence[Figures], after: Sequence[Figures], *, alike: bool = True, judged_only: bool = False
 ) -> tuple[Moved, ...]:
-    """Give each figure that both groups hold: tails by slice, then late means by name."""
+    """Return each figure that both groups hold: tails by slice, then late means by name."""
     drafts = [*_tail_moves(before, after, alike), *_metric_moves(before, after, alike, judged_only)]
     adjusted = holm_adjust([p_value for _, p_value in drafts])
     return tuple(_told(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
@@ -249,7 +249,7 @@ def _told(one: Moved, p_value: float) -> Moved:
 
 
 def _material(one: Moved) -> bool:
-    """Tell whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
+    """Return whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
     if one.unit == "x":
         return not 1 / LEAST_MOVE < one.after < LEAST_MOVE
     level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
@@ -257,5 +257,5 @@ def _material(one: Moved) -> bool:
 
 
 def _two_sided(higher: float, lower: float) -> float:
-    """Give the p-value of a move either way; NaN where either is (min would drop it)."""
+    """Return the p-value of a move either way; NaN where either is (min would drop it)."""
     return math.nan if math.isnan(higher + lower) else min(1.0, 2 * min(higher, lower))

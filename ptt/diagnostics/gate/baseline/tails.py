@@ -35,7 +35,7 @@ WHERE: Final = {"all": "over the run", "late": "late in the run"}
 
 
 def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
-    """Give each slice's tail beside the baseline's, over the whole run and late in it."""
+    """Return each slice's tail beside the baseline's, over the whole run and late in it."""
     having = [run for run in baseline.runs if run.tails]
     if not having:
         if not mine.tails and mine.pair is None:
@@ -174,7 +174,7 @@ def _more(
 
 
 def _between(theirs: Sequence[Curve]) -> Curve:
-    """Give a seed in the middle of others."""
+    """Return a seed in the middle of others."""
     return replace(
         theirs[0],
         log_value=np.mean([one.log_value for one in theirs], axis=0),
@@ -183,7 +183,7 @@ def _between(theirs: Sequence[Curve]) -> Curve:
 
 
 def _times_as_many(seen: Noninferiority, limit: float) -> float:
-    """Give how many times as much data would tell, were the noise to fall with its root; infinite where none would."""
+    """Return how many times as much data would tell, were noise to fall with its root; inf where none would."""
     middle, half = math.log(seen.ratio), (math.log(seen.high) - math.log(seen.low)) / 2
     rooms = [math.log(max(EXCLUDED_RATIO, limit)) - middle]  # to show that it is not worse
     if seen.ratio > limit:
@@ -207,7 +207,7 @@ def _settle(found: Against, adjusted: float, seen: Noninferiority, limit: float,
 
 
 def curves_of(run: Figures, name: str) -> list[Curve] | None:
-    """Give the curves of p95 and p99 of one slice."""
+    """Return the curves of p95 and p99 of one slice."""
     held = [curve for curve in run.tails if curve.slice == name and curve.quantile in QUANTILES]
     return held if len(held) == len(QUANTILES) else None
 
@@ -217,7 +217,7 @@ def _late(count: int) -> npt.NDArray[np.int64]:
 
 
 def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None:
-    """Give the geometric mean of the tails in nats; None where no span holds enough tokens."""
+    """Return the geometric mean of the tails in nats; None where no span holds enough tokens."""
     values = np.concatenate([curve.log_value[places] for curve in side])
     values = values[np.isfinite(values)]
     return math.exp(float(values.mean())) if len(values) else None

@@ -89,7 +89,7 @@ class Baseline:
 
 
 def hull(runs: Sequence[Figures]) -> tuple[Span, ...]:
-    """Give the spans of steps that runs' tails are of, wide enough for the recorded steps of each."""
+    """Return the spans of steps that runs' tails are of, wide enough for the recorded steps of each."""
     held = [run.tails[0].spans for run in runs if run.tails]
     if not held:
         return ()
@@ -123,7 +123,7 @@ class Against:
 
     @property
     def beyond(self) -> bool:
-        """Tell whether a metric looks as much worse as would have to be excluded; True where nobody can say."""
+        """Return whether a metric looks as much worse as would have to be excluded; True where nobody can say."""
         if self.shown is None or self.difference is None:
             return True
         return not self.shown[0] <= self.difference <= self.shown[1]
@@ -151,7 +151,7 @@ readers stand. Tails have their own (versus.FALSE_ALARMS)."""
 
 
 def must_show(limit: float) -> float:
-    """Give the factor that must be excluded before a figure passes; it lies above the limit by as much as usual."""
+    """Return the factor that must be excluded before a figure passes; it lies above the limit by as much as usual."""
     return max(EXCLUDED_RATIO, limit * EXCLUDED_RATIO / 1.25)
 
 
@@ -165,12 +165,12 @@ class Draft:
 
 
 def unasked(found: Against) -> Draft:
-    """Give a draft of something that is only told, or that cannot be said."""
+    """Return a draft of something that is only told, or that cannot be said."""
     return Draft(found=found, p_value=float("nan"), settle=lambda one, _: one)
 
 
 def settled(draft: Draft, p_value: float) -> Against:
-    """Give the finished figure."""
+    """Return the finished figure."""
     if p_value != p_value:
         return draft.found
     return draft.settle(replace(draft.found, p_value=p_value), p_value)
