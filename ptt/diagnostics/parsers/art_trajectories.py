@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
-from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, read_lines
-from ptt.diagnostics.parsers.io.values import as_score, as_step
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, read_samples
+from ptt.diagnostics.parsers.io.values import as_score, as_step, dict_of, dicts_in, nested
 
 COLUMNS: Final = ("group_index", "reward", "metrics", "messages")
 BATCH_ROWS: Final = 256
 FACTS: Final = {"framework": "art"}
+SPLITS: Final = {"train": "train", "val": "eval", "test": "eval"}
+NO_MESSAGES: Final = "row(s) hold no messages and do not count."
 
 
 def recognises(file: RunFile) -> bool:
@@ -29,8 +31,8 @@ def recognises(file: RunFile) -> bool:
     if file.name.endswith(".parquet"):
         if not is_cut(file):
             return False
-        found = schema_of(file)
-        return "trajectories" in file.rel.split("/")[:-1] if found is None else set(found[0].names) >= set(COLUMNS)
+        schema = schema_of(file)
+        return "trajectories" in file.rel.split("/")[:-1] if schema is None else set(schema[0].names) >= set(COLUMNS)
     rows = first_objects(file)
     return bool(rows) and all(_histories(row) for row in rows)
 
@@ -38,40 +40,33 @@ def recognises(file: RunFile) -> bool:
 def _histories(row: dict[str, Any]) -> bool:
     group = row.get("trajectories")
     return isinstance(group, list) and all(
-        isinstance(one, dict) and isinstance(one.get("messages_and_choices"), list) and "reward" in one for one in group
+        isinstance(nested(trajectory, "messages_and_choices"), list) and "reward" in trajectory for trajectory in group
     )
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a row."""
-    if file.name.endswith(".parquet"):
-        yield from _read_parquet(file)
-    else:
+    if not file.name.endswith(".parquet"):
         yield from read_lines(file, PARSER.name, _add_group, FACTS)
-
-
-def _read_parquet(file: RunFile) -> Iterator[Piece]:
-    found = schema_of(file)
-    if found is None or not set(found[0].names) >= set(COLUMNS):
+        return
+    schema = schema_of(file)
+    if schema is None or not set(schema[0].names) >= set(COLUMNS):
         yield cut_note(file)
         return
-    samples, bad, done = Samples(file, PARSER.name), 0, 0
+    yield from read_samples(Samples(file, PARSER.name), _rows(file, schema[1]), _add_row, NO_MESSAGES)
+    yield Context(facts=dict(FACTS))
+
+
+def _rows(file: RunFile, total: int) -> Iterator[Any]:
+    done = 0
     try:
         with pq.ParquetFile(file.path) as parquet:
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
-                rows = batch.to_pylist()
-                done += len(rows)
-                for row in rows:
-                    bad += not attempt(_add_row, row, samples)
-                yield from samples.take()
+                done += batch.num_rows
+                yield from batch.to_pylist()
     except DAMAGE:  # a data page is damaged: what was read before it stands
-        yield from samples.take()
-        lost = max(0, found[1] - done)
-        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {found[1]} row(s) are lost.")
-    yield from samples.close()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) hold no messages and do not count.")
-    yield Context(facts=dict(FACTS))
+        lost = max(0, total - done)
+        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {total} row(s) are lost.")
 
 
 def _add_row(row: dict[str, Any], samples: Samples) -> bool:
@@ -85,11 +80,9 @@ def _add_row(row: dict[str, Any], samples: Samples) -> bool:
 def _add_group(row: dict[str, Any], samples: Samples) -> bool:
     if not _histories(row):
         return False
-    for one in row["trajectories"]:
-        found = one["messages_and_choices"]
-        chat = [message.get("message", message) for message in found if isinstance(message, dict)]
-        messages = [message for message in chat if isinstance(message, dict)]
-        _add(messages, one, None, one.get("metrics"), samples)
+    for trajectory in row["trajectories"]:
+        messages = [message.get("message", message) for message in dicts_in(trajectory["messages_and_choices"])]
+        _add(dicts_in(messages), trajectory, None, trajectory.get("metrics"), samples)
     return True
 
 
@@ -98,18 +91,16 @@ def _add(
 ) -> bool:
     *folders, name = samples.file.rel.split("/")
     step = as_step(name.partition(".")[0])
-    split = {"train": "train", "val": "eval", "test": "eval"}.get(folders[-1] if folders else "", "unknown")
-    reward = as_score(row.get("reward"))
-    found = metrics.items() if isinstance(metrics, dict) else ()
-    components = {name: score for name, value in found if (score := as_score(value)) is not None}
-    asked = [message for message in messages if message.get("role") in ("system", "user")][:2]
+    split, reward = SPLITS.get(folders[-1] if folders else "", "unknown"), as_score(row.get("reward"))
+    components = {name: score for name, value in dict_of(metrics).items() if (score := as_score(value)) is not None}
+    prompt = [message for message in messages if message.get("role") in ("system", "user")][:2]
     samples.add(
         Sample(
             step=step,
             split=split,
             completion=messages,
             identity=[step, split, group, messages, reward, components],
-            prompt=asked,
+            prompt=prompt,
             reward=reward,
             components=components,
             columns={"group_id": None if group is None else f"{step}-{group}"},

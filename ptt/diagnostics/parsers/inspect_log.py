@@ -8,73 +8,62 @@ scorer/_metric.py (`value_to_float`: C, I, P and N).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members, members_of
-from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, calls_of
-from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_seconds, as_step, nested
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, calls_of, read_samples
+from ptt.diagnostics.parsers.io.values import (
+    as_count,
+    as_label,
+    as_score,
+    as_seconds,
+    as_step,
+    dict_of,
+    dicts_in,
+    nested,
+)
 from ptt.diagnostics.parsers.io.zip_members import LOCAL, content, listing
 
 SAMPLE: Final = re.compile(r"samples/[^/\\]+\.json")
 HEADER, START = "header.json", "_journal/start.json"
-TOTAL_BYTES: Final = 16 << 30
-NOTHING: Final = frozenset[str]()
+MAX_BYTES: Final = 16 << 30  # unpacked
 GRADES: Final = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 CUT_SHORT: Final = frozenset({"max_tokens", "model_length"})
-KIND: Final = re.compile(r"[A-Za-z_][\w.]{0,99}")  # an error's message begins with its class
+ERROR_CLASS: Final = re.compile(r"[A-Za-z_][\w.]{0,99}")  # an error's message begins with its class
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to a zip file by its ending, and to a plain log by the keys it begins with."""
-    try:
-        if file.name.endswith(".eval"):
-            return file.head.startswith(LOCAL)
-        head = file.head if file.name.endswith(".json") else b""
-    except OSError:  # unreadable: nobody's
-        return False
+    if file.name.endswith(".eval"):
+        return file.readable_head.startswith(LOCAL)
+    head = file.readable_head if file.name.endswith(".json") else b""
     return head.lstrip().startswith(b"{") and all(key in head for key in (b'"eval"', b'"run_id"', b'"status"'))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a sample and epoch, and the figures of the evaluation."""
     log = _Log(Samples(file, PARSER.name))
-    parts = _packed(file) if file.name.endswith(".eval") else members(file, frozenset({"samples", "reductions"}))
-    bad = 0
-    for part in parts:
-        if isinstance(part, Lost):
-            yield part
-            continue
-        key, value = part
-        if key == "samples":
-            bad += not attempt(log.add, value, log.samples)
-        elif key != "reductions":
-            log.header[key] = value
-        if log.samples.full:
-            yield from log.samples.take()
-    log.evaluate()
-    yield from log.samples.close()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} sample(s) hold no conversation and do not count.")
+    yield from read_samples(log.samples, log.rows(), log.add, "sample(s) hold no conversation and do not count.")
 
 
 def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
     """Yield what a plain log would hold, out of the members of a zip file: the header first."""
-    found = listing(file)
-    if found.torn:
+    archive = listing(file)
+    if archive.torn:
         yield Lost(rows=1, bytes=1, note=f"{file.rel} is cut or damaged; the members before that count.")
-    named = {member.name: member for member in found.members}
+    named = {member.name: member for member in archive.members}
     start = named.get(HEADER) or named.get(START)  # a run that was killed has no header yet
     wanted = [*([start] if start else []), *(member for name, member in named.items() if SAMPLE.fullmatch(name))]
     unpacked = 0
     for member in wanted:
         unpacked += member.unpacked
-        if unpacked > TOTAL_BYTES:
+        if unpacked > MAX_BYTES:
             yield Lost(
                 rows=1,
                 bytes=file.size,
-                note=f"{file.rel} unpacks to more than {TOTAL_BYTES >> 30} GB; the rest was not read.",
+                note=f"{file.rel} unpacks to more than {MAX_BYTES >> 30} GB; the rest was not read.",
             )
             return
         try:
@@ -83,7 +72,7 @@ def _packed(file: RunFile) -> Iterator[tuple[str, Any] | Lost]:
             yield Lost(rows=1, bytes=member.packed, note=f"{file.rel}: member {member.name} {error}.")
             continue
         whole: dict[str, Any] = {}
-        for part in members_of(data, NOTHING, f"{file.rel}: member {member.name}"):
+        for part in members_of(data, frozenset(), f"{file.rel}: member {member.name}"):
             if isinstance(part, Lost) or member is start:
                 yield part
             else:
@@ -99,16 +88,25 @@ class _Log:
         self.samples = samples
         self.header: dict[str, Any] = {}
 
-    def evaluate(self) -> None:
-        """Take the figures that the log itself works out."""
+    def rows(self) -> Iterator[Any]:
+        """Yield the samples, then take the figures that the log itself works out."""
+        file = self.samples.file
+        parts = _packed(file) if file.name.endswith(".eval") else members(file, frozenset({"samples", "reductions"}))
+        for part in parts:
+            if isinstance(part, Lost):
+                yield part
+            elif part[0] == "samples":
+                yield part[1]
+            elif part[0] != "reductions":
+                self.header[part[0]] = part[1]
         about, results = self.header.get("eval"), self.header.get("results")
-        scores = nested(results, "scores")
         settings = [nested(self.header.get("plan"), "config"), nested(about, "model_generate_config")]
+        temperatures, limits = ([nested(given, name) for given in settings] for name in ("temperature", "max_tokens"))
+        scores = nested(results, "scores")
         for score in scores if isinstance(scores, list) else []:
-            figures = nested(score, "metrics")
             name = as_label(nested(score, "name")) or as_label(nested(score, "scorer")) or "score"
             scored = as_count(nested(score, "scored_samples"))
-            for metric, figure in figures.items() if isinstance(figures, dict) else ():
+            for metric, figure in dict_of(nested(score, "metrics")).items():
                 self.samples.evaluated(
                     suite=as_label(nested(about, "task")),
                     step=as_step(nested(about, "metadata", "step")),
@@ -116,41 +114,37 @@ class _Log:
                     metric=f"{name}/{metric}",
                     value=as_score(nested(figure, "value")),
                     n=as_count(nested(results, "completed_samples")) if scored is None else scored,
-                    temperature=next(
-                        (v for s in settings if (v := as_score(nested(s, "temperature"))) is not None), None
-                    ),
-                    max_tokens=next(
-                        (v for s in settings if (v := as_count(nested(s, "max_tokens"))) is not None), None
-                    ),
+                    temperature=_first(map(as_score, temperatures)),
+                    max_tokens=_first(map(as_count, limits)),
                 )
 
     def add(self, found: dict[str, Any], samples: Samples) -> bool:
         """Add one sample."""
-        messages = found.get("messages")
+        messages, about = found.get("messages"), self.header.get("eval")
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             return False
         scores = dict(_scores(found.get("scores")))
-        given = [score for score in scores.values() if score is not None]
-        stop, limit = as_label(_stop_reason(found)), as_label(nested(found, "limit", "type"))
+        reward = next(iter(scores.values())) if len(scores) == 1 else None
+        choices = nested(found, "output", "choices")
+        stop = as_label(nested(choices[0], "stop_reason")) if isinstance(choices, list) and choices else None
+        limit = as_label(nested(found, "limit", "type"))
         name, epoch = as_label(found.get("id")), as_step(found.get("epoch"))
-        run = as_label(nested(self.header.get("eval"), "eval_id")) or as_label(
-            nested(self.header.get("eval"), "run_id")
-        )
+        run = as_label(nested(about, "eval_id")) or as_label(nested(about, "run_id"))
         samples.add(
             Sample(
-                step=as_step(nested(self.header.get("eval"), "metadata", "step")),
+                step=as_step(nested(about, "metadata", "step")),
                 split="eval",
                 completion=messages,
                 identity=[run, name, epoch, messages, scores],
                 prompt=found.get("input"),
-                reward=given[0] if len(scores) == len(given) == 1 else None,
+                reward=reward,
                 components=scores,
                 calls=_calls(messages, found.get("events")),
                 columns={
                     "sample_id": None if name is None or epoch is None else f"{name}/{epoch}",
                     "group_id": name,
-                    "env": as_label(nested(self.header.get("eval"), "task")),
-                    "success": given[0] == 1.0 if len(scores) == len(given) == 1 and given[0] in {0.0, 1.0} else None,
+                    "env": as_label(nested(about, "task")),
+                    "success": reward == 1.0 if reward in {0.0, 1.0} else None,
                     "truncated": None if stop is None and limit is None else bool(limit) or stop in CUT_SHORT,
                     "stop_reason": limit or stop,
                     "error_type": _error(found.get("error")),
@@ -160,8 +154,12 @@ class _Log:
         return True
 
 
+def _first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
 def _scores(found: Any) -> Iterator[tuple[str, float | None]]:
-    for name, score in found.items() if isinstance(found, dict) else ():
+    for name, score in dict_of(found).items():
         value = nested(score, "value")
         if isinstance(value, dict):
             yield from ((f"{name}/{part}", _grade(one)) for part, one in value.items())
@@ -173,29 +171,18 @@ def _grade(value: Any) -> float | None:
     return GRADES.get(value) if isinstance(value, str) and value in GRADES else as_score(value)
 
 
-def _stop_reason(found: dict[str, Any]) -> Any:
-    choices = nested(found, "output", "choices")
-    return nested(choices[0], "stop_reason") if isinstance(choices, list) and choices else None
-
-
 def _error(found: Any) -> str | None:
     if not isinstance(found, dict):
         return None
-    kind = KIND.match(as_label(found.get("message")) or "")
+    kind = ERROR_CLASS.match(as_label(found.get("message")) or "")
     return kind[0] if kind else "error"
 
 
 def _calls(messages: list[dict[str, Any]], events: Any) -> list[dict[str, Any]]:
     """Pair calls and results; an absent error is none, and the events know how long a call took."""
-    told = [m | {"error": m.get("error")} if m.get("role") == "tool" else m for m in messages]
-    took: dict[str, float | None] = {}
-    for event in events if isinstance(events, list) else []:
-        if nested(event, "event") == "tool" and (name := as_label(event.get("id"))) is not None:
-            took[name] = _seconds(event)
-    calls = calls_of(told)
-    for call in calls:
-        call["latency_s"] = took.get(call["call_id"] or "")
-    return calls
+    calls = calls_of([m | {"error": m.get("error")} if m.get("role") == "tool" else m for m in messages])
+    took = {as_label(event.get("id")): _seconds(event) for event in dicts_in(events) if event.get("event") == "tool"}
+    return [call | {"latency_s": took.get(call["call_id"] or "")} for call in calls]
 
 
 def _seconds(event: dict[str, Any]) -> float | None:

@@ -9,30 +9,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.io.calls import (
-    Array,
-    SequenceRows,
-    TokenRow,
-    logp_array,
-    lost_rows,
-    table_rows,
-    token_array,
-)
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.calls import Array, SequenceRows, TokenRow, logp_array, token_array
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.values import as_id, as_int32, as_int64, as_name, as_number
+from ptt.diagnostics.parsers.io.trajectories import Samples
+from ptt.diagnostics.parsers.io.values import as_flag, as_id, as_int32, as_int64, as_name, as_number, dicts_in, nested
 
-LogpArray: TypeAlias = np.ndarray[Any, Any]
-
-SHORTEST: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
+MIN_TOOL_TOKENS: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
 
 
-def model_mask(logps: LogpArray, calls: int | None) -> tuple[LogpArray, bool]:
+def model_mask(logps: Array, calls: int | None) -> tuple[Array, bool]:
     """Tell tokens of the model, (T,) bool, from tool output; and whether there were more runs of zeros than calls.
 
     `calls`: the tool calls of the sample, None where they are not recorded.
@@ -40,7 +31,7 @@ def model_mask(logps: LogpArray, calls: int | None) -> tuple[LogpArray, bool]:
     mask = np.ones(len(logps), bool)
     edges = np.flatnonzero(np.diff(logps == 0.0, prepend=False, append=False))
     starts, ends = edges[::2], edges[1::2]
-    long = ends - starts >= SHORTEST
+    long = ends - starts >= MIN_TOOL_TOKENS
     starts, ends = starts[long], ends[long]
     more = calls is not None and len(starts) > calls
     if more:
@@ -63,18 +54,15 @@ SCALARS: Final[dict[str, pl.DataType]] = {
     **dict.fromkeys(("finish_reason", "dataset"), pl.String()),
     "request_info": INFO,
 }
-LISTS: Final[dict[str, pl.DataType]] = {
-    "response_tokens": pl.List(pl.Int32()),
-    "logprobs": pl.List(pl.Float32()),
-}
+LISTS: Final[dict[str, pl.DataType]] = {"response_tokens": pl.List(pl.Int32()), "logprobs": pl.List(pl.Float32())}
+UNUSABLE: Final = "row(s) lack a step, or tokens with as many log-probabilities."
+MORE_RUNS: Final = "row(s) hold more runs of zeros than tool calls; the longest count as tool output."
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the keys of the first row."""
-    found = first_objects(file, 1)
-    if not found:
-        return False
-    return found[0].keys() >= KEYS or (file.name.endswith("_metadata.jsonl") and found[0].keys() == METADATA)
+    first = next(iter(first_objects(file, 1)), {})
+    return first.keys() >= KEYS or (file.name.endswith("_metadata.jsonl") and first.keys() == METADATA)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -130,131 +118,96 @@ class _Reader:
     """Turns rows into the tables."""
 
     def __init__(self, file: RunFile) -> None:
-        self._file = file
         self._root = file.rel.rsplit("_rollouts_", 1)[0]
-        self._sequences = SequenceRows()
-        self._trajectories: list[dict[str, Any]] = []
-        self._calls: list[dict[str, Any]] = []
-        self._bad = self._more = 0
+        self._sequences, self._samples = SequenceRows(), Samples(file, PARSER.name)
+        self._counts = dict.fromkeys((UNUSABLE, MORE_RUNS), 0)
         self._facts: dict[str, str | int | float | bool | None] = {"framework": "open-instruct"}
 
-    def add(self, found: dict[str, Any] | None) -> Iterator[Piece]:
-        if found is not None and found.keys() == METADATA:
-            self._facts["model"] = as_id(found["model_name"])
+    def add(self, record: dict[str, Any] | None) -> Iterator[Piece]:
+        if record is not None and record.keys() == METADATA:
+            self._facts["model"] = as_id(record["model_name"])
             return
-        row = None if found is None else self._row(found)
+        row = None if record is None else self._row(record)
         if row is None:
-            self._bad += 1
+            self._counts[UNUSABLE] += 1
         else:
             yield from self._sequences.add(row)
 
-    def _row(self, found: dict[str, Any]) -> TokenRow | None:
+    def _row(self, record: dict[str, Any]) -> TokenRow | None:
         """Read one sample into the tables; None if it lacks a step or tokens with as many log-probabilities."""
-        step = as_int64(found.get("step")) if not isinstance(found.get("step"), str) else None
-        tokens, logps = _arrays(found)
+        step = as_int64(record.get("step")) if not isinstance(record.get("step"), str) else None
+        tokens, logps = _arrays(record)
         if step is None or tokens is None or logps is None or not len(tokens):
             return None
-        info = found.get("request_info")
-        info = info if isinstance(info, dict) else {}
-        calls, stats = as_int64(info.get("num_calls")), _stats(info)
+        calls = as_int64(nested(record, "request_info", "num_calls"))
+        stats = _stats(nested(record, "request_info", "tool_call_stats"))
         mask, more = model_mask(logps, calls)
-        self._more += more
-        told = self._told(found, step)
-        advantage = as_number(found.get("advantage"))
-        if told["trajectory_id"] is not None:
-            turns = int((np.diff(mask.astype(np.int8), prepend=0) == 1).sum())
-            self._trajectories.append(self._trajectory(found, told) | _counts(turns, calls, stats))
-            self._calls += [_call(told, at, call) for at, call in enumerate(stats)]
-        observations = int((np.diff(mask.astype(np.int8), prepend=1) == -1).sum())
+        self._counts[MORE_RUNS] += more
+        sample, group = (as_id(record.get(name)) for name in ("sample_idx", "prompt_idx"))
+        columns: dict[str, Any] = {
+            "step": step,
+            "sample_id": None if sample is None else f"{step}/{sample}",
+            "group_id": None if group is None else f"{step}/{group}",
+            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
+            "env": as_name(record.get("dataset")),
+            "reward": as_number(record.get("reward")),
+        }
+        advantage, stop = as_number(record.get("advantage")), as_name(record.get("finish_reason"))
+        # A turn begins where the mask rises, an observation where it falls.
+        edges = np.diff(mask.astype(np.int8), prepend=0)
+        turns, observations = int((edges == 1).sum()), int((edges[1:] == -1).sum()) + int(not mask[0])
+        if sample is not None:
+            outcome = {
+                "split": "train",
+                "advantage": advantage,
+                "truncated": None if stop is None else stop == "length",
+                "stop_reason": stop,
+                "n_turns": turns,
+                "n_tool_calls": as_int32(calls),
+                "n_tool_fail": sum(call["ok"] is False for call in stats) if stats else None,
+            }
+            self._samples.put(columns["trajectory_id"], columns | outcome, calls=stats)
         if stats and len(stats) == observations:
-            told["tool_names"] = [call["tool_name"] for call in stats]
-            told["tool_failed"] = [None if call["success"] is None else not call["success"] for call in stats]
+            columns["tool_names"] = [call["name"] for call in stats]
+            columns["tool_failed"] = [None if call["ok"] is None else not call["ok"] for call in stats]
         return TokenRow(
             token_ids=tokens,
             model_mask=mask,
             rollout_logp=logps,
             advantage=None if advantage is None else np.full(len(tokens), advantage, np.float32),
-            told=told,
+            told=columns,
         )
-
-    def _told(self, found: dict[str, Any], step: int) -> dict[str, Any]:
-        sample, group = (as_id(found.get(name)) for name in ("sample_idx", "prompt_idx"))
-        return {
-            "step": step,
-            "sample_id": None if sample is None else f"{step}/{sample}",
-            "group_id": None if group is None else f"{step}/{group}",
-            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
-            "env": as_name(found.get("dataset")),
-            "reward": as_number(found.get("reward")),
-        }
-
-    def _trajectory(self, found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-        stop = as_name(found.get("finish_reason"))
-        return {
-            **told,
-            "split": "train",
-            "advantage": as_number(found.get("advantage")),
-            "truncated": None if stop is None else stop == "length",
-            "stop_reason": stop,
-            "source": self._file.rel,
-        }
 
     def take(self) -> Iterator[Piece]:
         yield from self._sequences.take()
-        yield from table_rows("trajectories", self._trajectories)
-        yield from table_rows("tool_calls", self._calls)
-        self._trajectories, self._calls = [], []
+        yield from self._samples.take()
 
     def close(self) -> Iterator[Piece]:
-        rel = self._file.rel
-        yield from lost_rows(
-            self._bad, f"{rel}: {self._bad} row(s) lack a step, or tokens with as many log-probabilities."
-        )
-        if self._more:
-            note = (
-                f"{rel}: {self._more} row(s) hold more runs of zeros than tool calls; the longest count as tool output."
-            )
-            yield Lost(note=note)
+        yield from count_notes(self._samples.file, self._counts, lost=(UNUSABLE,))
         yield Context(facts=self._facts)
 
 
-def _arrays(found: dict[str, Any]) -> tuple[Array | None, Array | None]:
-    tokens, logps = found.get("response_tokens"), found.get("logprobs")
+def _arrays(record: dict[str, Any]) -> tuple[Array | None, Array | None]:
+    tokens, logps = record.get("response_tokens"), record.get("logprobs")
     if isinstance(tokens, np.ndarray) and isinstance(logps, np.ndarray):
         return tokens, logps
     ids = token_array(tokens)
     return ids, None if ids is None else logp_array(logps, len(ids))
 
 
-def _stats(info: dict[str, Any]) -> list[dict[str, Any]]:
-    listed = info.get("tool_call_stats")
+def _stats(listed: Any) -> list[dict[str, Any]]:
+    """Return the sample's tool calls as rows."""
     return [
         {
-            "tool_name": as_name(call.get("tool_name")),
-            "success": call["success"] if isinstance(call.get("success"), bool) else None,
-            "runtime": as_number(call.get("runtime")),
+            "turn_idx": at,
+            "call_idx": at,
+            "name": as_name(call.get("tool_name")),
+            "ok": as_flag(call.get("success")),
+            "ok_source": "unknown" if as_flag(call.get("success")) is None else "flag",
+            "latency_s": as_number(call.get("runtime")),
         }
-        for call in (listed if isinstance(listed, list) else [])
-        if isinstance(call, dict)
+        for at, call in enumerate(dicts_in(listed))
     ]
-
-
-def _counts(turns: int, calls: int | None, stats: list[dict[str, Any]]) -> dict[str, int | None]:
-    failed = sum(call["success"] is False for call in stats) if stats else None
-    return {"n_turns": turns, "n_tool_calls": as_int32(calls), "n_tool_fail": failed}
-
-
-def _call(told: dict[str, Any], at: int, call: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "trajectory_id": told["trajectory_id"],
-        "step": told["step"],
-        "turn_idx": at,
-        "call_idx": at,
-        "name": call["tool_name"],
-        "ok": call["success"],
-        "ok_source": "unknown" if call["success"] is None else "flag",
-        "latency_s": call["runtime"],
-    }
 
 
 PARSER = Parser(

@@ -87,12 +87,7 @@ MAX_SPANS: Final = 1_000_000  # a trace is complete only at the end of the file,
 
 def recognises(file: RunFile) -> bool:
     """Say yes to JSON whose head names resourceSpans."""
-    if not file.name.lower().endswith((".json", *SUFFIXES)):
-        return False
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
+    head = file.readable_head if file.name.lower().endswith((".json", *SUFFIXES)) else b""
     return head.lstrip().startswith(b"{") and TOP in head[:4096]
 
 

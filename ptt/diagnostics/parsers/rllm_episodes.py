@@ -26,8 +26,18 @@ from ptt.diagnostics.parsers.io.calls import (
 )
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import whole_document
-from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, turns_of
-from ptt.diagnostics.parsers.io.values import as_flag, as_hash, as_id, as_int64, as_json, as_name, as_number
+from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, scores_of, turns_of
+from ptt.diagnostics.parsers.io.values import (
+    as_flag,
+    as_hash,
+    as_id,
+    as_int64,
+    as_json,
+    as_name,
+    as_number,
+    dict_of,
+    dicts_in,
+)
 
 FILE_BYTES: Final = 256 << 20  # one episode; more is none
 NAME: Final = re.compile(r"^episode_(\d{6}_|hash[0-9a-f]{8}_id).*\.json$")
@@ -85,11 +95,10 @@ class _Reader:
                 self._counts[NO_OBJECT] += 1
         yield from self._rows.take()
         yield from self._samples.take()
-        yield from count_notes(self._file, self._counts, lost=NO_OBJECT)
+        yield from count_notes(self._file, self._counts, lost=(NO_OBJECT,))
 
     def _add(self, uid: str, trajectory: dict[str, Any]) -> Iterator[Piece]:
-        listed, signals = trajectory.get("steps"), trajectory.get("signals")
-        steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+        steps, signals = dicts_in(trajectory.get("steps")), dict_of(trajectory.get("signals"))
         versions = [version for step in steps if (version := as_int64(step.get("weight_version"))) is not None]
         # Each step repeats the conversation before it: the longest one, of equals the last, holds them all.
         chats = [messages_in(step.get("chat_completions")) for step in reversed(steps)]
@@ -112,10 +121,7 @@ class _Reader:
             columns,
             turns=turns_of(messages, keep_text=self._file.keep_text),
             calls=calls_of(messages) if messages else None,
-            rewards=[
-                {"name": name, "score": as_number(value)}
-                for name, value in (signals if isinstance(signals, dict) else {}).items()
-            ],
+            rewards=scores_of({name: as_number(value) for name, value in signals.items()}),
         )
         shared = {name: columns[name] for name in ("step", "reward", "policy_version")} | {"trajectory_id": uid}
         if shared["step"] is None:

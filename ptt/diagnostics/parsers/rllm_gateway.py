@@ -178,7 +178,7 @@ class _Reader:
         """Yield the rest, and what could not be used."""
         yield from self._rows.take()
         yield from self._samples.take()
-        yield from count_notes(self._file, self.counts, lost=UNREADABLE)
+        yield from count_notes(self._file, self.counts, lost=(UNREADABLE,))
 
 
 def _messages(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,11 +19,7 @@ NAME: Final = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl")
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the name: one line holds a whole step and may be larger than any head."""
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
-    return bool(head) and file.name.endswith(SUFFIXES) and NAME.match(file.name) is not None
+    return NAME.match(file.name) is not None and file.name.endswith(SUFFIXES) and bool(file.readable_head)
 
 
 def read(file: RunFile) -> Iterator[Piece]:

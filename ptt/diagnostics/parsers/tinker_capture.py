@@ -33,7 +33,7 @@ from ptt.diagnostics.parsers.io.sqlite import (
     unreadable,
     wal_note,
 )
-from ptt.diagnostics.parsers.io.values import as_id, as_int64, as_number, as_seconds, nested
+from ptt.diagnostics.parsers.io.values import as_id, as_int64, as_number, as_seconds, dict_of, nested
 
 TABLE: Final = "wire_rows"
 ROWS: Final = "SELECT cursor, * FROM wire_rows WHERE cursor > ? ORDER BY cursor"
@@ -158,11 +158,11 @@ class _Reader:
 
     def add_metrics(self, record: Mapping[str, Any]) -> Iterator[Piece]:
         """Add one training call: what it returned, as metrics of its iteration."""
-        step, metrics = as_int64(record["scope"].get("iteration")), record.get("metrics")
+        step, metrics = as_int64(record["scope"].get("iteration")), dict_of(record.get("metrics"))
         if step is None:
             self.counts[UNUSABLE] += 1
             return
-        for name, raw in (metrics if isinstance(metrics, dict) else {}).items():
+        for name, raw in metrics.items():
             value = as_number(raw)
             if value is not None or raw is None:
                 when = as_seconds(record.get("created_at"))
@@ -176,7 +176,7 @@ class _Reader:
         for joined in self._sessions.close():
             yield from self._put(joined)
         yield from self._sequences.take()
-        yield from count_notes(self._file, self.counts, lost=UNUSABLE)
+        yield from count_notes(self._file, self.counts, lost=(UNUSABLE,))
 
 
 PARSER = Parser(

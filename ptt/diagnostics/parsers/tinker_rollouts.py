@@ -9,70 +9,52 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.calls import lost_rows, table_rows
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number
+from ptt.diagnostics.parsers.io.interface import Context, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
+from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples, scores_of
+from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, dicts_in
 
 KEYS: Final = frozenset({"split", "iteration", "group_idx", "traj_idx", "total_reward", "steps"})
+NO_TRAJECTORY: Final = "row(s) lack their iteration, group or trajectory."
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the keys of the first row."""
-    found = first_objects(file, 1)
-    return bool(found) and found[0].keys() >= KEYS
+    return any(row.keys() >= KEYS for row in first_objects(file, 1))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a row, its turns by the number of their tokens, and the parts of its reward."""
-    bad = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        found: dict[str, list[dict[str, Any]]] = {"trajectories": [], "turns": [], "rewards": []}
-        for line in filter(bytes.strip, block.split(b"\n")):
-            row = json_object(line)
-            if row is None and is_torn(block):
-                yield torn_line(file, line)
-            elif row is None or not _add(file, row, found):
-                bad += 1
-        for table, listed in found.items():
-            yield from table_rows(table, listed)
-    yield from lost_rows(bad, f"{file.rel}: {bad} row(s) lack their iteration, group or trajectory.")
+    yield from read_samples(Samples(file, PARSER.name), line_objects(file), _add, NO_TRAJECTORY)
     yield Context(facts={"framework": "tinker"})
 
 
-def _add(file: RunFile, row: dict[str, Any], tables: dict[str, list[dict[str, Any]]]) -> bool:
-    step, group, place = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
+def _add(row: dict[str, Any], samples: Samples) -> bool:
+    step, group, number_in_group = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
     split, steps = row.get("split"), row.get("steps")
-    if step is None or group is None or place is None or not isinstance(split, str) or not isinstance(steps, list):
+    if step is None or group is None or number_in_group is None:
         return False
-    turns = [turn for turn in steps if isinstance(turn, dict)]
-    folder = PurePosixPath(file.rel).parent
-    root = str(folder.parent if folder.name.startswith("iteration_") else folder)
-    key = {"trajectory_id": f"{root}:{split}/{step}/{group}/{place}"}
-    total, final = as_number(row.get("total_reward")), as_number(row.get("final_reward"))
-    tags = row.get("tags")
-    tables["trajectories"].append(
-        {
-            **key,
-            "step": step,
-            "split": "train" if split == "train" else "eval",
-            "reward": total,
-            "n_turns": len(turns),
-            "group_id": f"{root}:{split}/{step}/{group}",
-            "env": next((tag for tag in tags if isinstance(tag, str)), None) if isinstance(tags, list) else None,
-            "policy_version": as_int64(row.get("sampling_client_step")),
-            "source": file.rel,
-        }
-    )
-    parts = {"steps": None if total is None or final is None else total - final, "final": final}
-    tables["rewards"] += [{**key, "name": name, "score": score} for name, score in parts.items() if score is not None]
-    for at, turn in enumerate(turns):
-        tables["turns"].append(
-            {**key, "turn_idx": at, "role": "assistant", "n_tokens": as_int32(turn.get("ac_len"))},
-        )
+    if not isinstance(split, str) or not isinstance(steps, list):
+        return False
+    turns = [
+        {"turn_idx": at, "role": "assistant", "n_tokens": as_int32(turn.get("ac_len"))}
+        for at, turn in enumerate(dicts_in(steps))
+    ]
+    folder = PurePosixPath(samples.file.rel).parent
+    group_id = f"{folder.parent if folder.name.startswith('iteration_') else folder}:{split}/{step}/{group}"
+    total, final, tags = as_number(row.get("total_reward")), as_number(row.get("final_reward")), row.get("tags")
+    columns = {
+        "step": step,
+        "split": "train" if split == "train" else "eval",
+        "reward": total,
+        "n_turns": len(turns),
+        "group_id": group_id,
+        "env": next((tag for tag in tags if isinstance(tag, str)), None) if isinstance(tags, list) else None,
+        "policy_version": as_int64(row.get("sampling_client_step")),
+    }
+    scores = {"steps": None if total is None or final is None else total - final, "final": final}
+    rewards = scores_of({name: score for name, score in scores.items() if score is not None})
+    samples.put(f"{group_id}/{number_in_group}", columns, turns=turns, rewards=rewards)
     return True
 
 

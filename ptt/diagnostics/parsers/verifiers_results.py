@@ -8,21 +8,18 @@ verifiers/types.py before 0.4).
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-import polars as pl
-
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
 from ptt.diagnostics.parsers.io.message_graphs import call_rows, step_of_folder, turn_rows
-from ptt.diagnostics.parsers.io.trajectories import messages_of
-from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_plain_number, as_step
-from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of, read_samples, scores_of
+from ptt.diagnostics.parsers.io.values import as_flag, as_hash, as_json, as_name, as_plain_number, as_step, dict_of
 
 KEYS: Final = frozenset({"example_id", "prompt", "completion", "reward"})
 TRAINING: Final = "train_rollouts.jsonl"
+NO_ROLLOUT: Final = "line(s) hold no rollout and do not count."
 
 
 def recognises(file: RunFile) -> bool:
@@ -32,64 +29,34 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield trajectories, turns, tool calls and reward components."""
-    bad = 0
-    seen: Counter[str] = Counter()
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        rows: dict[str, list[dict[str, Any]]] = {n: [] for n in ("trajectories", "rewards", "turns", "tool_calls")}
-        for line in block.split(b"\n"):
-            if not line.strip():
-                continue
-            found = json_object(line)
-            if found is None and is_torn(block):
-                yield torn_line(file, line)
-            elif found is None or not _add(found, rows, seen, file):
-                bad += 1
-        for table, held in rows.items():
-            if held:
-                yield Rows(table=table, frame=pl.DataFrame(held, schema=TABLES[table], orient="row"))
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) hold no rollout and do not count.")
+    yield from read_samples(Samples(file, PARSER.name), line_objects(file), _add, NO_ROLLOUT)
     yield Context(facts={"framework": "prime-rl" if file.name == TRAINING else "verifiers"})
 
 
-def _add(found: dict[str, Any], rows: dict[str, list[dict[str, Any]]], seen: Counter[str], file: RunFile) -> bool:
+def _add(record: dict[str, Any], samples: Samples) -> bool:
     """Add one rollout to the tables; False where it holds no messages."""
-    prompt, completion = _messages(found.get("prompt"), "user"), _messages(found.get("completion"), "assistant")
+    prompt, completion = _messages(record.get("prompt"), "user"), _messages(record.get("completion"), "assistant")
     if prompt is None or completion is None:
         return False
-    example = found.get("example_id")
-    step = step_of_folder(file)
-    digest = f"{as_hash(as_json([example, prompt, completion, found.get('reward'), step])):016x}"
-    repeat, seen[digest] = seen[digest], seen[digest] + 1
-    key = f"{digest}-{repeat}" if repeat else digest
+    example, error, step = record.get("example_id"), record.get("error"), step_of_folder(samples.file)
+    digest = as_hash(as_json([example, prompt, completion, record.get("reward"), step]))
     nodes = [{"message": message} for message in (*prompt, *completion)]
-    calls = call_rows(nodes)
-    metrics = found.get("metrics")
-    scores = metrics.items() if isinstance(metrics, dict) else ()
-    rows["rewards"] += [{"trajectory_id": key, "name": name, "score": as_plain_number(score)} for name, score in scores]
-    rows["turns"] += [{"trajectory_id": key, **turn} for turn in turn_rows(nodes, keep_text=file.keep_text)]
-    rows["tool_calls"] += [{"trajectory_id": key, "step": step, **call} for call in calls]
-    rows["trajectories"].append(
-        {
-            "trajectory_id": key,
-            "step": step,
-            "split": "train" if file.name == TRAINING else "eval",
-            "prompt_hash": as_hash(as_json(prompt)),
-            "reward": as_plain_number(found.get("reward")),
-            "n_turns": sum(message.get("role") == "assistant" for message in completion),
-            "n_tool_calls": len(calls),
-            "n_tool_fail": sum(call["ok"] is False for call in calls),
-            "group_id": None if as_step(example) is None and not isinstance(example, str) else str(example),
-            "env": as_name(found.get("task")),
-            "truncated": found["is_truncated"] if isinstance(found.get("is_truncated"), bool) else None,
-            "stop_reason": as_name(found.get("stop_condition")),
-            "error_type": _error(found.get("error")),
-            "source": file.rel,
-        }
-    )
+    calls = call_rows(nodes)  # names results in place, so before the turns are spelt out
+    columns = {
+        "step": step,
+        "split": "train" if samples.file.name == TRAINING else "eval",
+        "prompt_hash": as_hash(as_json(prompt)),
+        "reward": as_plain_number(record.get("reward")),
+        "n_turns": sum(message.get("role") == "assistant" for message in completion),
+        "group_id": None if as_step(example) is None and not isinstance(example, str) else str(example),
+        "env": as_name(record.get("task")),
+        "truncated": as_flag(record.get("is_truncated")),
+        "stop_reason": as_name(record.get("stop_condition")),
+        "error_type": as_name(error.get("error") if isinstance(error, dict) else error),
+    }
+    scores = {name: as_plain_number(score) for name, score in dict_of(record.get("metrics")).items()}
+    turns = turn_rows(nodes, keep_text=samples.file.keep_text)
+    samples.put(samples.new_id(digest), columns, turns=turns, calls=calls, rewards=scores_of(scores))
     return True
 
 
@@ -111,10 +78,6 @@ def _unpacked(call: Any) -> Any:
         return json.loads(call)
     except (ValueError, RecursionError):  # a text of some other kind: no call that could be named
         return {}
-
-
-def _error(found: Any) -> str | None:
-    return as_name(found.get("error")) if isinstance(found, dict) else as_name(found)
 
 
 PARSER = Parser(

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
 from ptt.diagnostics.parsers.io.message_graphs import (
     COMPACT,
     BadGraphError,
@@ -25,13 +25,25 @@ from ptt.diagnostics.parsers.io.message_graphs import (
     turn_rows,
 )
 from ptt.diagnostics.parsers.io.token_lines import listed
-from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_name, as_plain_number, as_step
-from ptt.diagnostics.schema import SEQUENCES, TABLES
+from ptt.diagnostics.parsers.io.trajectories import Samples
+from ptt.diagnostics.parsers.io.values import (
+    as_hash,
+    as_json,
+    as_name,
+    as_plain_number,
+    as_step,
+    dict_of,
+    dicts_in,
+    nested,
+)
+from ptt.diagnostics.schema import SEQUENCES
 
 TWICE: Final = {"all": "effective", "effective": "all"}
 ROUNDED: Final = "rounded4"  # logp_kind
 ROUNDS_SINCE: Final = (0, 4)
 FLOATS: Final = tuple(COMPACT.values())
+SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")  # by sequence and trajectory
+NO_EPISODE: Final = "line(s) are no episodes and do not count."
 
 
 def recognises(file: RunFile) -> bool:
@@ -40,10 +52,8 @@ def recognises(file: RunFile) -> bool:
 
 
 def _traces(episode: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the traces of an episode that hold nodes."""
-    traces = episode.get("traces")
-    found = traces if isinstance(traces, list) else []
-    return [trace for trace in found if isinstance(trace, dict) and isinstance(trace.get("nodes"), list)]
+    """Return the traces of an episode that hold nodes."""
+    return [trace for trace in dicts_in(episode.get("traces")) if isinstance(trace.get("nodes"), list)]
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -51,25 +61,18 @@ def read(file: RunFile) -> Iterator[Piece]:
     if other := _better(file):
         yield Lost(note=f"{file.rel} holds the episodes that {other} holds too: those are counted.")
         return
+    reader = _Reader(file)
     bad = broken = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        tables = _Tables(file)
-        for line in block.split(b"\n"):
-            if not line.strip():
-                continue
-            episode = json_object(line)
-            if episode is None and is_torn(block):
-                yield torn_line(file, line)
+    for block in object_blocks(file):
+        for episode in block:
+            if isinstance(episode, Lost):
+                yield episode
             elif episode is None or not isinstance(episode.get("traces"), list):
                 bad += 1
             else:
-                broken += tables.add(episode)
-        yield from tables.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are no episodes and do not count.")
+                broken += sum(not reader.add(episode, trace) for trace in _traces(episode))
+        yield from reader.take()
+    yield from count_notes(file, {NO_EPISODE: bad}, lost=(NO_EPISODE,))
     if broken:
         yield Lost(rows=broken, note=f"{file.rel}: the message graphs of {broken} trace(s) do not hold together.")
     yield Context(facts={"framework": "prime-rl" if _of_prime(file) else "verifiers"})
@@ -89,131 +92,103 @@ def _of_prime(file: RunFile) -> bool:
     return folder.name in TWICE and folder.parent.name in ("train", "eval")
 
 
-class _Tables:
-    """Rows of one block, table by table."""
+class _Reader:
+    """Turns traces into the tables."""
 
     def __init__(self, file: RunFile) -> None:
-        self.file = file
-        self.rows: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in ("sequences", "trajectories", "rewards", "turns", "tool_calls")
-        }
+        self._samples = Samples(file, PARSER.name)
+        self._sequences: list[dict[str, Any]] = []
 
-    def add(self, episode: dict[str, Any]) -> int:
-        """Add the traces of an episode; returns how many hold nodes that do not fit together."""
-        return sum(not self._add(episode, trace) for trace in _traces(episode))
-
-    def _add(self, episode: dict[str, Any], trace: dict[str, Any]) -> bool:
-        nodes = trace["nodes"]
+    def add(self, episode: dict[str, Any], trace: dict[str, Any]) -> bool:
+        """Add a trace; False where its nodes do not fit together."""
+        nodes, file = trace["nodes"], self._samples.file
         if not all(isinstance(node, dict) for node in nodes):
             return False
-        about = _about(episode, trace, self.file)
-        key = about["trajectory_id"]
-        calls = call_rows(nodes)
+        columns = _columns(episode, trace, file)
+        key = columns["trajectory_id"]
+        calls = call_rows(nodes)  # names results in place, so before the turns are spelt out
+        trained = columns["split"] == "train" and nested(trace, "agent", "trainable") is not False
         try:
-            paths = list(sequences(nodes)) if about["step"] is not None and _trained(about, trace) else []
+            paths = list(sequences(nodes)) if columns["step"] is not None and trained else []
         except BadGraphError:
             return False
-        version = {"logp_kind": ROUNDED} if _rounds(trace) else {}
-        shared = {
-            name: about[name] for name in ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")
-        }
-        self.rows["sequences"] += [
-            {**shared, **version, **row, "sample_id": key if len(paths) == 1 else f"{key}/{number}"}
-            for number, row in enumerate(paths)
+        shared = {name: columns[name] for name in SHARED} | ({"logp_kind": ROUNDED} if _rounds(trace) else {})
+        self._sequences += [
+            {**shared, **row, "sample_id": key if len(paths) == 1 else f"{key}/{at}"} for at, row in enumerate(paths)
         ]
-        self.rows["turns"] += [{"trajectory_id": key, **row} for row in turn_rows(nodes, keep_text=self.file.keep_text)]
-        self.rows["tool_calls"] += [{"trajectory_id": key, "step": about["step"], **call} for call in calls]
-        self.rows["rewards"] += [{"trajectory_id": key, **row} for row in _rewards(trace)]
-        self.rows["trajectories"].append(
-            {
-                **about,
-                "sample_id": key,
-                "token_hash": paths[0]["token_hash"] if paths else None,
-                "n_turns": sum(node.get("sampled") is True for node in nodes),
-                "n_tool_calls": len(calls),
-                "n_tool_fail": sum(call["ok"] is False for call in calls),
-                "source": self.file.rel,
-            }
-        )
+        columns |= {
+            "sample_id": key,
+            "token_hash": paths[0]["token_hash"] if paths else None,
+            "n_turns": sum(node.get("sampled") is True for node in nodes),
+        }
+        turns = turn_rows(nodes, keep_text=file.keep_text)
+        self._samples.put(key, columns, turns=turns, calls=calls, rewards=_rewards(trace))
         return True
 
-    def pieces(self) -> Iterator[Rows]:
-        """Give what was added, as frames."""
-        for table, rows in self.rows.items():
-            if rows and table == "sequences":
-                yield Rows(table=table, frame=_sequence_frame(rows))
-            elif rows:
-                yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
+    def take(self) -> Iterator[Piece]:
+        """Yield what was added, as frames, and start again empty."""
+        if self._sequences:
+            yield Rows(table="sequences", frame=_sequence_frame(self._sequences))
+        self._sequences = []
+        yield from self._samples.take()
 
 
-def _about(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> dict[str, Any]:
-    """Say what a trace is: of which step and policy, how it ended, what it earned."""
-    run, env, group = (_dict(episode.get(name)) for name in ("run", "env", "group"))
-    work, info = _dict(run.get("work")), _dict(trace.get("info"))
-    policy = _dict(work.get("policy"))
+def _columns(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> dict[str, Any]:
+    """Say of a trace which step and policy made it, how it ended, what it earned."""
+    work, info = dict_of(nested(episode, "run", "work")), dict_of(trace.get("info"))
+    policy = dict_of(work.get("policy"))
     scores = [row["score"] * row["weight"] for row in _rewards(trace) if row["score"] is not None]
-    errors = [one for one in (trace.get("errors"), episode.get("errors")) if isinstance(one, list) and one]
-    identity = as_name(trace.get("id"))
+    errors = [errors for errors in (trace.get("errors"), episode.get("errors")) if isinstance(errors, list) and errors]
     return {
-        "trajectory_id": identity or f"{as_hash(as_json(trace)):016x}",
+        "trajectory_id": as_name(trace.get("id")) or f"{as_hash(as_json(trace)):016x}",
         "step": _step(file, work, info),
-        "split": _split(file, run, work),
-        "prompt_hash": as_hash(as_json(_dict(trace.get("task")).get("data"))),
+        "split": _split(file, nested(episode, "run", "type"), work),
+        "prompt_hash": as_hash(as_json(nested(trace, "task", "data"))),
         "reward": sum(scores) if scores else None,
         "advantage": as_plain_number(info.get("advantage")),
-        "group_id": as_name(group.get("id")),
-        "env": as_name(env.get("name")) or as_name(env.get("id")),
+        "group_id": as_name(nested(episode, "group", "id")),
+        "env": as_name(nested(episode, "env", "name")) or as_name(nested(episode, "env", "id")),
         "policy_version": as_step(policy.get("start", info.get("policy_version"))),
         "truncated": True if trace.get("is_timeout") is True else _cut(trace),
         "stop_reason": as_name(trace.get("stop_condition")),
-        "error_type": as_name(_dict(errors[0][-1]).get("type")) if errors else None,
+        "error_type": as_name(nested(errors[0][-1], "type")) if errors else None,
     }
 
 
 def _step(file: RunFile, work: dict[str, Any], info: dict[str, Any]) -> int | None:
-    """Give the step: the folder's, which is that of training; an episode's own is that of its dispatch."""
+    """Return the step: the folder's, which is that of training; an episode's own is that of its dispatch."""
     step = step_of_folder(file)
     return as_step(work.get("step", info.get("step"))) if step is None else step
 
 
-def _split(file: RunFile, run: dict[str, Any], work: dict[str, Any]) -> str:
+def _split(file: RunFile, run_type: Any, work: dict[str, Any]) -> str:
     if _of_prime(file):
         return file.path.parent.parent.name
-    if run.get("type") == "eval" or work.get("type") == "eval":
-        return "eval"
-    return "train"
-
-
-def _trained(about: dict[str, Any], trace: dict[str, Any]) -> bool:
-    return about["split"] == "train" and _dict(trace.get("agent")).get("trainable") is not False
+    return "eval" if run_type == "eval" or work.get("type") == "eval" else "train"
 
 
 def _cut(trace: dict[str, Any]) -> bool | None:
-    """Whether the last call ended by length, where calls are recorded."""
+    """Return whether the last call ended by length, where calls are recorded."""
     calls = trace.get("calls")
-    last = _dict(calls[-1]) if isinstance(calls, list) and calls else {}
-    reason = last.get("finish_reason")
+    reason = nested(calls[-1], "finish_reason") if isinstance(calls, list) and calls else None
     return reason == "length" if isinstance(reason, str) else None
 
 
 def _rewards(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the components of the reward; one that was never scored has no score."""
-    found = []
-    for name, reward in _dict(trace.get("rewards")).items():
-        weight = as_plain_number(_dict(reward).get("weight", 1.0))
-        score = as_plain_number(reward if isinstance(reward, int | float) else _dict(reward).get("score"))
-        found.append({"name": name, "score": score, "weight": 1.0 if weight is None else weight})
-    return found
+    """Return the components of the reward; one that was never scored has no score."""
+    rows = []
+    for name, reward in dict_of(trace.get("rewards")).items():
+        weight = as_plain_number(dict_of(reward).get("weight", 1.0))
+        score = as_plain_number(reward if isinstance(reward, int | float) else nested(reward, "score"))
+        rows.append({"name": name, "score": score, "weight": 1.0 if weight is None else weight})
+    return rows
 
 
 def _rounds(trace: dict[str, Any]) -> bool:
-    version = as_name(_dict(trace.get("verifiers")).get("version")) or ""
+    """Return whether this version of the writer keeps four decimals of a float."""
+    version = as_name(nested(trace, "verifiers", "version")) or ""
     parts = re.match(r"(\d{1,6})\.(\d{1,6})", version, re.ASCII)
     return parts is not None and (int(parts[1]), int(parts[2])) >= ROUNDS_SINCE
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _sequence_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:

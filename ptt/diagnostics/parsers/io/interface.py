@@ -105,11 +105,11 @@ def read_error(file: RunFile, error: OSError, *, done: int = 0, end: str = "") -
     return Lost(bytes=max(0, file.size - done), note=f"{file.rel} could not be read{end}: {error.strerror}.")
 
 
-def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: str = "") -> Iterator[Lost]:
-    """Yield `{path}: {count} {text}` for each count above 0, in their order; the count under `lost` is of lost rows."""
+def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: tuple[str, ...] = ()) -> Iterator[Lost]:
+    """Yield `{path}: {count} {text}` for each count above 0, in their order; those under `lost` are of lost rows."""
     for text, count in counts.items():
         if count:
-            yield Lost(rows=count if text == lost else 0, note=f"{file.rel}: {count} {text}")
+            yield Lost(rows=count if text in lost else 0, note=f"{file.rel}: {count} {text}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,8 +175,13 @@ def is_torn(block: bytes) -> bool:
 
 def line_objects(file: RunFile) -> Iterator[dict[str, Any] | Lost | None]:
     """Yield the JSON object on each line, None for a line that holds none, and what of the file is lost."""
+    return itertools.chain.from_iterable(object_blocks(file))
+
+
+def object_blocks(file: RunFile) -> Iterator[Iterator[dict[str, Any] | Lost | None]]:
+    """Yield what `line_objects` does, block by block."""
     for block in blocks(file):
-        yield from (block,) if isinstance(block, Lost) else block_objects(file, block)
+        yield iter((block,)) if isinstance(block, Lost) else block_objects(file, block)
 
 
 def block_objects(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:

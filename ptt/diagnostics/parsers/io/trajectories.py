@@ -324,21 +324,21 @@ def split_of_path(rel: str) -> str:
 
 def read_samples(
     samples: Samples,
-    rows: Iterable[dict[str, Any] | Lost],
+    rows: Iterable[dict[str, Any] | Piece | None],
     add: Callable[[dict[str, Any], Samples], bool],
     lacking: str = "row(s) lack what makes a sample and do not count.",
 ) -> Iterator[Piece]:
-    """Read `rows` of one file as samples: `add` takes one, and says whether it was a sample."""
+    """Read `rows` of one file as samples: `add` takes one, and says whether it was a sample; pieces pass through."""
     bad = 0
     for row in rows:
-        if isinstance(row, Lost):
+        if isinstance(row, Piece):
             yield row
             continue
         bad += not attempt(add, row, samples)
         if samples.full:
             yield from samples.take()
     yield from samples.close()
-    yield from count_notes(samples.file, {lacking: bad}, lost=lacking)
+    yield from count_notes(samples.file, {lacking: bad}, lost=(lacking,))
 
 
 def scores_of(components: Mapping[str, float | None]) -> list[dict[str, Any]]:

@@ -172,3 +172,13 @@ def as_json(content: Any) -> str:
 def as_hash(text: str) -> int:
     """Return a hash that is the same in every process and fits UInt64."""
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+
+
+def dicts_in(found: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; none of what is no list."""
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def dict_of(found: Any) -> dict[str, Any]:
+    """Return an object; an empty one for what is none."""
+    return found if isinstance(found, dict) else {}
