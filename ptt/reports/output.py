@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ptt.reports.text.markdown import md
+from ptt.reports.text.markdown import code, md
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, sentence
 from ptt.reports.text.sanitize import encodable, safe
 from ptt.version import __version__
@@ -53,8 +53,14 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def finite_json(content: Mapping[str, object]) -> str:
-    """Give the text of a document, one space to a level."""
+    """Return the text of a document, one space to a level."""
     return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def versioned_json(content: Mapping[str, object], version: str) -> str:
+    """Return the text of a document of schema version 1, its numbers as they are and its sets sorted."""
+    document = {"schema_version": 1, "ptt_version": version, **content}
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=sorted) + "\n"
 
 
 def _finite(value: object) -> Json:
@@ -91,5 +97,5 @@ def _environment(markdown: bool) -> Environment:
         keep_trailing_newline=markdown,
     )
     environment.globals |= {"version": __version__, "links": LINKS, "severities": SEVERITIES, "statuses": STATUSES}
-    environment.filters |= {"plain": safe, "sentence": sentence}
+    environment.filters |= {"code": code, "plain": safe, "sentence": sentence}
     return environment

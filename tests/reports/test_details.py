@@ -168,7 +168,7 @@ def growth(behind: Diagnosis, **changes: float | bool | None) -> pl.DataFrame:
 
 
 def test_the_verdict_says_what_the_growth_came_from(behind: Diagnosis) -> None:
-    told = explained(replace(behind, tables={"exposure": growth(behind)}), post="post-tool")
+    told = explained(replace(behind, tables={"exposure": growth(behind)}))
     assert told == (
         "Of the growth in E[ρ²], heavier post-tool tails explain 96\u202f% (95 % interval 92 to 99), more tool tokens "
         "4\u202f%."
@@ -190,11 +190,11 @@ def test_what_cannot_be_told_of_recorded_weights_is_told_of_cut_ones_or_not_at_a
     behind: Diagnosis, changes: dict[str, float | bool | None], doubt: str
 ) -> None:
     frame = growth(behind, **changes)
-    told = explained(replace(behind, tables={"exposure": frame}), post="post-tool")
+    told = explained(replace(behind, tables={"exposure": frame}))
     assert told.startswith("Of the growth in E[ρ²] (weights cut at 10), heavier post-tool tails explain 96")
     assert told.endswith(f"; uncut, {doubt}.")
     alone = frame.filter(pl.col("cap").is_null())
-    assert explained(replace(behind, tables={"exposure": alone}), post="post-tool") == (
+    assert explained(replace(behind, tables={"exposure": alone})) == (
         f"Whether more tool tokens or heavier post-tool tails made E[ρ²] grow cannot be told: {doubt}."
     )
 
@@ -203,7 +203,7 @@ def test_a_tail_too_heavy_for_squares_forbids_to_split_them(behind: Diagnosis) -
     heavy = behind.tables["heaviness"]
     for k, said in ((0.36, "; uncut, the tail is too heavy to say (k-hat 0.36)."), (0.3, ""), (None, "not be judged.")):
         judged = heavy.with_columns(k_hat=pl.lit(k, pl.Float64), threshold=pl.lit(0.7))
-        told = explained(replace(behind, tables={"exposure": growth(behind), "heaviness": judged}), post="post-tool")
+        told = explained(replace(behind, tables={"exposure": growth(behind), "heaviness": judged}))
         assert told.endswith(said)
         assert ("uncut" in told) is bool(said)
 

@@ -11,8 +11,8 @@ from ptt.reports.figures.panels import ONE_LINE, DataTable, Panel, RunFigure, da
 from ptt.reports.figures.style import INK, MUTED, OTHER, POST, TEXT, annotate, backing
 from ptt.reports.text.numbers import bounds, number, percent
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import pair_of
-from ptt.reports.text.why import PARTS, Row, rows_of, too_heavy
+from ptt.reports.text.tables import Row, pair_of
+from ptt.reports.text.why import PARTS, rows_of, too_heavy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

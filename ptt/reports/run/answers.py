@@ -3,121 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import polars as pl
 
-from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Status
-from ptt.reports.text.consequences import beside, followed, leading, onset_words
+from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Severity, Status
+from ptt.reports.text.consequences import (
+    first_failure,
+    first_failure_sentence,
+    onset_words,
+    other_failures_sentence,
+    span_words,
+)
 from ptt.reports.text.names import LINKS, SIDES, joined, sentence
 from ptt.reports.text.numbers import count, counted, number, percent, with_unit
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import table
+from ptt.reports.text.tables import rows_where, table
 from ptt.reports.text.why import (
     after_slice,
     aggregates_sentence,
     chance,
     coverage,
     crashes,
+    explained,
     grew,
     no_signature,
     passed,
     thirds,
-    why_it_grew,
 )
 
-MANY = 0.5  # of the tail in 1 % of the sequences: then these sequences are the story
-SHOWN_CAUSES = 3
-SHOWN_QUESTIONS = 3
+FEW_HOLD_MOST = 0.5  # of the tail in 1 % of the sequences: then these sequences are the story
+MAX_CAUSES = 3
+MAX_QUESTIONS = 3
+MAX_NATS = 300.0  # exp of it is finite
 NOT_HELD = "What rules out other explanations is not in findings.json; the store has it."
-
-
-def alternatives(diagnosis: Diagnosis) -> list[str]:
-    """Give the explanations that remain, or that were looked at and ruled out; at least one sentence."""
-    if diagnosis.signature.status is Answer.FOUND:
-        told = [*_logprobs(diagnosis), *_everywhere(diagnosis), *_handful(diagnosis), *_stale(diagnosis)]
-        return told or [NOT_HELD]
-    first = followed(diagnosis)
-    if first is not None:
-        causes = joined(list(first.causes[:SHOWN_CAUSES]), last=" or ")
-        told = [sentence(f"not proven, but the usual causes: {causes}")] if causes else []
-        return [*told, *_logprobs(diagnosis)] if first.link is not Link.DATA_VALIDITY else told or _unseen(diagnosis)
-    return _unseen(diagnosis)
-
-
-def _logprobs(diagnosis: Diagnosis) -> list[str]:
-    """Say how far the recorded log-probabilities themselves are cleared of suspicion."""
-    if not diagnosis.run.model_tokens:
-        return []
-    passed = sum(healthy.link is Link.DATA_VALIDITY for healthy in diagnosis.healthy)
-    blind = [item.id for item in diagnosis.not_judged if item.link is Link.DATA_VALIDITY and item.applies]
-    open_ = f"; not judged: {joined(blind)}" if blind else ""
-    faults = [
-        finding.id
-        for finding in diagnosis.findings
-        if finding.link is Link.DATA_VALIDITY and finding.severity.rank <= 2
-    ]
-    if faults:
-        return [f"Faulty logprobs: {joined(faults)} raised a finding of its own, so look there first{open_}."]
-    if diagnosis.from_findings:  # which checks passed is not known
-        return []
-    return [f"Faulty logprobs: {counted(passed, 'check')} of them found nothing amiss{open_}."]
-
-
-def _everywhere(diagnosis: Diagnosis) -> list[str]:
-    if diagnosis.signature.conditions.get("localised") is not True:
-        return []
-    return ["A drift of the whole policy: no, text-only tails did not grow alike."]
-
-
-def _handful(diagnosis: Diagnosis) -> list[str]:
-    frame = table(diagnosis, "attribution")
-    if frame is None:
-        return []
-    top = frame.filter((pl.col("by") == "top sequences") & (pl.col("value") == "1 %")).to_dicts()
-    if not top or top[0]["tail_share"] is None:
-        return []
-    share, number = top[0]["tail_share"], top[0]["n_sequences"]
-    held = f"the {counted(number, 'late sequence')} with most of the tail ({percent(0.01)}) hold {percent(share)} of it"
-    return [f"A few odd samples: {'quite possibly, ' if share > MANY else 'no, '}{held}."]
-
-
-def _stale(diagnosis: Diagnosis) -> list[str]:
-    frame = table(diagnosis, "staleness")
-    if diagnosis.from_findings:
-        return []
-    if frame is None:
-        return [f"Stale rollouts: cannot be ruled out, {_reason(diagnosis, 'staleness')}."]
-    known = frame.filter(pl.col("lag") != "unknown")
-    if known["lag"].n_unique() < 2:
-        return ["Stale rollouts: no, all sequences with a known version are equally fresh."]
-    return ["Stale rollouts: tails are set out by age of the rollouts under Behind the tail."]
-
-
-def _reason(diagnosis: Diagnosis, name: str) -> str:
-    """Say why a table behind the tail is empty, as those who make it put it."""
-    notes = table(diagnosis, "details_notes")
-    found = [] if notes is None else notes.filter(pl.col("table") == name)["reason"].to_list()
-    return safe(found[0]).rstrip(".") if found else "the versions of the policy are not known"
-
-
-def _unseen(diagnosis: Diagnosis) -> list[str]:
-    """Say what this run could hide: the questions that its logs do not answer."""
-    links: dict[str, int] = {}
-    for item in diagnosis.not_judged:
-        if not item.applies:
-            continue
-        name = LINKS[item.link].lower()
-        links[name] = links.get(name, 0) + 1
-    if not links:
-        return ["Every question that was asked could be judged."]
-    named = joined([f"{name} ({count(number)})" for name, number in list(links.items())[:SHOWN_QUESTIONS]])
-    hidden = "a fault could hide there" if diagnosis.verdict.status is Status.HEALTHY else "the answer may lie there"
-    return [f"Not judged for want of data: questions of {named}; {hidden}."]
-
-
 NOTHING_TO_DO = "Nothing needs to be done."
-MOST = 300.0  # nats: exp of it is finite
 NO_ONSET = "No step can be named at which it began."
 
 
@@ -133,79 +54,72 @@ class Reply:
 
 def replies(diagnosis: Diagnosis) -> tuple[Reply, ...]:
     """Answer what happened, since when, how sure that is, what else it could be and what to do first."""
+    answers = (
+        ("happened", "What happened", _happened(diagnosis)),
+        ("since", "Since when", _since(diagnosis)),
+        ("sure", "How sure", _sure(diagnosis)),
+        ("else", "What else it could be", _alternatives(diagnosis)),
+    )
     next_steps = tuple(sentence(step) for step in diagnosis.verdict.next) or (NOTHING_TO_DO,)
     return (
-        _reply("happened", "What happened", _happened(diagnosis)),
-        _reply("since", "Since when", _since(diagnosis)),
-        _reply("sure", "How sure", _sure(diagnosis)),
-        _reply("else", "What else it could be", alternatives(diagnosis)),
+        *(
+            Reply(key=key, question=question, sentences=tuple(safe(text) for text in sentences if text))
+            for key, question, sentences in answers
+        ),
         Reply(key="next", question="What to do first", sentences=next_steps, ordered=True),
     )
 
 
-def _reply(key: str, question: str, sentences: list[str]) -> Reply:
-    return Reply(key=key, question=question, sentences=tuple(safe(text) for text in sentences if text))
-
-
 def _happened(diagnosis: Diagnosis) -> list[str]:
-    signature = diagnosis.signature
-    if signature.status is Answer.FOUND:
-        return [
-            *crashes(diagnosis),
-            *_in_plain_words(diagnosis),
-            grew(diagnosis),
-            why_it_grew(diagnosis),
-            *beside(diagnosis),
-        ]
-    return [*crashes(diagnosis), *leading(diagnosis), no_signature(diagnosis)]
+    if diagnosis.signature.status is not Answer.FOUND:
+        return [crashes(diagnosis), first_failure_sentence(diagnosis), no_signature(diagnosis)]
+    others = other_failures_sentence(diagnosis)
+    return [crashes(diagnosis), _factors(diagnosis), grew(diagnosis), explained(diagnosis), others]
 
 
-def _in_plain_words(diagnosis: Diagnosis) -> list[str]:
+def _factors(diagnosis: Diagnosis) -> str:
     """Turn the log-ratios of the first and last third into the factors that they are."""
     name = after_slice(diagnosis)
     post, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")
     if len(post) < 2 or post[0] is None or post[-1] is None:
-        return []
-    early, late = (number(math.exp(min(value, MOST))) for value in (post[0], post[-1]))
-    before = text[-1] if text else None
+        return ""
+    early, late = _factor(post[0]), _factor(post[-1])
     where, what = ("tool output", "tool call") if name == "post_tool" else ("an observation", "observation")
-    beside = f"; before any {what}, {number(math.exp(min(before, MOST)))}" if before is not None else ""
-    return [
-        f"After {where}, one token in twenty is now at least {late} times likelier or less likely to "
-        f"{_against(diagnosis.signature.pair)} (early in the run: {early} times{beside})."
-    ]
-
-
-def _against(pair: str | None) -> str:
-    above, _, below = (pair or "").partition("/")
+    before = f"; before any {what}, {_factor(text[-1])}" if text and text[-1] is not None else ""
+    above, _, below = (diagnosis.signature.pair or "").partition("/")
+    sides = "one side of the pair than to the other"
     if above in SIDES and below in SIDES:
-        return f"{SIDES[above]} than to {SIDES[below]}"
-    return "one side of the pair than to the other"
+        sides = f"{SIDES[above]} than to {SIDES[below]}"
+    return (
+        f"After {where}, one token in twenty is now at least {late} times likelier or less likely to "
+        f"{sides} (early in the run: {early} times{before})."
+    )
+
+
+def _factor(log_ratio: float) -> str:
+    return number(math.exp(min(log_ratio, MAX_NATS)))
 
 
 def _since(diagnosis: Diagnosis) -> list[str]:
-    signature = diagnosis.signature
+    signature, run = diagnosis.signature, diagnosis.run
     if signature.status is Answer.FOUND:
         return [passed(diagnosis) + ".", aggregates_sentence(signature)]
-    curves = [aggregates_sentence(signature)] if signature.aggregates.alarms else []
-    first = followed(diagnosis)
+    curves = aggregates_sentence(signature) if signature.aggregates.alarms else ""
+    first = first_failure(diagnosis)
     if first is not None:
         known = first.onset_step is not None
-        began = onset_words(first.onset_step, first.onset_interval)
-        return [f"Since {began}." if known else NO_ONSET, *curves]
+        return [f"Since {onset_words(first.onset_step, first.onset_interval)}." if known else NO_ONSET, curves]
     if diagnosis.verdict.status is Status.HEALTHY:
-        run = diagnosis.run
-        span = "" if run.first_step is None else f" in steps {count(run.first_step)} to {count(run.last_step or 0)}"
-        return [f"No finding of medium severity or above began{span}.", *curves]
-    return ["Nothing was found whose beginning could be told.", *curves]
+        span = "" if run.first_step is None else f" in steps {span_words((run.first_step, run.last_step or 0))}"
+        return [f"No finding of medium severity or above began{span}.", curves]
+    return ["Nothing was found whose beginning could be told.", curves]
 
 
 def _sure(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.signature.status is Answer.FOUND:
-        told = chance(diagnosis.signature)
-        return [sentence(told) if told else "", coverage(diagnosis)]
-    first = followed(diagnosis)
-    return [*([_measured(first)] if first is not None else []), coverage(diagnosis)]
+        return [sentence(chance(diagnosis.signature)), coverage(diagnosis)]
+    first = first_failure(diagnosis)
+    return [_measured(first) if first is not None else "", coverage(diagnosis)]
 
 
 def _measured(finding: Finding) -> str:
@@ -214,3 +128,69 @@ def _measured(finding: Finding) -> str:
         return ""
     seen, allowed = with_unit(finding.observed, finding.unit), with_unit(finding.limit, finding.unit)
     return f"Seen: {seen}, where the limit is {allowed}."
+
+
+def _alternatives(diagnosis: Diagnosis) -> list[str]:
+    """Return the explanations that remain, or that were looked at and ruled out."""
+    if diagnosis.signature.status is Answer.FOUND:
+        drift = "A drift of the whole policy: no, text-only tails did not grow alike."
+        localised = diagnosis.signature.conditions.get("localised") is True
+        looked = [_logprobs(diagnosis), drift if localised else "", _few_sequences(diagnosis), _stale(diagnosis)]
+        return looked if any(looked) else [NOT_HELD]
+    first = first_failure(diagnosis)
+    causes = joined(list(first.causes[:MAX_CAUSES]), last=" or ") if first is not None else ""
+    usual = [sentence(f"not proven, but the usual causes: {causes}")] if causes else []
+    if first is not None and first.link is not Link.DATA_VALIDITY:
+        return [*usual, _logprobs(diagnosis)]
+    return usual or [_unseen(diagnosis)]
+
+
+def _logprobs(diagnosis: Diagnosis) -> str:
+    """Say how far the recorded log-probabilities themselves are cleared of suspicion."""
+    if not diagnosis.run.model_tokens:
+        return ""
+    validity = Link.DATA_VALIDITY
+    blind = [item.id for item in diagnosis.not_judged if item.link is validity and item.applies]
+    unjudged = f"; not judged: {joined(blind)}" if blind else ""
+    faults = [f.id for f in diagnosis.findings if f.link is validity and f.severity.at_least(Severity.MEDIUM)]
+    if faults:
+        return f"Faulty logprobs: {joined(faults)} raised a finding of its own, so look there first{unjudged}."
+    if diagnosis.from_findings:  # which checks passed is not known
+        return ""
+    healthy = sum(check.link is validity for check in diagnosis.healthy)
+    return f"Faulty logprobs: {counted(healthy, 'check')} of them found nothing amiss{unjudged}."
+
+
+def _few_sequences(diagnosis: Diagnosis) -> str:
+    rows = rows_where(diagnosis, "attribution", by="top sequences", value="1 %")
+    if not rows or rows[0]["tail_share"] is None:
+        return ""
+    share, sequences = rows[0]["tail_share"], counted(rows[0]["n_sequences"], "late sequence")
+    likely = "quite possibly" if share > FEW_HOLD_MOST else "no"
+    return (
+        f"A few odd samples: {likely}, the {sequences} with most of the tail ({percent(0.01)}) hold "
+        f"{percent(share)} of it."
+    )
+
+
+def _stale(diagnosis: Diagnosis) -> str:
+    if diagnosis.from_findings:
+        return ""
+    frame = table(diagnosis, "staleness")
+    if frame is None:
+        reasons = [row["reason"] for row in rows_where(diagnosis, "details_notes", table="staleness")]
+        reason = safe(reasons[0]).rstrip(".") if reasons else "the versions of the policy are not known"
+        return f"Stale rollouts: cannot be ruled out, {reason}."
+    if frame.filter(pl.col("lag") != "unknown")["lag"].n_unique() < 2:
+        return "Stale rollouts: no, all sequences with a known version are equally fresh."
+    return "Stale rollouts: tails are set out by age of the rollouts under Behind the tail."
+
+
+def _unseen(diagnosis: Diagnosis) -> str:
+    """Say what this run could hide: the questions that its logs do not answer."""
+    links = Counter(LINKS[item.link].lower() for item in diagnosis.not_judged if item.applies)
+    if not links:
+        return "Every question that was asked could be judged."
+    named = joined([f"{name} ({count(number)})" for name, number in list(links.items())[:MAX_QUESTIONS]])
+    hidden = "a fault could hide there" if diagnosis.verdict.status is Status.HEALTHY else "the answer may lie there"
+    return f"Not judged for want of data: questions of {named}; {hidden}."

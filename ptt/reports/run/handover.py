@@ -48,12 +48,16 @@ def _checkpoint(row: Row) -> str:
     return f"step {count(row['step'])}, not on disk here" if row["step"] is not None else "none"
 
 
-def checkpoints_on_disk(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """Return step, path, and whether it holds weights, of every checkpoint."""
-    rows = [row for row in rows_where(diagnosis, "checkpoints", role="") if row["path"] is not None]
-    return [
-        (count(row["step"]), safe(row["path"]), "yes" if row["weights"] else "no") for row in rows[-MAX_CHECKPOINTS:]
-    ]
+def checkpoints_on_disk(diagnosis: Diagnosis) -> list[Row]:
+    """Return the rows of the checkpoints whose files are there."""
+    rows = rows_where(diagnosis, "checkpoints", role="")
+    return [row for row in rows if row["path"] is not None and row["step"] is not None]
+
+
+def checkpoint_cells(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Return step, path, and whether it holds weights, of each checkpoint on disk."""
+    rows = checkpoints_on_disk(diagnosis)[-MAX_CHECKPOINTS:]
+    return [(count(row["step"]), safe(row["path"]), "yes" if row["weights"] else "no") for row in rows]
 
 
 def context_items(diagnosis: Diagnosis) -> list[tuple[str, str, str, str]]:

@@ -56,7 +56,7 @@ def render_html(diagnosis: Diagnosis) -> str:
         details=details(diagnosis),
         findings=view.finding_views(diagnosis),
         keep=handover.kept_checkpoints(diagnosis),
-        checkpoints=handover.checkpoints_on_disk(diagnosis),
+        checkpoints=handover.checkpoint_cells(diagnosis),
         context=handover.context_items(diagnosis),
         checklists=handover.checklists(diagnosis),
         lanes=view.lanes(diagnosis),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,8 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from ptt.reports.output import versioned_json
 from ptt.reports.text.names import LINKS
 from ptt.reports.text.sanitize import safe
+from ptt.reports.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     from ptt.diagnostics.custom.files import Report
@@ -20,21 +21,16 @@ if TYPE_CHECKING:
 
 
 INDENT = 2
-NARROWEST = 30
 
 
 def pages_json(pages: Sequence[Page], version: str) -> str:
-    """Give the catalogue as JSON."""
-    return _json({"schema_version": 1, "ptt_version": version, "rules": [asdict(page) for page in pages]})
+    """Return the catalogue as JSON."""
+    return versioned_json({"rules": [asdict(page) for page in pages]}, version)
 
 
 def report_json(report: Report, version: str) -> str:
-    """Give what a check found as JSON."""
-    return _json({"schema_version": 1, "ptt_version": version, **asdict(report)})
-
-
-def _json(content: Mapping[str, object]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """Return what a check found as JSON."""
+    return versioned_json(asdict(report), version)
 
 
 def print_pages(pages: Sequence[Page], console: Console) -> None:
@@ -43,7 +39,7 @@ def print_pages(pages: Sequence[Page], console: Console) -> None:
     for link, mine in groupby(pages, key=lambda page: page.link):
         _line(console, 0, f"{LINKS[link]} ({link})", style="bold")
         for page in mine:
-            families = f" ({', '.join(_family(name) for name in page.families)} only)" if page.families else ""
+            families = f" ({', '.join(map(_family, page.families))} only)" if page.families else ""
             _line(console, 1, f"{page.id.ljust(longest)}  {page.shows}{families}", hang=longest + 2)
         console.print()
     _line(console, 0, "`ptt rules NAME` prints a rule's page: what, why, what to do, and the limits that can be set.")
@@ -51,21 +47,18 @@ def print_pages(pages: Sequence[Page], console: Console) -> None:
 
 def print_page(page: Page, console: Console) -> None:
     """Print one rule's page."""
+    kinds = ", ".join(map(_family, page.families))
+    blocks = {heading: [_capital(body)] for heading, body in page.sections.items()}
+    blocks["Asked of"] = [f"{kinds} training" if kinds else "every kind of training"]
+    if page.brings:
+        blocks["Brings about"] = [f"{other}: {how}" for other, how in page.brings.items()]
     _line(console, 0, f"{page.id} · {LINKS[page.link].lower()}", style="bold")
     _line(console, 0, f"This run shows {page.shows}.")
-    for heading, body in page.sections.items():
+    for heading, lines in blocks.items():
         console.print()
         _line(console, 0, heading, style="bold")
-        _line(console, 1, _capital(body))
-    console.print()
-    _line(console, 0, "Asked of", style="bold")
-    kinds = ", ".join(_family(name) for name in page.families)
-    _line(console, 1, f"{kinds} training" if kinds else "every kind of training")
-    if page.brings:
-        console.print()
-        _line(console, 0, "Brings about", style="bold")
-        for other, how in page.brings.items():
-            _line(console, 1, f"{other}: {how}")
+        for line in lines:
+            _line(console, 1, line)
     console.print()
     _line(console, 0, "Limits, with their defaults, as ptt.toml sets them", style="bold")
     for line in limits_toml(page):
@@ -73,7 +66,7 @@ def print_page(page: Page, console: Console) -> None:
 
 
 def limits_toml(page: Page) -> list[str]:
-    """Give the lines of ptt.toml that set a rule's limits to their defaults."""
+    """Return the lines of ptt.toml that set a rule's limits to their defaults."""
     return [f"[limits.{page.id}]", *(f"{name} = {value!r}" for name, value in page.limits.items())]
 
 
@@ -106,11 +99,5 @@ def _family(name: str) -> str:
 
 
 def _line(console: Console, level: int, text: str, style: str = "", hang: int = 0) -> None:
-    """Print one line, wrapped and indented; what is carried over hangs `hang` letters deeper."""
-    pad = " " * (INDENT * level)
-    width = max(console.width - len(pad) - hang, NARROWEST)
-    head, rest = text[:hang], Text(text[hang:])
-    for index, line in enumerate(rest.wrap(console, width, overflow="fold") or [Text("")]):
-        line.rstrip()
-        start = Text(pad + (head if index == 0 else " " * hang))
-        console.print(start.append_text(line), style=style, soft_wrap=True)
+    """Print one line, indented; what is carried over hangs `hang` letters deeper."""
+    print_wrapped(console, Text(text[hang:]), head=" " * (INDENT * level) + text[:hang], style=style)

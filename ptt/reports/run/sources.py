@@ -2,90 +2,74 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.metrics.recording import framework_name
-from ptt.diagnostics.verdict.run_coverage import Question, RunCoverage
-from ptt.reports.text.numbers import count
+from ptt.diagnostics.verdict.run_coverage import RunCoverage
+from ptt.reports.output import versioned_json
+from ptt.reports.text.numbers import count, counted
 from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.terminal import print_wrapped
 
 INDENT = 2
-SHOWN_SWITCHES = 2
-LONGEST = 200
+MAX_SHOWN = 2  # notes of a kind of file, and lines that would record the answer to a question
+MAX_NOTE = 200  # letters
 YES, NO = "✓", "✕"
 
 
-def sources_json(found: RunCoverage, version: str) -> str:
-    """Give the answer as JSON, in the order of its fields."""
-    document = {"schema_version": 1, "ptt_version": version, **asdict(found)}
-    return json.dumps(document, indent=1, ensure_ascii=False, default=sorted) + "\n"
+def sources_json(coverage: RunCoverage, version: str) -> str:
+    """Return the answer as JSON, in the order of its fields."""
+    return versioned_json(asdict(coverage), version)
 
 
-def print_sources(found: RunCoverage, console: Console) -> None:
+def print_sources(coverage: RunCoverage, console: Console) -> None:
     """Print what was read, what was not, what can be answered, and what would record the rest."""
-    framework = framework_name(found.framework) if found.framework else "framework not recognised"
-    _line(console, 0, f"{safe(found.name)} · {safe(framework)}", style="bold")
-    _read(found, console)
-    _answers(found, console)
+    for level, text, style in _lines(coverage):
+        pad = INDENT * level
+        print_wrapped(console, Text(text), head=" " * pad, hang=pad + INDENT, style=style)
 
 
-def _read(found: RunCoverage, console: Console) -> None:
-    _line(console, 0, "")
-    _line(console, 0, "Read" if found.held else "Nothing here is in a format that is read", style="bold")
-    for held in found.held:
-        files = f"{count(held.files)} file{'' if held.files == 1 else 's'}"
+def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
+    """Yield level, text and style of each line."""
+    framework = framework_name(coverage.framework) if coverage.framework else "framework not recognised"
+    yield 0, f"{safe(coverage.name)} · {safe(framework)}", "bold"
+    yield from _heading("Read" if coverage.held else "Nothing here is in a format that is read")
+    for held in coverage.held:
         bad = f", {count(held.rows_bad)} rejected" if held.rows_bad else ""
         lost = f", {count(held.bytes_lost)} bytes lost" if held.bytes_lost else ""
-        _line(console, 1, f"{held.kind}: {files}, {count(held.rows)} rows{bad}{lost}. {held.describes}")
-        for note in held.notes[:SHOWN_SWITCHES]:
-            _line(console, 2, shortened(safe(note), LONGEST), style="dim")
-    if found.unread or found.notes:
-        _line(console, 0, "")
-        _line(console, 0, "Not read", style="bold")
-    for unread in found.unread:
-        files = f"{count(unread.files)} file{'' if unread.files == 1 else 's'}"
-        _line(console, 1, f"{safe(unread.ending)}: {files}, in no format that is read here, as {safe(unread.example)}")
-    for note in found.notes:
-        _line(console, 1, shortened(safe(note), LONGEST))
+        read = f"{counted(held.files, 'file')}, {count(held.rows)} rows{bad}{lost}"
+        yield 1, f"{held.kind}: {read}. {held.describes}", ""
+        yield from ((2, shortened(safe(note), MAX_NOTE), "dim") for note in held.notes[:MAX_SHOWN])
+    if coverage.unread or coverage.notes:
+        yield from _heading("Not read")
+    for unread in coverage.unread:
+        files = f"{counted(unread.files, 'file')}, in no format that is read here"
+        yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
+    yield from ((1, shortened(safe(note), MAX_NOTE), "") for note in coverage.notes)
+    answered = [question for question in coverage.questions if question.answered]
+    unanswered = [question for question in coverage.questions if not question.answered]
+    if answered:
+        yield from _heading("Can answer")
+        yield from ((1, f"{YES} {question.title} ({safe(question.by)})", "") for question in answered)
+    if unanswered:
+        yield from _heading("Cannot answer")
+        yield from (
+            (1, f"{NO} {question.title} (missing: {', '.join(question.missing)})", "") for question in unanswered
+        )
+    if coverage.unasked:
+        yield from _heading(safe(coverage.unasked), style="")
+    switches = dict.fromkeys(switch for question in unanswered for switch in question.switches[:MAX_SHOWN])
+    if switches:
+        yield from _heading("To record the rest")
+    for switch in switches:
+        yield 1, switch.line, "cyan"
+        yield 2, f"gives {', '.join(sorted(switch.gives))}{'; ' + switch.note if switch.note else ''}", "dim"
 
 
-def _answers(found: RunCoverage, console: Console) -> None:
-    for title, answered in (("Can answer", True), ("Cannot answer", False)):
-        questions = [question for question in found.questions if question.answered is answered]
-        if not questions:
-            continue
-        _line(console, 0, "")
-        _line(console, 0, title, style="bold")
-        for question in questions:
-            _line(console, 1, f"{YES if answered else NO} {question.title} {_why(question)}")
-    if found.unasked:
-        _line(console, 0, "")
-        _line(console, 0, safe(found.unasked))
-    lines = dict.fromkeys(
-        switch for question in found.questions for switch in question.switches[:SHOWN_SWITCHES] if not question.answered
-    )
-    if lines:
-        _line(console, 0, "")
-        _line(console, 0, "To record the rest", style="bold")
-    for switch in lines:
-        _line(console, 1, switch.line, style="cyan")
-        _line(console, 2, f"gives {', '.join(sorted(switch.gives))}{'; ' + switch.note if switch.note else ''}", "dim")
-
-
-def _why(question: Question) -> str:
-    return f"({safe(question.by)})" if question.answered else f"(missing: {', '.join(question.missing)})"
-
-
-def _line(console: Console, level: int, text: str, style: str = "") -> None:
-    """Print one line, wrapped and indented as a whole."""
-    pad = " " * (INDENT * level)
-    lines = (
-        Text(text).wrap(console, max(console.width - len(pad) - INDENT, 30), overflow="fold") if text else [Text("")]
-    )
-    for index, line in enumerate(lines):
-        line.rstrip()
-        console.print(Text(pad + (" " * INDENT if index else "")).append_text(line), style=style, soft_wrap=True)
+def _heading(text: str, style: str = "bold") -> Iterator[tuple[int, str, str]]:
+    yield 0, "", ""
+    yield 0, text, style

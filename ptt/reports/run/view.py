@@ -230,9 +230,8 @@ def source_groups(sources: Iterable[Source]) -> list[SourceGroup]:
 
 def _group(kind: str, sources: list[Source]) -> SourceGroup:
     ordered = sorted(sources, key=lambda s: (s.rows_bad == 0 and s.bytes_lost == 0 and s.note is None, s.path))
-    notes = [safe(source.note) for source in sources if source.note]
-    different = len({source.note for source in sources if source.note})
-    note = f"{count(different)} different notes, below" if different > 1 else "".join(notes[:1])
+    notes = {source.note for source in sources if source.note}
+    note = f"{count(len(notes))} different notes, below" if len(notes) > 1 else "".join(notes)
     rows = [_source(source.path, [source], source.note or "") for source in ordered[:MAX_FILES]]
     unlisted = len(sources) - MAX_FILES
     fold = len(sources) > FOLD_ABOVE

@@ -6,9 +6,9 @@ import re
 from typing import Final
 
 from ptt.diagnostics.model import Diagnosis, Finding
+from ptt.reports.run.handover import checkpoints_on_disk
 from ptt.reports.text.consequences import span_words
 from ptt.reports.text.numbers import count
-from ptt.reports.text.tables import rows_where
 
 FILES: Final = re.compile(r"(?:^|_)(?:file|example|source|path|between_files)$")
 SAMPLES: Final = re.compile(r"(?:^|_)(?:sample|trajectory|sequence|prompt|group)(?:_id)?$")
@@ -41,8 +41,7 @@ def _checkpoints(finding: Finding, diagnosis: Diagnosis) -> list[str]:
     if finding.onset_step is None:
         return []
     low = finding.onset_interval[0] if finding.onset_interval else finding.onset_step
-    rows = rows_where(diagnosis, "checkpoints", role="")
-    on_disk = [row for row in rows if row["path"] is not None and row["step"] is not None]
+    on_disk = checkpoints_on_disk(diagnosis)
     before = [f"{row['path']} before it" for row in on_disk if row["step"] < low]
     after = [f"{row['path']} after it" for row in on_disk if row["step"] >= finding.onset_step]
     return [f"Checkpoints: {', '.join(before[-1:] + after[:1])}"] if before or after else []

@@ -2,55 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Signature
-from ptt.reports.text.consequences import beside, leading, span_words
+from ptt.reports.text.consequences import first_failure_sentence, other_failures_sentence, span_words
 from ptt.reports.text.names import joined, metric_name, sentence, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import safe
-from ptt.reports.text.tables import pair_of, table
+from ptt.reports.text.tables import WINDOW_NAMES, Row, pair_of, rows_where, table
 
 TABLE = "exposure"
 PARTS = ("exposure", "text", "tool")
-AGAINST = {"exposure": "the share of tool tokens", "text": "text-only tails", "tool": "post-tool tails"}
-LEAST = 0.005  # of the growth: smaller parts are not told
+OFFSETS = {"exposure": "the share of tool tokens", "text": "text-only tails", "tool": "post-tool tails"}
+MIN_SHARE = 0.005  # of the growth: smaller parts are not mentioned
 HALF = 0.5  # of a sum, held by one token: the split then speaks of that token
 NEEDED = ("total_early", "total_late", *PARTS)
-
-Row = dict[str, Any]
+MAX_SENTENCES = 5  # the first screen is read in half a minute
+SIGNATURE = "tool-tail-growth"
+PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
+MOVEMENTS = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": "cannot say"}
 
 
 def rows_of(diagnosis: Diagnosis) -> list[Row]:
-    """Give the rows of the table that can be shown, the pair as it is named first."""
+    """Return the rows of the split that can be shown, the pair as it is named first."""
     frame = table(diagnosis, TABLE)
     if frame is None:
         return []
-    usable = frame.filter(pl.all_horizontal(pl.col(name).is_finite() for name in NEEDED))
-    return usable.to_dicts()
+    return frame.filter(pl.all_horizontal(pl.col(name).is_finite() for name in NEEDED)).to_dicts()
+
+
+def _rows_of_pair(diagnosis: Diagnosis) -> list[Row]:
+    """Return the rows of the split for the pair of the signature, uncut weights first."""
+    rows = [row for row in rows_of(diagnosis) if safe(row["weights"]) == pair_of(diagnosis)]
+    return sorted(rows, key=lambda row: row["cap"] is not None)
 
 
 def answer(diagnosis: Diagnosis) -> str:
     """Say in a sentence or two where the growth came from; empty where it was not split."""
-    rows = [row for row in rows_of(diagnosis) if safe(row["weights"]) == pair_of(diagnosis)]
-    raw = next((row for row in rows if row["cap"] is None), None)
-    cut = next((row for row in rows if row["cap"] is not None), None)
-    if raw is None:
+    rows = _rows_of_pair(diagnosis)
+    if not rows or rows[0]["cap"] is not None:
         return ""
-    pair = safe(raw["weights"])
+    uncut, pair = rows[0], safe(rows[0]["weights"])
+    cut = next((row for row in rows if row["cap"] is not None), None)
     cut_words = f" With weights cut at {number(cut['cap'])}, {_split_words(cut, '')}" if cut else ""
-    if raw["dominated"]:
+    if uncut["dominated"]:
         return (
-            f"As recorded, E[ρ²] (pair {pair}) is dominated by a single {_holder(raw)}, which holds "
+            f"As recorded, E[ρ²] (pair {pair}) is dominated by a single {_dominant(uncut)}, which holds "
             f"over half of a window's sum: that split speaks of it alone.{cut_words}"
         )
-    doubt = too_heavy(diagnosis)
-    if doubt:
-        told = f"Where a change of E[ρ²] (pair {pair}) of uncut weights came from cannot be told: {doubt}."
-        return f"{cut_words} {told}".strip()
-    words = _split_words(raw, f"pair {pair}, ")
+    if doubt := too_heavy(diagnosis):
+        text = f"Where a change of E[ρ²] (pair {pair}) of uncut weights came from cannot be told: {doubt}."
+        return f"{cut_words} {text}".strip()
+    words = _split_words(uncut, f"pair {pair}, ")
     return words[:1].upper() + words[1:] + cut_words
 
 
@@ -67,66 +70,65 @@ def _split_words(row: Row, of_what: str) -> str:
     }
     shares = {name: row[name] / change for name in names}
     ordered = sorted(names, key=lambda name: -shares[name])
-    told = [f"{_rounded(shares[name])} {{}}from {names[name]}" for name in ordered if shares[name] >= LEAST]
-    told = [text.format("comes " if index == 0 else "") for index, text in enumerate(told)]
-    against = [f"{AGAINST[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -LEAST]
-    return f"of the {word} of {what} {joined(told)}{'; ' if against else ''}{joined(against)}."
+    sources = [name for name in ordered if shares[name] >= MIN_SHARE]
+    parts = [
+        f"{_rounded(shares[name])} {'' if index else 'comes '}from {names[name]}" for index, name in enumerate(sources)
+    ]
+    offsets = [f"{OFFSETS[name]} took {_rounded(-shares[name])} back" for name in ordered if shares[name] <= -MIN_SHARE]
+    return f"of the {word} of {what} {joined(parts)}{'; ' if offsets else ''}{joined(offsets)}."
 
 
 def _rounded(share: float) -> str:
     return percent(float(f"{share:.2g}"))
 
 
-def _holder(row: Row) -> str:
+def _dominant(row: Row) -> str:
     return "token" if max(row["top_token_early"], row["top_token_late"]) > HALF else "sequence"
 
 
-def explained(diagnosis: Diagnosis, *, post: str) -> str:
-    """Say in one sentence how much of the growth the tails after tools explain, or that it cannot be told.
+def explained(diagnosis: Diagnosis) -> str:
+    """Say in one sentence how much of the growth the tails after tools explain, or that it is unclear.
 
-    Weights as recorded are told first, cut ones where a single token, a heavy tail or chance rules those; `post` names
-    the later slice.
+    Weights as recorded come first, cut ones where a single token, a heavy tail or chance rules those; empty where
+    the growth was not split.
     """
-    rows = [row for row in rows_of(diagnosis) if safe(row["weights"]) == pair_of(diagnosis)]
+    post = slice_name(after_slice(diagnosis))
     doubts: list[str] = []
-    for row in sorted(rows, key=lambda row: row["cap"] is not None):
+    for row in _rows_of_pair(diagnosis):
         doubt = _doubt(row) or (too_heavy(diagnosis) if row["cap"] is None else "")
         if not doubt:
             return _explained(row, post) + "".join(f"; uncut, {text}" for text in doubts) + "."
         doubts.append(doubt)
-    if not doubts:
-        return ""
-    return f"Whether more tool tokens or heavier {post} tails made E[ρ²] grow cannot be told: {doubts[-1]}."
+    return (
+        f"Whether more tool tokens or heavier {post} tails made E[ρ²] grow cannot be told: {doubts[-1]}."
+        if doubts
+        else ""
+    )
 
 
 def _doubt(row: Row) -> str:
     """Say what forbids to split this growth; empty where nothing does."""
     low, high = row["change_lo"], row["change_hi"]
     if row["dominated"]:
-        return f"a single {_holder(row)} holds over half of the sum"
+        return f"a single {_dominant(row)} holds over half of the sum"
     if low is None or high is None:
         return "the run has too few steps for an interval"
     if low <= 0 <= high:
         return "its change is within the noise of the run"
     if row["change"] < 0:
         return "it fell"
-    if row["tool_share_lo"] <= 0 <= row["tool_share_hi"]:
-        return "the interval of their part spans zero"
-    return ""
+    return "the interval of their part spans zero" if row["tool_share_lo"] <= 0 <= row["tool_share_hi"] else ""
 
 
 def too_heavy(diagnosis: Diagnosis) -> str:
     """Say where squares of all tokens' weights have no mean to trust: their k-hat is twice that of the weights."""
-    frame = table(diagnosis, "heaviness")
-    if frame is None:
-        return ""
-    rows = frame.filter(
-        (pl.col("slice") == "all") & (pl.col("level") == "token") & (pl.col("weights") == pair_of(diagnosis))
-    )
-    if rows["k_hat"].null_count():
+    rows = rows_where(diagnosis, "heaviness", slice="all", level="token", weights=pair_of(diagnosis))
+    if any(row["k_hat"] is None for row in rows):
         return "how heavy the tail is could not be judged"
-    heaviest = rows.filter(2 * pl.col("k_hat") > pl.col("threshold"))["k_hat"].max()
-    return f"the tail is too heavy to say (k-hat {number(float(heaviest), 2)})" if heaviest is not None else ""  # type: ignore[arg-type]
+    heavy = [
+        float(row["k_hat"]) for row in rows if row["threshold"] is not None and 2 * row["k_hat"] > row["threshold"]
+    ]
+    return f"the tail is too heavy to say (k-hat {number(max(heavy), 2)})" if heavy else ""
 
 
 def _explained(row: Row, post: str) -> str:
@@ -138,30 +140,18 @@ def _explained(row: Row, post: str) -> str:
     )
 
 
-LONGEST = 5  # sentences: the first screen is read in half a minute
-THIRDS = 3
-SIGNATURE = "tool-tail-growth"
-PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
-
-
 def why(diagnosis: Diagnosis, *, covered: bool = True) -> tuple[str, ...]:
-    """Give two to five sentences that carry the verdict; the last may say how much was judged."""
+    """Return two to five sentences that carry the verdict; the last may say how much was judged."""
     signature = diagnosis.signature
-    sentences = [*crashes(diagnosis)]
     if signature.status is Answer.FOUND:
-        sentences += [grew(diagnosis), _since(diagnosis), aggregates_sentence(signature), why_it_grew(diagnosis)]
-        sentences += beside(diagnosis)
+        since = "; ".join(filter(None, (passed(diagnosis), chance(signature)))) + "."
+        curves, last = aggregates_sentence(signature), other_failures_sentence(diagnosis)
+        sentences = [crashes(diagnosis), grew(diagnosis), since, curves, explained(diagnosis), last]
     else:
-        sentences += [*leading(diagnosis), no_signature(diagnosis)]
-        if signature.aggregates.alarms:
-            sentences.append(aggregates_sentence(signature))
-        sentences += [coverage(diagnosis)] if covered else []
-    return tuple(safe(text) for text in sentences if text)[:LONGEST]
-
-
-def why_it_grew(diagnosis: Diagnosis) -> str:
-    """Say what the growth of E[rho^2] came from; empty where it was not split."""
-    return explained(diagnosis, post=slice_name(after_slice(diagnosis)))
+        curves = aggregates_sentence(signature) if signature.aggregates.alarms else ""
+        last = coverage(diagnosis) if covered else ""
+        sentences = [crashes(diagnosis), first_failure_sentence(diagnosis), no_signature(diagnosis), curves, last]
+    return tuple(safe(text) for text in sentences if text)[:MAX_SENTENCES]
 
 
 def after_slice(diagnosis: Diagnosis) -> str:
@@ -169,19 +159,16 @@ def after_slice(diagnosis: Diagnosis) -> str:
     for name in ("growth", "tail_emergence", "ecdf"):
         frame = diagnosis.tables.get(name)
         if frame is not None and "slice" in frame.columns:
-            names = set(frame["slice"].drop_nulls().to_list())
-            if "post_tool" not in names and "post_observation" in names:
+            slices = set(frame["slice"])
+            if "post_tool" not in slices and "post_observation" in slices:
                 return "post_observation"
     return "post_observation" if "post_observation" in diagnosis.signature.growth else "post_tool"
 
 
 def thirds(diagnosis: Diagnosis, of: str) -> list[float | None]:
-    """Give the p95 of one slice by thirds of the run; empty if it was not measured."""
-    frame = diagnosis.tables.get("growth")
-    if frame is None or frame.is_empty():
-        return []
-    rows = frame.filter((pl.col("parts") == THIRDS) & (pl.col("slice") == of)).sort("part")
-    return rows["p95"].to_list()
+    """Return the p95 of one slice by thirds of the run; empty if it was not measured."""
+    rows = rows_where(diagnosis, "growth", parts=len(WINDOW_NAMES), slice=of)
+    return [row["p95"] for row in sorted(rows, key=lambda row: row["part"])]
 
 
 def aggregates_sentence(signature: Signature) -> str:
@@ -189,14 +176,7 @@ def aggregates_sentence(signature: Signature) -> str:
     aggregates = signature.aggregates
     if aggregates.status == "cannot_say":
         return "Whether the usual curves stayed quiet cannot be said: too few of them were logged."
-    lead = ""
-    if signature.lead_steps is not None and signature.status is Answer.FOUND:
-        steps = f"{count(abs(signature.lead_steps))} steps"
-        behind = signature.lead_steps < 0
-        known = _lead_bounds(signature)
-        lead = f", {steps} before the tail{known}" if behind else f", {steps} after the tail{known}"
-        if signature.lead_is_lower_bound:
-            lead = f" by the end of the run, {steps}{known} after the tail passed its limit"
+    lead = _lead(signature) if signature.status is Answer.FOUND else ""
     if aggregates.alarms:
         first = min(aggregates.alarms, key=lambda name: (aggregates.alarms[name], name))
         others = len(aggregates.alarms) - 1
@@ -208,28 +188,27 @@ def aggregates_sentence(signature: Signature) -> str:
     return f"The usual curves raised no alarm ({_movements(aggregates)}){lead}."
 
 
-def _lead_bounds(signature: Signature) -> str:
-    """Say how closely the lead is known; negative bounds are told as such beside a tail that was behind."""
-    if signature.lead_interval is None:
+def _lead(signature: Signature) -> str:
+    """Say how long the tail was ahead, and how closely that is known; negative bounds are of a tail that was behind."""
+    if signature.lead_steps is None:
         return ""
-    low, high = signature.lead_interval
-    if high is None:
-        return f" ({count(low)} or more)"
-    behind = signature.lead_steps is not None and signature.lead_steps < 0
-    first, last = (-high, -low) if behind else (low, high)
-    return f" ({_signed(first)} to {_signed(last)})"
-
-
-def _signed(steps: int) -> str:
-    return f"−{count(-steps)}" if steps < 0 else count(steps)
+    steps, behind, known = f"{count(abs(signature.lead_steps))} steps", signature.lead_steps < 0, ""
+    if signature.lead_interval is not None:
+        low, high = signature.lead_interval
+        if high is None:
+            known = f" ({count(low)} or more)"
+        else:
+            known = f" ({span_words((-high, -low) if behind else (low, high))})"
+    if signature.lead_is_lower_bound:
+        return f" by the end of the run, {steps}{known} after the tail passed its limit"
+    return f", {steps} {'before' if behind else 'after'} the tail{known}"
 
 
 def _movements(aggregates: Aggregates) -> str:
-    words = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": "cannot say"}
-    by_word: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name, movement in sorted(aggregates.metrics.items()):
-        by_word.setdefault(words.get(movement, movement), []).append(metric_name(name))
-    return "; ".join(f"{joined(names)} {word}" for word, names in by_word.items()) or "none logged"
+        names.setdefault(MOVEMENTS.get(movement, movement), []).append(metric_name(name))
+    return "; ".join(f"{joined(moved)} {word}" for word, moved in names.items()) or "none logged"
 
 
 def grew(diagnosis: Diagnosis) -> str:
@@ -238,58 +217,57 @@ def grew(diagnosis: Diagnosis) -> str:
     growth = signature.growth.get(name)
     rise = ""
     if growth is not None and growth.p95 is not None:
-        rise = f" ({times(growth.p95)}"
-        rise += f", 95 % interval {bounds(*growth.interval_p95)})" if growth.interval_p95 else ")"
+        interval = f", 95 % interval {bounds(*growth.interval_p95)}" if growth.interval_p95 else ""
+        rise = f" ({times(growth.p95)}{interval})"
     values, text = thirds(diagnosis, name), thirds(diagnosis, "text_only")
     if not values:
-        return f"{sentence(f'{slice_name(name)} tails of |log-ratio| grew{rise}')}"
+        return sentence(f"{slice_name(name)} tails of |log-ratio| grew{rise}")
     pair = f" for {signature.pair}" if signature.pair else ""
-    beside = f"; text-only {_arrows(text)}" if text else ""
+    text_words = f"; text-only {_arrows(text)}" if text else ""
     head = slice_name(name).capitalize()
-    return f"{head} p95 of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{beside}."
+    return f"{head} p95 of |log-ratio|{pair} by thirds of the run: {_arrows(values)}{rise}{text_words}."
 
 
-def _since(diagnosis: Diagnosis) -> str:
-    return "; ".join(filter(None, (passed(diagnosis), chance(diagnosis.signature)))) + "."
+def _arrows(values: list[float | None]) -> str:
+    return " → ".join(number(value) for value in values)
 
 
 def passed(diagnosis: Diagnosis) -> str:
     """Say at which step the tail passed its limit, and how closely that is known."""
-    signature = diagnosis.signature
+    signature, limit = diagnosis.signature, ""
     if signature.onset_step is None:
         return "The step at which it passed its limit could not be placed"
+    for finding in diagnosis.findings:  # the first that speaks of the signature's onset
+        if finding.onset_step == signature.onset_step and finding.limit is not None:
+            percentile = finding.evidence.get("percentile")
+            limit = f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
+            break
     known = f", 95 % interval {span_words(signature.onset_interval)}" if signature.onset_interval else ""
-    return f"It passed its limit{_limit(diagnosis)} at step {count(signature.onset_step)}{known}"
+    return f"It passed its limit{limit} at step {count(signature.onset_step)}{known}"
 
 
 def chance(signature: Signature) -> str:
     """Say how unlikely chance is; empty where it was not tested."""
-    rate = signature.false_alarm_rate
-    alarms = f"false alarms: {percent(rate)} of stable runs" if rate is not None else ""
-    tested = p_value(signature.p_value) if signature.p_value is not None else ""
-    return f"chance is unlikely ({'; '.join(filter(None, (tested, alarms)))})" if tested or alarms else ""
-
-
-def _limit(diagnosis: Diagnosis) -> str:
-    """Name the limit of the finding that speaks of the signature's onset."""
-    for finding in diagnosis.findings:
-        if finding.onset_step == diagnosis.signature.onset_step and finding.limit is not None:
-            percentile = finding.evidence.get("percentile")
-            return f" ({percentile} of {with_unit(finding.limit, finding.unit)})" if percentile else ""
-    return ""
+    rate, value = signature.false_alarm_rate, signature.p_value
+    tests = [p_value(value)] if value is not None else []
+    tests += [f"false alarms: {percent(rate)} of stable runs"] if rate is not None else []
+    return f"chance is unlikely ({'; '.join(tests)})" if tests else ""
 
 
 def no_signature(diagnosis: Diagnosis) -> str:
     """Say that the signature was not found, or could not be judged, and why."""
     signature = diagnosis.signature
-    reason = sentence(signature.reason) if signature.reason else ""
+    failed = [name for name, holds in signature.conditions.items() if holds is False]
+    said = "was looked for and not found" + (f" (not met: {joined(failed)})" if failed else "")
     if not samples(diagnosis):
-        return told_instead(diagnosis) or f"Tail growth after tool calls is not asked of it. {reason}".strip()
-    if signature.status is Answer.CANNOT_SAY:
-        return f"Tail growth after tool calls could not be judged. {reason}".strip()
-    failed = [name for name, held in signature.conditions.items() if held is False]
-    which = f" (not met: {joined(failed)})" if failed else ""
-    return f"Tail growth after tool calls was looked for and not found{which}. {reason}".strip()
+        # of training that samples nothing, what its two plainest checks saw where they called it healthy
+        reasons = {check.id: check.reason for check in diagnosis.healthy}
+        if plain := " ".join([sentence(reasons[name]) for name in PLAINEST if name in reasons][:2]):
+            return plain
+        said = "is not asked of it"
+    elif signature.status is Answer.CANNOT_SAY:
+        said = "could not be judged"
+    return f"Tail growth after tool calls {said}. {sentence(signature.reason)}".strip()
 
 
 def samples(diagnosis: Diagnosis) -> bool:
@@ -297,31 +275,18 @@ def samples(diagnosis: Diagnosis) -> bool:
     return all(item.applies for item in diagnosis.not_judged if item.id == SIGNATURE)
 
 
-def told_instead(diagnosis: Diagnosis) -> str:
-    """Say of training that samples nothing what its two plainest checks saw; empty where neither called it healthy."""
-    seen = {check.id: check.reason for check in diagnosis.healthy}
-    return " ".join([sentence(seen[name]) for name in PLAINEST if name in seen][:2])
-
-
 def coverage(diagnosis: Diagnosis) -> str:
     """Say how many checks looked, and how many could not."""
     blind = sum(item.applies for item in diagnosis.not_judged)
-    if diagnosis.from_findings:
-        return f"{counted(blind, 'question')} could not be judged." if blind else ""
+    unjudged = f"{counted(blind, 'question')} could not be judged." if blind else ""
     judged = len(diagnosis.healthy)
-    if not judged and not blind:
-        return ""
+    if diagnosis.from_findings or not (judged or blind):
+        return unjudged
     healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
-    return f"{healthy}; {counted(blind, 'question')} could not be judged." if blind else f"{healthy}."
+    return f"{healthy}; {unjudged}" if blind else f"{healthy}."
 
 
-def crashes(diagnosis: Diagnosis) -> list[str]:
+def crashes(diagnosis: Diagnosis) -> str:
     """Say which rules failed by a fault of the program."""
-    if not diagnosis.crashes:
-        return []
     names = joined([crash.id for crash in diagnosis.crashes])
-    return [f"A fault of ours: {names} crashed, so what it asks is unanswered."]
-
-
-def _arrows(values: list[float | None]) -> str:
-    return " → ".join(number(value) for value in values)
+    return f"A fault of ours: {names} crashed, so what it asks is unanswered." if names else ""
