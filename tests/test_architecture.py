@@ -26,10 +26,7 @@ ALLOWED = {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
         "compare", "metrics", "model",
     },
-    "reports.run": {
-        "reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model",
-        "version",
-    },
+    "reports.run": {"reports.figures", "reports.output", "reports.text", "verdict", "custom", "metrics", "model"},
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model"},
     "reports.output": {"reports.text", "version"},
