@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 TRL := .venv-trl
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all test-bytes test-trl test-writers check format bench docs sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-trl test-writers check format bench docs sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -15,6 +15,10 @@ test: $(STAMP)  ## what every change is held to, two at a time: some three minut
 
 test-all: $(STAMP)  ## all tests, and that every rule has its three cases
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q --every-rule
+
+golden: $(STAMP)  ## record the golden outputs anew; review the diff
+	PTT_RECORD_GOLDEN=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q tests/reports/test_terminal.py tests/gate_outputs \
+		tests/report_command/test_postmortem.py tests/comparing/test_outputs.py tests/baseline
 
 WRITERS := .venv-writers/bin/python
 

@@ -26,49 +26,6 @@ from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers import PARSERS, Rows, run_files
 
-HELPERS = {
-    "aliases",
-    "console_lines",
-    "call_rows",
-    "conversations",
-    "crc32c",
-    "discover",
-    "documents",
-    "event_message",
-    "exported_columns",
-    "gateway_calls",
-    "interface",
-    "lines",
-    "message_graphs",
-    "metric_rows",
-    "mlflow_spans",
-    "openai_answers",
-    "metrics_fast",
-    "otlp",
-    "number_lists",
-    "parquet_files",
-    "settings_facts",
-    "side_rows",
-    "sqlite_size",
-    "sessions",
-    "sqlite_files",
-    "streams",
-    "switches",
-    "tensor_files",
-    "token_names",
-    "token_lines",
-    "token_rows",
-    "wandb_log",
-    "wandb_record",
-    "wandb_values",
-    "wire",
-    "samples",
-    "values",
-    "zip_members",
-    "zero_runs",
-    "trace_texts",
-}
-
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -78,8 +35,12 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_every_file_with_a_parser_stands_in_the_table_of_contents() -> None:
     folder = Path(parsers.__path__[0])
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"} - HELPERS
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert {parser.name for parser in PARSERS} == files
+
+
+def test_every_parser_has_a_sample() -> None:
+    assert {parser.name for parser in PARSERS} - {name for name, _ in SAMPLES.values()} == set()
 
 
 @pytest.mark.parametrize("rel", SAMPLES)
