@@ -1,37 +1,21 @@
-"""What the rules on data validity share: the answer without sequences, and how a finding says what it contaminates."""
+"""What the rules on data validity share: the recorded logprobs, and how a finding says what it contaminates."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Collection, Iterable
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Validity
+from ptt.diagnostics.evidence.validity import AnomalyCount, Extent, MissingLogprobs, Validity
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.statistics.pair_sample import PairSample
 
 BLOCKS = "contaminates"
 """Key of a finding's evidence: the pairs whose tails are not to be judged while it stands, or "all"."""
 
 
-class Counted(Protocol):
-    """What says how much of the records it is."""
-
-    @property
-    def tokens(self) -> int | None: ...  # noqa: D102
-    @property
-    def sequences(self) -> int | None: ...  # noqa: D102
-    @property
-    def first_step(self) -> int | None: ...  # noqa: D102
-    @property
-    def last_step(self) -> int | None: ...  # noqa: D102
-    @property
-    def files(self) -> int | None: ...  # noqa: D102
-    @property
-    def example(self) -> str | None: ...  # noqa: D102
-
-
-def extent(what: Counted, effect: str) -> dict[str, JsonScalar]:
-    """Say, as a finding's evidence, how much it concerns and what it does to which statistic.
+def extent(what: Extent | AnomalyCount | MissingLogprobs, effect: str) -> dict[str, JsonScalar]:
+    """Return, as evidence, how much of the records a finding concerns and what that does to which statistic.
 
     Every finding of this link carries these keys; `tokens` are model tokens, `example` is one of the files.
     """
@@ -46,15 +30,29 @@ def extent(what: Counted, effect: str) -> dict[str, JsonScalar]:
     }
 
 
-def none_recorded() -> NotJudged:
-    """Say that there are no logprobs to judge."""
-    return NotJudged(
-        reason="no pair of per-token logprobs is recorded",
-        missing=("policy_logp", "ref_logp", "model_mask"),
-        enable="write recorder files: docs/recorder.md",
+NONE_RECORDED = NotJudged(
+    reason="no pair of per-token logprobs is recorded",
+    missing=("policy_logp", "ref_logp", "model_mask"),
+    enable="write recorder files: docs/recorder.md",
+)
+
+
+def recorded_validity(evidence: Evidence) -> Validity | NotJudged:
+    """Return what is known of the recorded logprobs, or that none are recorded."""
+    return evidence.validity if evidence.validity is not None and evidence.validity.sequences else NONE_RECORDED
+
+
+def early_engine_pairs(validity: Validity, pairs: Iterable[str]) -> dict[str, PairSample] | NotJudged:
+    """Return the early samples of those pairs against the engine that are recorded, in their order."""
+    samples = {pair: early for pair in pairs if pair in validity.pairs and (early := validity.pairs[pair][1])}
+    return samples or NotJudged(
+        reason="no engine logprobs are recorded",
+        missing=("rollout_logp",),
+        enable="record the inference engine's own logprobs as rollout_logp",
     )
 
 
-def validity_of(evidence: Evidence) -> Validity | None:
-    """Give what is known of the recorded logprobs, if any are."""
-    return evidence.validity if evidence.validity is not None and evidence.validity.sequences else None
+def shared_column(pairs: Collection[str], otherwise: str) -> str:
+    """Return the logprob column that several pairs have in common, or `otherwise`."""
+    common = set.intersection(*(set(pair.split("/")) for pair in pairs))
+    return f"{common.pop()}_logp" if len(pairs) > 1 and len(common) == 1 else otherwise

@@ -8,18 +8,20 @@ Source: veRL bypass_mode, slime use_rollout_logprobs, NeMo-RL force_on_policy_ra
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 
 COPIED = 0.999  # of tokens
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of exact zeros of the pair in use."""
-    validity, tails = validity_of(evidence), evidence.tails
-    if validity is None or tails is None or not tails.tokens:
-        return none_recorded()
+    tails = evidence.tails
+    if tails is None or not tails.tokens:
+        return NONE_RECORDED
     if tails.zero_share <= limits["copied"]:
         return Healthy(reason=f"r of {tails.pair} is 0 on {tails.zero_share:.1%} of tokens")
     return Finding(

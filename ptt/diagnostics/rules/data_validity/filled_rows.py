@@ -9,23 +9,22 @@ Source: zero-filled rows in dumps of several frameworks; a float32 logprob is co
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 
 HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
 BLOCKING_SHARE = 0.2
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the constant rows found while tokens were read."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
-    filled = [one for one in validity.anomalies if one.kind == "filled_row"]
+    filled = [anomaly for anomaly in validity.anomalies if anomaly.kind == "filled_row"]
     if not filled:
         return Healthy(reason=f"none of {validity.sequences} sequences has constant logprobs")
-    worst = max(filled, key=lambda one: one.sequences)
+    worst = max(filled, key=lambda anomaly: anomaly.sequences)
     share = worst.sequences / validity.sequences
     return Finding(
         severity=Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM,

@@ -9,25 +9,25 @@ Source: NaN compares false with every limit, and so reads as healthy wherever it
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 
 ID = "missing-logprobs"
 SHARE = 0.001  # of model tokens: fewer cannot move a p99
 HIGH_SHARE = 0.05
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge how many tokens are lost, and whether the end of the run is."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     lost = validity.missing
-    share = lost.tokens / max(1, lost.tokens + lost.finite_tokens)
-    if lost.dead_since is None and share <= limits["share"]:
-        return Healthy(reason=f"{lost.tokens} model tokens of {lost.pair} have no finite log-ratio")
     dead = lost.dead_since is not None
+    onset = lost.dead_since if dead else lost.first_step
+    share = lost.tokens / max(1, lost.tokens + lost.finite_tokens)
+    if not dead and share <= limits["share"]:
+        return Healthy(reason=f"{lost.tokens} model tokens of {lost.pair} have no finite log-ratio")
     severity = Severity.CRITICAL if dead else Severity.HIGH if share > limits["high_share"] else Severity.MEDIUM
     claim = (
         f"No model token of {lost.pair} has a finite log-ratio, up to the end of the records"
@@ -40,16 +40,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         observed=share,
         limit=limits["share"],
         unit="share",
-        onset_step=lost.dead_since if dead else lost.first_step,
-        evidence={
-            "pair": lost.pair,
-            **extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
-        },
+        onset_step=onset,
+        evidence={"pair": lost.pair}
+        | extent(lost, "in no statistic; where they are all of a step, every figure ends before it"),
         causes=("the policy's weights are NaN", "logprobs of some tokens were not recorded"),
-        next=(
-            f"look at step {lost.dead_since if dead else lost.first_step}: are the weights finite, and which "
-            "side of the pair is missing?",
-        ),
+        next=(f"look at step {onset}: are the weights finite, and which side of the pair is missing?",),
     )
 
 

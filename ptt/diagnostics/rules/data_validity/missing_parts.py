@@ -7,34 +7,18 @@ What to do: look at that rank's log at the first step it lacks; compare figures 
 Source: a dead writer does not stop a run.
 """
 
-from dataclasses import dataclass
-
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.validity import Coverage
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.evidence.validity import Coverage, Validity
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.data_validity import recorded_validity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
 
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Lost:
-    """What is not there, as far as it can be told; no file holds it."""
-
-    tokens: int | None
-    sequences: int | None
-    first_step: int
-    last_step: int
-    files: int = 0
-    example: str | None = None
-
-
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the coverage of ranks and steps."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     coverage = validity.coverage
     findings = [_rank_finding(coverage)] if coverage.missing_ranks else []
     if len(coverage.step_gaps) > limits["gaps"]:
@@ -57,8 +41,10 @@ def _rank_finding(coverage: Coverage) -> Finding:
         onset_step=first,
         evidence={
             "ranks": names,
-            **extent(
-                _lost(coverage, coverage.steps_missing_ranks, first, coverage.last_step_missing_rank),
+            **_extent(
+                coverage,
+                coverage.steps_missing_ranks,
+                (first, coverage.last_step_missing_rank),
                 "in no statistic, by what a rank usually writes; slices and windows may be another mixture without it",
             ),
         },
@@ -67,14 +53,17 @@ def _rank_finding(coverage: Coverage) -> Finding:
     )
 
 
-def _lost(coverage: Coverage, parts: int | None, first: int, last: int) -> _Lost:
-    """Estimate what `parts` missing parts held by what the others do; None where their number is not known."""
-    return _Lost(
-        tokens=None if parts is None else round(parts * coverage.usual_tokens),
-        sequences=None if parts is None else round(parts * coverage.usual_sequences),
-        first_step=first,
-        last_step=last,
-    )
+def _extent(coverage: Coverage, parts: int | None, steps: tuple[int, int], effect: str) -> dict[str, JsonScalar]:
+    """Estimate what `parts` missing parts held by what the others do, as `extent` says it; no file holds them."""
+    return {
+        "tokens": None if parts is None else round(parts * coverage.usual_tokens),
+        "sequences": None if parts is None else round(parts * coverage.usual_sequences),
+        "first_step": steps[0],
+        "last_step": steps[1],
+        "files": 0,
+        "example": None,
+        "effect": effect,
+    }
 
 
 def _gap_finding(coverage: Coverage) -> Finding:
@@ -87,8 +76,10 @@ def _gap_finding(coverage: Coverage) -> Finding:
         limit=0.0,
         unit="gaps",
         onset_step=first[0] + 1,
-        evidence=extent(
-            _lost(coverage, None, first[0] + 1, coverage.step_gaps[-1][1] - 1),
+        evidence=_extent(
+            coverage,
+            None,
+            (first[0] + 1, coverage.step_gaps[-1][1] - 1),
             "in no statistic; an onset or a window's edge that falls into the gap is only known to lie there",
         ),
         causes=("files were deleted or not copied", "a resume that skipped steps"),

@@ -14,56 +14,46 @@ Source: mixed or annealed exploration temperatures, evaluation samples that got 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.statistics.pair_sample import TemperatureMixture
 
 SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
 PLAIN = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
-LEAST_SCALED = 5  # sequences
-ALIKE = 0.6  # interquartile range of the slopes over their median: chance slopes differ more
+MIN_SCALED = 5  # sequences
+MAX_SHOWN = 6  # temperatures named in a claim
+MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance slopes differ more
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the recorded temperatures, and the kinds of sequences each pair falls into."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
-    mixed = {pair: found for pair, found in validity.mixed_pairs.items() if _two_kinds(found, limits)}
-    findings = []
-    if mixed:
-        findings.append(_scored(mixed, validity))
+    mixed = {pair: kinds for pair, kinds in validity.mixed_pairs.items() if _two_kinds(kinds.mixture, limits)}
+    findings = [_scored(mixed, validity)] if mixed else []
     if validity.mixed_column is not None:
         findings.append(_sampled(validity.mixed_column))
     if findings:
         return Broken(findings=tuple(findings))
-    fitted = max((found.mixture.judged for found in validity.mixed_pairs.values()), default=0)
+    fitted = max((kinds.mixture.judged for kinds in validity.mixed_pairs.values()), default=0)
     return Healthy(
         reason=f"{fitted} sampled sequences that can be fitted are of one kind; no two recorded temperatures meet"
     )
 
 
-def _two_kinds(found: MixedPair, limits: Limits) -> bool:
-    kinds = found.mixture
-    return (
-        len(kinds.scaled_seqs) >= LEAST_SCALED
-        and kinds.scaled_share >= limits["scaled"]
-        and kinds.plain_share >= limits["plain"]
-        and kinds.spread <= ALIKE
-    )
+def _two_kinds(mixture: TemperatureMixture, limits: Limits) -> bool:
+    shares = mixture.scaled_share >= limits["scaled"] and mixture.plain_share >= limits["plain"]
+    return shares and len(mixture.scaled_seqs) >= MIN_SCALED and mixture.spread <= MAX_SPREAD
 
 
 def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
-    pair, found = max(mixed.items(), key=lambda item: (item[1].mixture.scaled_share, item[0]))
-    kinds = found.mixture
+    pair, worst = max(mixed.items(), key=lambda item: (item[1].mixture.scaled_share, item[0]))
+    kinds = worst.mixture
     temperature = 1 / (1 + kinds.slope)
-    sides = [set(name.split("/")) for name in mixed]
-    common = set.intersection(*sides)
-    whole = validity.extent
-    facts = extent(found.extent, "r = (1/T - 1) log p on their tokens: tails, ESS, E[rho^2] and KL of the pair hold it")
+    facts = extent(worst.extent, "r = (1/T - 1) log p on their tokens: tails, ESS, E[rho^2] and KL of the pair hold it")
     return Finding(
         severity=Severity.HIGH,
-        claim=f"About {kinds.scaled_share:.0%} of sequences, between steps {found.extent.first_step} and "
-        f"{found.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
+        claim=f"About {kinds.scaled_share:.0%} of sequences, between steps {worst.extent.first_step} and "
+        f"{worst.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
         f"{kinds.plain_share:.0%} the two agree",
         observed=kinds.scaled_share,
         limit=SCALED,
@@ -74,39 +64,36 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
             "temperature": temperature,
             "slope": kinds.slope,
             "fitted_sequences": kinds.judged,
-            "sampled_sequences": found.sampled,
+            "sampled_sequences": worst.sampled,
             **facts,
-            "tokens": round(kinds.scaled_share * whole.tokens),
-            "sequences": round(kinds.scaled_share * whole.sequences),
-            BLOCKS: f"{common.pop()}_logp" if len(mixed) > 1 and len(common) == 1 else pair,
+            "tokens": round(kinds.scaled_share * validity.extent.tokens),
+            "sequences": round(kinds.scaled_share * validity.extent.sequences),
+            BLOCKS: shared_column(mixed, pair),
         },
         causes=("sequences are sampled at several temperatures and scored at one",),
         next=("score each sequence at the temperature it was sampled with, or all at 1",),
     )
 
 
-def _sampled(found: MixedColumn) -> Finding:
-    known = ", ".join(f"{value:g}" for value in found.temperatures[:MOST_SHOWN])
-    more = len(found.temperatures) - MOST_SHOWN
+def _sampled(column: MixedColumn) -> Finding:
+    known = ", ".join(f"{value:g}" for value in column.temperatures[:MAX_SHOWN])
+    more = len(column.temperatures) - MAX_SHOWN
     known += f" and {more} more" if more > 0 else ""
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"At {found.steps} steps, between {found.extent.first_step} and {found.extent.last_step}, sequences are "
-        f"recorded with different temperatures ({known}); {found.share:.0%} of them not with the usual one",
-        observed=found.share,
+        claim=f"At {column.steps} steps, between {column.extent.first_step} and {column.extent.last_step}, sequences "
+        f"are recorded with different temperatures ({known}); {column.share:.0%} of them not with the usual one",
+        observed=column.share,
         limit=0.0,
         unit="share",
         evidence={
             "temperatures": known,
-            "steps": found.steps,
-            **extent(found.extent, "tails, ESS and KL are a mixture's; a changing share of hot sequences moves them"),
+            "steps": column.steps,
+            **extent(column.extent, "tails, ESS and KL are a mixture's; a changing share of hot sequences moves them"),
         },
         causes=("exploration at several temperatures", "evaluation samples among the training ones"),
         next=("judge the sequences of the usual temperature alone, and compare",),
     )
-
-
-MOST_SHOWN = 6
 
 
 RULE = Rule(id="mixed-temperatures", link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN})

@@ -12,9 +12,10 @@ send -9999.0, prime-rl puts log(1/V) at index 0.
 from collections.abc import Mapping
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
 
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
 WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
@@ -25,23 +26,23 @@ COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written,
 NEARLY_CERTAIN = -0.01  # nats: values this close to 0 do repeat in sure models
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the placeholders found while tokens were read."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     findings = []
-    for one in validity.anomalies:
-        share = one.tokens / max(1, validity.model_tokens)
-        if one.kind in KINDS and share >= limits["worth_telling"]:
+    for anomaly in validity.anomalies:
+        share = anomaly.tokens / max(1, validity.model_tokens)
+        if anomaly.kind in KINDS and share >= limits["worth_telling"]:
             blocks = share > limits["blocking_share"]
-            claim = f"{one.column} is {KINDS[one.kind]} on {one.tokens} model tokens, which are left out"
-            findings.append(_finding(claim, share, one.column, extent(one, LEFT_OUT), one.first_step, blocks=blocks))
-    for column, facts_of in validity.columns.items():
-        if facts_of.common_share > limits["common_share"] and facts_of.common_value < NEARLY_CERTAIN:
-            claim = f"{column} has the one value {facts_of.common_value:.6g} on {facts_of.common_share:.0%} of tokens"
-            facts = extent(validity.extent, KEPT) | {"tokens": round(facts_of.common_share * validity.model_tokens)}
-            findings.append(_finding(claim, facts_of.common_share, column, facts, None, blocks=True))
+            claim = f"{anomaly.column} is {KINDS[anomaly.kind]} on {anomaly.tokens} model tokens, which are left out"
+            findings.append(
+                _finding(claim, share, anomaly.column, extent(anomaly, LEFT_OUT), anomaly.first_step, blocks=blocks)
+            )
+    for column, facts in validity.columns.items():
+        if facts.common_share > limits["common_share"] and facts.common_value < NEARLY_CERTAIN:
+            claim = f"{column} has the one value {facts.common_value:.6g} on {facts.common_share:.0%} of tokens"
+            kept = extent(validity.extent, KEPT) | {"tokens": round(facts.common_share * validity.model_tokens)}
+            findings.append(_finding(claim, facts.common_share, column, kept, None, blocks=True))
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(reason=f"no placeholder on more than {limits['worth_telling']:.1%} of model tokens")

@@ -8,18 +8,17 @@ Source: resumed runs and `gather` before writing are the usual ways.
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 
 SHARE = 0.001  # of sequences: ids may clash now and then
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the number of repeats."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     repeated = validity.coverage.repeated
     share = repeated.sequences / validity.sequences
     if share <= limits["share"]:

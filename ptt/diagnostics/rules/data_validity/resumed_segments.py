@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
+CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
 STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
 
 
@@ -29,11 +30,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("step",),
             enable="log metrics or write recorder files with their step: docs/recorder.md",
         )
-    findings = []
-    twice = segments.sequences
+    findings, twice = [], segments.sequences
     if twice is not None and segments.extent is not None and twice.steps >= limits["steps"]:
         findings.append(_sequences(twice, segments.extent))
-    logged = [one for one in segments.metrics if one.steps >= limits["steps"]]
+    logged = [overlap for overlap in segments.metrics if overlap.steps >= limits["steps"]]
     if logged:
         findings.append(_metrics(logged))
     if findings:
@@ -41,11 +41,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="no steps are recorded by two segments")
 
 
-def _sequences(twice: Overlap, held: Extent) -> Finding:
+def _sequences(twice: Overlap, both: Extent) -> Finding:
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
-        f"({twice.steps} recorded steps, {held.sequences} sequences): the run was resumed, and both count",
+        f"({twice.steps} recorded steps, {both.sequences} sequences): the run was resumed, and both count",
         observed=float(twice.steps),
         limit=STEPS,
         unit="steps",
@@ -53,17 +53,17 @@ def _sequences(twice: Overlap, held: Extent) -> Finding:
         evidence={
             "steps": twice.steps,
             "between_files": " and ".join(twice.sources),
-            **extent(held, "tails, ESS and E[rho^2] of these steps hold both segments: windows weigh them twice"),
+            **extent(both, "tails, ESS and E[rho^2] of these steps hold both segments: windows weigh them twice"),
         },
-        causes=("the run was killed and resumed from a checkpoint before its last step",),
+        causes=CAUSES,
         next=(f"move the lost segment's files of steps {twice.first_step} to {twice.last_step} away and judge again",),
     )
 
 
 def _metrics(logged: list[Overlap]) -> Finding:
-    worst = max(logged, key=lambda one: one.steps)
-    first, last = min(one.first_step for one in logged), max(one.last_step for one in logged)
-    names = sorted({name for one in logged for name in one.sources})
+    worst = max(logged, key=lambda overlap: overlap.steps)
+    first, last = min(overlap.first_step for overlap in logged), max(overlap.last_step for overlap in logged)
+    names = sorted({name for overlap in logged for name in overlap.sources})
     return Finding(
         severity=Severity.LOW,
         claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
@@ -80,7 +80,7 @@ def _metrics(logged: list[Overlap]) -> Finding:
                 "metrics only: each curve has one value a step, the later file's; alarms among these steps are its own",
             ),
         },
-        causes=("the run was killed and resumed from a checkpoint before its last step",),
+        causes=CAUSES,
         next=(f"read the curves of steps {first} to {last} from the later file",),
     )
 

@@ -9,28 +9,23 @@ Source: retokenisation drift is reported by several multi-turn trainers; r conce
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 
 SHARE = 0.5  # of the largest 1 % of |r|
 MATERIAL = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
 PAIRS = ("old/rollout", "policy/rollout")
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge where the largest |r| against the engine sit."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
-    judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
-    if not judged:
-        return NotJudged(
-            reason="no engine logprobs are recorded",
-            missing=("rollout_logp",),
-            enable="record the inference engine's own logprobs as rollout_logp",
-        )
-    for pair, early in judged.items():
+    samples = early_engine_pairs(validity, PAIRS)
+    if isinstance(samples, NotJudged):
+        return samples
+    for pair, early in samples.items():
         if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
             return Finding(
                 severity=Severity.MEDIUM,

@@ -7,18 +7,17 @@ Source: verifiers 0.4 rounds recorded floats to four decimals.
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 
 ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the decimals of sampled values."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     columns = [name for name, facts in validity.columns.items() if facts.rounded_share > limits["rounded"]]
     if not columns:
         return Healthy(reason="no column is rounded")

@@ -10,15 +10,14 @@ Source: vLLM's default `logprobs_mode` is raw; slope 1/T - 1 of r on the denomin
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
 FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
@@ -30,54 +29,44 @@ MIN_TOKENS = 1000
 DRIFT = ("policy/ref", "old/ref")
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the line of r on the logprob."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     scaled = {
-        pair: early for pair, (_, early) in validity.pairs.items() if early is not None and _scaled(pair, early, limits)
+        pair: early
+        for pair, (_, early) in validity.pairs.items()
+        if early is not None and _is_scaled(pair, early, limits)
     }
-    if scaled:
-        return _finding(scaled, validity)
-    return Healthy(reason="no pair's r is proportional to its logprob")
-
-
-def _scaled(pair: str, early: PairSample, limits: Limits) -> bool:
-    if pair in DRIFT:
-        fits = early.slope > SLOPE_DRIFT and early.r_squared > limits["fit_drift"]
-        return fits or (early.tokens >= MIN_TOKENS and early.negative_share > limits["negative_share"])
-    return abs(early.slope) > SLOPE_NEAR and early.r_squared > limits["fit_near"]
-
-
-def _odd_one(pairs: Sequence[str]) -> str:
-    """Name the column that all these pairs share, or else the first pair."""
-    held = [set(pair.split("/")) for pair in pairs]
-    common = set.intersection(*held)
-    return f"{common.pop()}_logp" if len(held) > 1 and len(common) == 1 else pairs[0]
-
-
-def _finding(scaled: dict[str, PairSample], validity: Validity) -> Finding:
+    if not scaled:
+        return Healthy(reason="no pair's r is proportional to its logprob")
     pair, early = max(scaled.items(), key=lambda item: np.nan_to_num(item[1].r_squared))
+    fitted = math.isfinite(early.slope)
     return Finding(
         severity=Severity.HIGH,
         claim=_claim(pair, early),
-        observed=early.slope if math.isfinite(early.slope) else early.negative_share,
+        observed=early.slope if fitted else early.negative_share,
         limit=None,
-        unit="slope" if math.isfinite(early.slope) else "share",
+        unit="slope" if fitted else "share",
         evidence={
             "pair": pair,
             "pairs": ", ".join(scaled),
-            "slope": early.slope if math.isfinite(early.slope) else None,
+            "slope": early.slope if fitted else None,
             "r_squared": early.r_squared if math.isfinite(early.r_squared) else None,
             "negative_share": early.negative_share,
             "sampled_tokens": early.tokens,
             **extent(validity.extent, "r = (1/T - 1) log p on every token: tails, ESS, E[rho^2] and KL hold it"),
-            BLOCKS: _odd_one(list(scaled)),
+            BLOCKS: shared_column(scaled, next(iter(scaled))),
         },
         causes=("raw logprobs on one side, temperature-scaled ones on the other",),
         next=("set the engine's logprobs mode to processed, or apply the temperature to the trainer's logits",),
     )
+
+
+def _is_scaled(pair: str, early: PairSample, limits: Limits) -> bool:
+    if pair in DRIFT:
+        fits = early.slope > SLOPE_DRIFT and early.r_squared > limits["fit_drift"]
+        return fits or (early.tokens >= MIN_TOKENS and early.negative_share > limits["negative_share"])
+    return abs(early.slope) > SLOPE_NEAR and early.r_squared > limits["fit_near"]
 
 
 def _claim(pair: str, early: PairSample) -> str:

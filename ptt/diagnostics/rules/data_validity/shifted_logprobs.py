@@ -12,25 +12,23 @@ import math
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
 
 MARGIN = 0.2  # of correlation: sound pairs differ by 0.6 or more the other way, even late in a run
-LEAST = 0.3  # a collapsed policy correlates with nothing at any lag
+MIN_CORRELATION = 0.3  # a collapsed policy correlates with nothing at any lag
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the correlations at lags of -2 to 2."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     findings = []
-    for pair, (whole, _) in validity.pairs.items():
+    for pair, (whole, _early) in validity.pairs.items():
         lags = {lag: c for lag, c in whole.lag_correlation.items() if math.isfinite(c)} if whole else {}
         if 0 not in lags:
             continue
         best = max(lags, key=lambda lag: lags[lag])
-        if best != 0 and lags[best] > max(lags[0] + limits["margin"], LEAST):
+        if best != 0 and lags[best] > max(lags[0] + limits["margin"], MIN_CORRELATION):
             findings.append(_finding(pair, best, lags[best], lags[0], validity))
     if findings:
         return Broken(findings=tuple(findings))

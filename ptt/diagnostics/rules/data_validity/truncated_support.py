@@ -8,9 +8,10 @@ Source: processed logprobs are renormalised over the kept set; median shift log 
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 
 ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 SHIFT = -0.01  # nats: S below 0.99
@@ -18,19 +19,13 @@ MAX_FIT = 0.5  # of r on the logprob: a temperature mismatch is one-sided as wel
 PAIRS = ("policy/rollout", "old/rollout")
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     """Judge the sign of r against the engine."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
-    judged = {pair: early for pair in PAIRS if pair in validity.pairs and (early := validity.pairs[pair][1])}
-    if not judged:
-        return NotJudged(
-            reason="no engine logprobs are recorded",
-            missing=("rollout_logp",),
-            enable="record the inference engine's own logprobs as rollout_logp",
-        )
-    for pair, early in judged.items():
+    samples = early_engine_pairs(validity, PAIRS)
+    if isinstance(samples, NotJudged):
+        return samples
+    for pair, early in samples.items():
         if early.negative_share > limits["one_sided"] and early.median_r < SHIFT and not early.r_squared > MAX_FIT:
             return Finding(
                 severity=Severity.MEDIUM,

@@ -13,19 +13,18 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
+from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_validity import BLOCKS, extent, none_recorded, validity_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 
-LEAST_USE = 0.2  # calls a sample: with fewer there is too little to compare
+MIN_USE = 0.2  # calls a sample: with fewer there is too little to compare
 OBSERVED = 0.25  # of the expected share
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_validity)
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the recorded observations against the logged tool calls."""
-    validity = validity_of(evidence)
-    if validity is None:
-        return none_recorded()
     series = evidence.metrics.get("tools/call_frequency")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return NotJudged(
@@ -34,7 +33,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="log tool calls a sample (TRL does with tools), or record tool_names with the sequences",
         )
     expected = float(np.minimum(series.finite()[1], 1.0).mean())
-    if expected < LEAST_USE or validity.observed_share >= limits["observed"] * expected:
+    if expected < MIN_USE or validity.observed_share >= limits["observed"] * expected:
         return Healthy(
             reason=f"{validity.observed_share:.0%} of sequences hold an observation; {expected:.0%} call a tool"
         )
