@@ -121,7 +121,7 @@ class Measured(TypedDict):
     observed: float
     limit: float
     onset_step: int
-    onset_interval: Steps
+    onset_interval: Steps | None
 
 
 def measured(shift: BaselineShift | Excess, *, observed: float | None = None) -> Measured:
@@ -153,6 +153,11 @@ def derived(series: Series, steps: IntArray, values: FloatArray) -> Series:
 def selected(series: Series, chosen: BoolArray) -> Series:
     """Return the logged values that are chosen, with their flags."""
     return replace(series, steps=series.steps[chosen], values=series.values[chosen], flags=series.flags[chosen])
+
+
+def late_mean(series: Series) -> float:
+    """Return the mean of the last `width` values by plain summation; `last_mean` sums as it rolls."""
+    return float(series.finite()[1][-series.width :].mean())
 
 
 def negated(series: Series) -> Series:

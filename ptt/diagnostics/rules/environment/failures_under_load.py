@@ -14,8 +14,9 @@ Source: concurrency spikes in failures are what the rule asks; the paired compar
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.interface import ONLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.environment import UNRECORDED
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
 
 FLOOR = 0.1  # of the calls under more load
@@ -31,61 +32,31 @@ ENABLE = "record the time of each turn and the latency of each call, or calls an
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether failures go with load."""
-    found = _gap(evidence, int(limits["strata"]))
-    if isinstance(found, NotJudged):
-        return found
-    gap, by, metric = found
+    comparison = _compare(evidence, int(limits["strata"]))
+    if isinstance(comparison, NotJudged):
+        return comparison
+    gap, by, metric = comparison
     if gap.load_high < limits["spread"] * gap.load_low:
         reason = f"{by} spread too little: {gap.load_low:.3g} in the lower half, {gap.load_high:.3g} in the upper"
         return NotJudged(reason=reason, enable="nothing to record: load hardly varied")
-    sure = gap.high - gap.low > limits["errors"] * gap.error
-    if gap.high < limits["floor"] or gap.high < limits["factor"] * gap.low or not sure:
-        reason = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
-        return Healthy(reason=reason)
-    return _finding(gap, by, metric, limits)
-
-
-def _gap(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str] | NotJudged:
-    """Compare calls within steps where their times are known, else steps within stretches."""
-    environment = evidence.environment
-    strata = 0
-    if environment is not None and (load := environment.load) is not None:
-        ones = np.ones(len(load.failed))
-        gap = stratified_difference(
-            stratum=load.steps, by=load.in_flight, hits=load.failed.astype(np.float64), trials=ones
-        )
-        if gap is not None and gap.strata >= least:
-            return gap, "calls under way", "tool_calls.latency_s"
-        strata = gap.strata if gap is not None else 0
-    if environment is not None and (counts := environment.failures) is not None:
-        stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH
-        gap = stratified_difference(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
-        if gap is not None and gap.strata >= least:
-            return gap, "calls a step", "tool_calls.ok"
-        strata = max(strata, gap.strata if gap is not None else 0)
-        reason = f"{strata} stretches of the run have calls under more and under less load; {least} are needed"
-        return NotJudged(reason=reason, enable=ENABLE)
-    missing = ("tool_calls.ok", "tool_calls.latency_s")
-    reason = "no tool calls with an outcome are recorded"
-    return NotJudged(reason=reason, missing=missing, enable=ENABLE)
-
-
-def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) -> Finding:
-    told: dict[str, JsonScalar] = {
-        "metric": metric,
-        "failed_under_less": gap.low,
-        "load_less": gap.load_low,
-        "load_more": gap.load_high,
-        "standard_error": gap.error,
-        "strata": gap.strata,
-    }
+    claim = f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}"
+    limit = max(limits["floor"], limits["factor"] * gap.low)
+    if gap.high < limit or not gap.high - gap.low > limits["errors"] * gap.error:
+        return Healthy(reason=claim)
     return Finding(
         severity=Severity.HIGH if gap.high >= limits["high"] else Severity.MEDIUM,
-        claim=f"{gap.high:.1%} of calls fail at {gap.load_high:.3g} {by}, {gap.low:.1%} at {gap.load_low:.3g}",
+        claim=claim,
         observed=gap.high,
-        limit=max(limits["floor"], limits["factor"] * gap.low),
+        limit=limit,
         unit="share",
-        evidence=told,
+        evidence={
+            "metric": metric,
+            "failed_under_less": gap.low,
+            "load_less": gap.load_low,
+            "load_more": gap.load_high,
+            "standard_error": gap.error,
+            "strata": gap.strata,
+        },
         causes=(
             "a tool server with fewer workers than calls in flight",
             "a rate limit or quota",
@@ -99,6 +70,28 @@ def _finding(gap: StratifiedDifference, by: str, metric: str, limits: Limits) ->
     )
 
 
+def _compare(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str, str] | NotJudged:
+    """Compare calls within steps where their times are known, else steps within stretches."""
+    environment = evidence.environment or UNRECORDED
+    strata = 0
+    if (load := environment.load) is not None:
+        failed = load.failed.astype(np.float64)
+        gap = stratified_difference(stratum=load.steps, by=load.in_flight, hits=failed, trials=np.ones(len(failed)))
+        if gap is not None and gap.strata >= least:
+            return gap, "calls under way", "tool_calls.latency_s"
+        strata = gap.strata if gap is not None else 0
+    if (counts := environment.failures) is None:
+        missing = ("tool_calls.ok", "tool_calls.latency_s")
+        return NotJudged(reason="no tool calls with an outcome are recorded", missing=missing, enable=ENABLE)
+    stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH
+    gap = stratified_difference(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
+    if gap is not None and gap.strata >= least:
+        return gap, "calls a step", "tool_calls.ok"
+    strata = max(strata, gap.strata if gap is not None else 0)
+    reason = f"{strata} stretches of the run have calls under more and under less load; {least} are needed"
+    return NotJudged(reason=reason, enable=ENABLE)
+
+
 RULE = Rule(
     id="failures-under-load",
     link=Link.ENVIRONMENT,
@@ -106,6 +99,5 @@ RULE = Rule(
     limits={
         "floor": FLOOR, "factor": FACTOR, "errors": ERRORS, "spread": SPREAD, "high": HIGH, "strata": STRATA,
     },
-    families=ONLINE,
 
 )  # fmt: skip

@@ -10,10 +10,12 @@ Source: recovery after a failed call, one of the signals agents are compared by;
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift
-from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS, Counts
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.single_series import measured
 
 FACTOR = 0.5  # of the early share that must be left
 WAS = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
@@ -23,33 +25,31 @@ ENABLE = "log completions with tool calls and their results at every step (TRL: 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether a success still follows a failure."""
-    counts = evidence.environment.recovered if evidence.environment is not None else None
+    counts = (evidence.environment or UNRECORDED).recovered
+    if (evidence.environment or UNRECORDED).failures is None and (counts is None or not counts.shows_change):
+        reason = "no tool calls with an outcome are recorded"
+        return NotJudged(reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
     if counts is None or not counts.shows_change:
-        return _unjudged(evidence, counts)
-    early = counts.early().share
+        return NotJudged(
+            reason=f"{0 if counts is None else counts.total} failed calls are recorded;"
+            f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed",
+            enable=ENABLE,
+        )
+    early, late = counts.early().share, counts.late().share
     if early < limits["was"]:
         return NotJudged(
             reason=f"a success followed {early:.1%} of the failed calls at first: there was no recovery to lose",
             enable="nothing to record",
         )
-    found = counts.fall(ceiling=early, factor=limits["factor"])
-    late = counts.late().share
-    if found is None or found.ended:
+    fall = counts.fall(ceiling=early, factor=limits["factor"])
+    if fall is None or fall.ended:
         reason = f"a success follows {late:.1%} of {counts.total} failed calls in the end, {early:.1%} at first"
         return Healthy(reason=reason)
-    return _finding(counts, early, found, limits["gone"])
-
-
-def _finding(counts: Counts, early: float, found: BaselineShift, gone: float) -> Finding:
-    onset, last = found.onset, found.last
     return Finding(
-        severity=Severity.HIGH if last < gone else Severity.MEDIUM,
-        claim=f"A success followed {early:.1%} of the failed calls at first and {last:.1%} in the end",
-        observed=last,
-        limit=found.limit,
+        severity=Severity.HIGH if fall.last < limits["gone"] else Severity.MEDIUM,
+        claim=f"A success followed {early:.1%} of the failed calls at first and {fall.last:.1%} in the end",
         unit="share",
-        onset_step=onset,
-        onset_interval=found.interval,
+        **measured(fall),
         evidence={
             "metric": "tool_calls.ok",
             "logged_as": counts.series.raw_name,
@@ -62,26 +62,14 @@ def _finding(counts: Counts, early: float, found: BaselineShift, gone: float) ->
             "a policy that learnt to answer after an error message as if it were a result",
         ),
         confirm=(
-            f"read ten trajectories with a failed call before step {onset} and ten after: is there a second try, and "
-            "does it fail too?",
+            f"read ten trajectories with a failed call before step {fall.onset} and ten after: is there a second try, "
+            "and does it fail too?",
         ),
         next=(
             "where the second try fails too, mend the tool first",
             "where there is none, take the penalty on calls or turns away and compare 50 steps",
         ),
     )
-
-
-def _unjudged(evidence: Evidence, counts: Counts | None) -> NotJudged:
-    if evidence.environment is None or evidence.environment.failures is None:
-        reason = "no tool calls with an outcome are recorded"
-        return NotJudged(reason=reason, missing=("tool_calls.ok",), enable=ENABLE)
-    held = 0 if counts is None else counts.total
-    reason = (
-        f"{held} failed calls are recorded;"
-        f" {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
-    )
-    return NotJudged(reason=reason, enable=ENABLE)
 
 
 RULE = Rule(

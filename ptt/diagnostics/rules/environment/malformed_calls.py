@@ -15,7 +15,7 @@ Source: four states of calls (healthy, call, response, polluted) in arXiv 2606.2
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share, logged_share
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.environment import Question, judge_shares
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.05  # of the calls: every policy spoils one now and then
@@ -44,12 +44,8 @@ QUESTION = Question(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of malformed calls."""
-    counts = evidence.environment.malformed if evidence.environment is not None else None
-    shares = [
-        *logged_share(evidence.metrics, "tools/malformed_frequency"),
-        *counted_share(counts, "tool_calls.args_json"),
-    ]
-    return judge_shares(QUESTION, shares, limits)
+    counted = counted_share((evidence.environment or UNRECORDED).malformed, "tool_calls.args_json")
+    return judge_shares(QUESTION, logged_share(evidence.metrics, "tools/malformed_frequency") + counted, limits)
 
 
 RULE = Rule(

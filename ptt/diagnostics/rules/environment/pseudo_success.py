@@ -15,8 +15,8 @@ from dataclasses import replace
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
+from ptt.diagnostics.rules.interface import Broken, Healthy, Limits, NotJudged, Rule, Verdict
 
 FLOOR = 0.1  # of the well paid
 FACTOR = 2.0  # times the early share
@@ -41,12 +41,12 @@ WITHOUT_CALL = replace(AFTER_FAILURE, what="trajectories paid well that call not
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge what is paid well."""
-    environment = evidence.environment
-    after = environment.paid_after_failure if environment is not None else None
-    without = environment.paid_without_call if environment is not None else None
-    verdict = judge_shares(AFTER_FAILURE, counted_share(after, "tool_calls.ok"), limits)
-    beside = judge_shares(WITHOUT_CALL, counted_share(without, "trajectories.reward"), limits)
-    notes = tuple(_note(finding) for finding in _findings(beside))
+    environment = evidence.environment or UNRECORDED
+    verdict = judge_shares(AFTER_FAILURE, counted_share(environment.paid_after_failure, "tool_calls.ok"), limits)
+    beside = judge_shares(WITHOUT_CALL, counted_share(environment.paid_without_call, "trajectories.reward"), limits)
+    found = beside.findings if isinstance(beside, Broken) else beside.notes if isinstance(beside, Healthy) else ()
+    # some prompts need no tool, and a policy that learns which is right: never more than a note
+    notes = tuple(replace(finding, severity=Severity.LOW) for finding in found)
     match verdict:
         case Broken(findings=findings):
             return Broken(findings=findings + notes)
@@ -54,19 +54,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             return replace(verdict, notes=verdict.notes + notes)
         case NotJudged():
             return verdict
-
-
-def _findings(verdict: SharesVerdict) -> tuple[Finding, ...]:
-    match verdict:
-        case Broken(findings=found) | Healthy(notes=found):
-            return found
-        case NotJudged():
-            return ()
-
-
-def _note(finding: Finding) -> Finding:
-    """Some prompts need no tool, and a policy that learns which is right: never more than a note."""
-    return replace(finding, severity=Severity.LOW)
 
 
 RULE = Rule(

@@ -15,7 +15,7 @@ alone most healthy agents look like loops.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.environment import Question, judge_shares
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.1  # of the calls: an agent checks twice now and then
@@ -43,8 +43,9 @@ QUESTION = Question(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of calls that repeat an earlier one."""
-    counts = evidence.environment.repeated if evidence.environment is not None else None
-    return judge_shares(QUESTION, counted_share(counts, "tool_calls.args_json"), limits)
+    return judge_shares(
+        QUESTION, counted_share((evidence.environment or UNRECORDED).repeated, "tool_calls.args_json"), limits
+    )
 
 
 RULE = Rule(

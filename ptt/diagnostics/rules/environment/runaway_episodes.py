@@ -29,11 +29,11 @@ from ptt.diagnostics.evidence.baseline_shift import (
 )
 from ptt.diagnostics.evidence.counts import Counts, counted_share, logged_share
 from ptt.diagnostics.evidence.environment import Episodes
-from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.environment import Question, SharesVerdict, judge_shares
-from ptt.diagnostics.rules.interface import ONLINE, Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, SharesVerdict, judge_shares
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
+from ptt.diagnostics.rules.single_series import late_mean, measured
 
 TIMES = 3.0  # what 95 % of the early trajectories stay below
 TURNS = 8.0  # fewer are no long episode, however short the others were
@@ -43,7 +43,7 @@ FACTOR = 2.0  # times the early share
 MEDIUM = 0.1
 HIGH = 0.5  # the batch is mostly runaways
 CHRONIC = 0.3  # of the trajectories go round in circles from the start
-USUAL = 0.95
+USUAL_QUANTILE = 0.95
 
 QUESTION = Question(
     what="trajectories that run away",
@@ -67,13 +67,12 @@ CIRCLES = replace(QUESTION, what="trajectories that go round in circles of calls
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the length of episodes and the circles in them."""
-    environment = evidence.environment
-    episodes = environment.episodes if environment is not None else None
+    environment = evidence.environment or UNRECORDED
     verdicts: list[SharesVerdict] = []
-    if episodes is not None:
+    if environment.episodes is not None:
         for what, least in (("turns", limits["turns"]), ("tokens", limits["tokens"])):
-            verdicts += _by_length(episodes, what, least, limits)
-    if environment is not None and environment.loops is not None:
+            verdicts += _by_length(environment.episodes, what, least, limits)
+    if environment.loops is not None:
         verdicts.append(judge_shares(CIRCLES, counted_share(environment.loops, "tool_calls.args_json"), limits))
     if at_limit := logged_share(evidence.metrics, "turns/limit_frac"):
         verdicts.append(judge_shares(AT_LIMIT, at_limit, limits))
@@ -100,7 +99,7 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
             return []
         return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {MIN_VALUES} are needed")]
     first = order[min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES) - 1]
-    usual = float(np.quantile(lengths[steps <= first], USUAL))
+    usual = float(np.quantile(lengths[steps <= first], USUAL_QUANTILE))
     bound = max(least, limits["times"] * usual)
     question = replace(QUESTION, what=f"trajectories that run beyond {bound:.0f} {what}")
     verdict = judge_shares(question, counted_share(_counts(steps, lengths > bound), f"trajectories.{what}"), limits)
@@ -138,41 +137,25 @@ def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
             f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed" if series is not None else ""
         )
         return QUESTION.unjudged(reason or "neither trajectories nor the number of turns are recorded")
-    found = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
-    if found is None or found.ended:
-        last = float(series.finite()[1][-series.width :].mean())
-        reason = f"{last:.3g} turns a trajectory in the end, {level.median:.3g} at first"
+    rise = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
+    if rise is None or rise.ended:
+        reason = f"{late_mean(series):.3g} turns a trajectory in the end, {level.median:.3g} at first"
         return Healthy(reason=reason)
-    severity = Severity.MEDIUM if reward_dropped(evidence) else Severity.LOW
-    finding = _turns(series, found.early, found.last, found.onset, found.interval, found.limit, severity)
-    if severity is Severity.LOW:
-        reason = "episodes have several times their early turns, and the reward did not fall"
-        return Healthy(reason=reason, notes=(finding,))
-    return Broken(findings=(finding,))
-
-
-def _turns(
-    series: Series,
-    early: float,
-    last: float,
-    onset: int,
-    interval: tuple[int, int],
-    limit: float,
-    severity: Severity,
-) -> Finding:
-    return Finding(
-        severity=severity,
-        claim=f"Episodes went from {early:.3g} turns to {last:.3g}",
-        observed=last,
-        limit=limit,
+    dropped = reward_dropped(evidence)
+    finding = Finding(
+        severity=Severity.MEDIUM if dropped else Severity.LOW,
+        claim=f"Episodes went from {rise.early:.3g} turns to {rise.last:.3g}",
         unit="turns",
-        onset_step=onset,
-        onset_interval=interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "early": early},
+        **measured(rise),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": rise.early},
         causes=QUESTION.causes,
-        confirm=(QUESTION.confirm.format(steps=f"after step {onset}"),),
+        confirm=(QUESTION.confirm.format(steps=f"after step {rise.onset}"),),
         next=QUESTION.next,
     )
+    if dropped:
+        return Broken(findings=(finding,))
+    reason = "episodes have several times their early turns, and the reward did not fall"
+    return Healthy(reason=reason, notes=(finding,))
 
 
 RULE = Rule(
@@ -183,5 +166,4 @@ RULE = Rule(
         "times": TIMES, "turns": TURNS, "tokens": TOKENS, "floor": FLOOR, "factor": FACTOR, "medium": MEDIUM,
         "high": HIGH, "chronic": CHRONIC,
     },
-    families=ONLINE,
 )  # fmt: skip

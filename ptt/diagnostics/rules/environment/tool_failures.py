@@ -12,10 +12,10 @@ failure rate high. A failed call is what the framework flags, or a result that b
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.counts import MeasuredShare, counted_share, logged_share
+from ptt.diagnostics.evidence.counts import counted_share, logged_share
 from ptt.diagnostics.evidence.logged_tools import failure_shares
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.environment import Question, judge_shares
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.1  # of the calls: below, failures are an accident that a policy can live with
@@ -44,14 +44,13 @@ QUESTION = Question(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of failed calls, of all tools and of each."""
-    environment = evidence.environment
-    shares: list[MeasuredShare] = [
-        *logged_share(evidence.metrics, "tools/failure_frequency", of="tools/call_frequency")
+    environment = evidence.environment or UNRECORDED
+    shares = [
+        *logged_share(evidence.metrics, "tools/failure_frequency", of="tools/call_frequency"),
+        *counted_share(environment.failures, "tool_calls.ok"),
     ]
-    if environment is not None:
-        shares += counted_share(environment.failures, "tool_calls.ok")
-        for name, tool in environment.tools.items():
-            shares += counted_share(tool.failures, "tool_calls.ok", tool=name)
+    for name, tool in environment.tools.items():
+        shares += counted_share(tool.failures, "tool_calls.ok", tool=name)
     if not any(share.tool for share in shares):
         shares += failure_shares(evidence.other)
     return judge_shares(QUESTION, shares, limits)

@@ -13,7 +13,9 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.single_series import last_mean
 from ptt.diagnostics.statistics.trend import rolling_mean
 
 GONE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
@@ -33,7 +35,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     steps, values = series.finite()
     mean = rolling_mean(values, SMOOTHED, minimum=SMOOTHED)[SMOOTHED - 1 :]
     steps = steps[SMOOTHED - 1 :]
-    best, last = float(mean.max()), float(series.rolling()[1][-1])
+    best, last = float(mean.max()), last_mean(series)
     if best < limits["was_used"]:
         return NotJudged(
             reason=f"tools are hardly used: {best:.2g} at best", enable="nothing to record, if the task has no tools"
@@ -63,13 +65,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _use(evidence: Evidence) -> Series | None:
-    """Prefer the logged frequency: it covers every step, dumps often only some."""
+    """Return the logged frequency, which covers every step, or the share that is recorded; dumps often hold some."""
     series = evidence.metrics.get("tools/call_frequency")
     if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
         return series
     use = evidence.tool_use
     if use is None or len(use.steps) < MIN_LOGGED:
-        callers = evidence.environment.callers if evidence.environment is not None else None
+        callers = (evidence.environment or UNRECORDED).callers
         return callers.series if callers is not None and len(callers.series.steps) >= MIN_LOGGED else None
     return Series(
         name="tool_use",

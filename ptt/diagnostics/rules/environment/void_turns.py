@@ -14,7 +14,7 @@ Source: SimpleTIR, arXiv 2509.02479.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link
-from ptt.diagnostics.rules.environment import Question, judge_shares
+from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
 from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
 
 FLOOR = 0.05  # of the assistant's turns
@@ -42,8 +42,7 @@ QUESTION = Question(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of void turns."""
-    counts = evidence.environment.void if evidence.environment is not None else None
-    return judge_shares(QUESTION, counted_share(counts, "turns.text_len"), limits)
+    return judge_shares(QUESTION, counted_share((evidence.environment or UNRECORDED).void, "turns.text_len"), limits)
 
 
 RULE = Rule(
