@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
@@ -17,8 +19,12 @@ REPAIRS = (
 ENABLE = "log it from the critic's update: veRL critic/*, OpenRLHF critic_loss and values, TRL's PPO loss/value_avg"
 
 
-def of_critic(evidence: Evidence, name: str, *, what: str) -> Series | NotJudged:
-    """Give a series of the critic, or why there is none: without a critic the question makes no sense."""
-    if evidence.algorithm.critic is False:
-        return does_not_apply(f"{evidence.algorithm.title} training: it has no critic")
-    return logged(evidence, name, what=what, enable=ENABLE)
+def critic_metric(name: str, *, what: str) -> Callable[[Evidence], Series | NotJudged]:
+    """Read a series of the critic; without a critic the question makes no sense."""
+
+    def read(evidence: Evidence) -> Series | NotJudged:
+        if evidence.algorithm.critic is False:
+            return does_not_apply(f"{evidence.algorithm.title} training: it has no critic")
+        return logged(evidence, name, what=what, enable=ENABLE)
+
+    return read

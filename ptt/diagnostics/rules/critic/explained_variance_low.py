@@ -10,50 +10,40 @@ cannot fit them; then the scale of returns, then its learning rate.
 Source: the definition, 1 - Var(return - value) / Var(return), as veRL logs it in `critic/vf_explained_var`.
 """
 
-from dataclasses import replace
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, series_evidence
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, selected, series_evidence
 
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters
 LEARNT = 0.1  # the least that counts as having learnt something
-LONG = 50  # logged steps: before that a critic may still be learning
+MIN_STEPS = 50  # logged steps: before that a critic may still be learning
 WARM_UP = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(critic_metric("critic/explained_variance", what="explained variance"))
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the logged explained variance after its warm-up."""
-    series = of_critic(evidence, "critic/explained_variance", what="explained variance")
-    if isinstance(series, NotJudged):
-        return series
-    last = last_mean(series)
-    found = lasting_excess(negated(_warm(series)), -limits["worse"])
-    if found is not None and last < limits["worse"]:
+    steps, last = series.finite()[0], last_mean(series)
+    warm = np.arange(len(series.steps)) >= int(WARM_UP * len(series.steps))
+    worse = lasting_excess(negated(selected(series, warm)), -limits["worse"])
+    if worse is not None and last < limits["worse"]:
+        severity, limit, onset, interval = Severity.MEDIUM, limits["worse"], worse.onset, worse.interval
         claim = f"The critic is worse than the mean return: explained variance ends at {last:.3g}"
-        return _finding(series, Severity.MEDIUM, claim, limits["worse"], found.onset, found.interval)
-    steps = series.finite()[0]
-    if last < limits["learnt"] and len(steps) >= LONG:
+    elif last < limits["learnt"] and len(steps) >= MIN_STEPS:
+        severity, limit, onset = Severity.LOW, limits["learnt"], int(steps[-1])
+        interval = (int(steps[-series.width]), onset)
         claim = f"The critic has not learnt the returns: explained variance ends at {last:.3g}"
-        onset, span = int(steps[-1]), (int(steps[-series.width]), int(steps[-1]))
-        return _finding(series, Severity.LOW, claim, limits["learnt"], onset, span)
-    return Healthy(reason=f"explained variance ends at {last:.3g}")
-
-
-def _warm(series: Series) -> Series:
-    skipped = int(WARM_UP * len(series.steps))
-    parts = {"steps": series.steps[skipped:], "values": series.values[skipped:], "flags": series.flags[skipped:]}
-    return replace(series, **parts)  # type: ignore[arg-type]
-
-
-def _finding(series: Series, severity: Severity, claim: str, limit: float, onset: int, interval: Steps) -> Finding:
+    else:
+        return Healthy(reason=f"explained variance ends at {last:.3g}")
     return Finding(
         severity=severity,
         claim=claim,
-        observed=last_mean(series),
+        observed=last,
         limit=limit,
         unit="share of variance",
         onset_step=onset,

@@ -11,26 +11,24 @@ Source: the common PPO debugging guides ("value loss does not decrease"); relati
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.critic import FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 from ptt.diagnostics.rules.reward_outcome import reward_range
-from ptt.diagnostics.rules.single_series import last_mean, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
 
 TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
-FOLLOWS = 0.1  # explained variance from which a critic tells something of the returns
-LEAST_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
-MUCH = 10.0  # times the early level: the values are off by three times as much
-ROSE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
+MIN_EXPLAINED = 0.1  # explained variance from which a critic tells something of the returns
+MIN_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
+HIGH_FACTOR = 10.0  # times the early level: the values are off by three times as much
+MIN_REWARD_RISE = 0.25  # of the reward's range, from the first to the last mean: the returns changed too
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(critic_metric("critic/value_loss", what="value loss"))
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the value loss against its own beginning."""
-    series = of_critic(evidence, "critic/value_loss", what="value loss")
-    if isinstance(series, NotJudged):
-        return series
     values = series.finite()[1]
     if len(values) < MIN_VALUES:
         return NotJudged(
@@ -38,26 +36,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("critic/value_loss",),
             enable="log every step, or let the run go on",
         )
-    found = lasting_rise(series, floor=LEAST_LOSS, factor=limits["times_early"])
-    if found is None or found.ended or found.early <= 0:
-        went = f"the value loss went from {float(values[: series.width].mean()):.3g} to {last_mean(series):.3g}"
-        return Healthy(reason=went)
-    return _finding(evidence, series, found)
-
-
-def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Finding:
-    why = _excused(evidence)
-    much = found.last > MUCH * found.early
-    severity = Severity.LOW if why else Severity.HIGH if much else Severity.MEDIUM
+    rise = lasting_rise(series, floor=MIN_LOSS, factor=limits["times_early"])
+    if rise is None or rise.ended or rise.early <= 0:
+        early = float(values[: series.width].mean())
+        return Healthy(reason=f"the value loss went from {early:.3g} to {last_mean(series):.3g}")
+    excuse = _excuse(evidence)
+    large = rise.last > HIGH_FACTOR * rise.early
     return Finding(
-        severity=severity,
-        claim=f"The value loss rose from {found.early:.3g} to {found.last:.3g}{why}",
-        observed=found.last,
-        limit=found.limit,
+        severity=Severity.LOW if excuse else Severity.HIGH if large else Severity.MEDIUM,
+        claim=f"The value loss rose from {rise.early:.3g} to {rise.last:.3g}{excuse}",
         unit="loss",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=series_evidence(series, early=found.early, highest_mean=found.extreme),
+        **measured(rise),
+        evidence=series_evidence(series, early=rise.early, highest_mean=rise.extreme),
         causes=(
             "returns grew in scale and the critic did not follow",
             "the critic's learning rate does not suit it",
@@ -69,14 +59,14 @@ def _finding(evidence: Evidence, series: Series, found: BaselineShift) -> Findin
     )
 
 
-def _excused(evidence: Evidence) -> str:
-    """Say why a rise may be no fault of the critic, or nothing."""
+def _excuse(evidence: Evidence) -> str:
+    """Return why a rise may be no fault of the critic, or nothing."""
     explained = evidence.metrics.get("critic/explained_variance")
     if explained is not None and len(explained.finite()[0]) >= MIN_LOGGED:
         last = last_mean(explained)
-        return f"; it still explains {last:.0%} of the returns' variance" if last >= FOLLOWS else ""
+        return f"; it still explains {last:.0%} of the returns' variance" if last >= MIN_EXPLAINED else ""
     reward = reward_range(evidence)
-    if reward is not None and reward.last - reward.first >= ROSE * (reward.best - reward.worst) > 0:
+    if reward is not None and reward.last - reward.first >= MIN_REWARD_RISE * (reward.best - reward.worst) > 0:
         return "; the reward rose as well, so the returns changed"
     return ""
 

@@ -10,64 +10,50 @@ What to do: check that reward scaling and return normalisation reach the critic'
 Source: the common PPO debugging guides ("value prediction scale much smaller than return"); one half is our own.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, of_critic
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import Excess, aligned, last_mean, lasting_excess, series_evidence
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, critic_metric
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, lasting_excess, measured, series_evidence
 
 OFF = 0.5  # of the return's usual size
-LASTING = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
-SIZE = 2.0  # times its scatter that the mean return must be to have a size at all
+MIN_STEPS = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
+MIN_SIZE = 2.0  # times its scatter that the mean return must be to have a size at all
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(critic_metric("critic/value_mean", what="mean value"))
+def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge mean values against mean returns."""
-    values = of_critic(evidence, "critic/value_mean", what="mean value")
-    if isinstance(values, NotJudged):
-        return values
-    returns = of_critic(evidence, "critic/return_mean", what="mean return")
+    returns = critic_metric("critic/return_mean", what="mean return")(evidence)
     if isinstance(returns, NotJudged):
         return returns
     steps, value, paid = aligned(values, returns)
     late = paid[len(steps) // 2 :]
     size = float(abs(np.median(late))) if len(late) else 0.0
-    scatter = step_noise(late)[0] if len(late) >= LASTING else 0.0  # of a trend too: it is no scatter
-    few = len(steps) < LASTING
-    if few or size <= SIZE * scatter:
+    scatter = step_noise(late)[0] if len(late) >= MIN_STEPS else 0.0  # of a trend too: it is no scatter
+    few = len(steps) < MIN_STEPS
+    if few or size <= MIN_SIZE * scatter:
         return NotJudged(
-            reason=f"{len(steps)} steps hold both; {LASTING} are needed"
+            reason=f"{len(steps)} steps hold both; {MIN_STEPS} are needed"
             if few
             else "the mean return scatters around zero, so it has no size to hold values against",
             missing=("critic/value_mean", "critic/return_mean"),
             enable=ENABLE,
         )
-    apart = np.abs(value - paid) / size
-    off = replace(values, steps=steps, values=apart, flags=np.zeros(len(steps), np.uint8))
-    found = lasting_excess(off, limits["off"])
-    told = f"values end at {last_mean(values):.3g}, returns at {last_mean(returns):.3g}"
-    if found is None or found.last <= limits["off"] or int((steps >= found.onset).sum()) < LASTING:
-        return Healthy(reason=told)
-    shown = series_evidence(values, returns_logged_as=returns.raw_name, last_value=last_mean(values))
-    return _finding(found, told, limits["off"], shown)
-
-
-def _finding(found: Excess, told: str, limit: float, evidence: Mapping[str, JsonScalar]) -> Finding:
+    excess = lasting_excess(derived(values, steps, np.abs(value - paid) / size), limits["off"])
+    ends = f"values end at {last_mean(values):.3g}, returns at {last_mean(returns):.3g}"
+    if excess is None or excess.last <= limits["off"] or int((steps >= excess.onset).sum()) < MIN_STEPS:
+        return Healthy(reason=ends)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The critic's values are on another scale than the returns: {told}",
-        observed=found.last,
-        limit=limit,
+        claim=f"The critic's values are on another scale than the returns: {ends}",
         unit="of the return",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=evidence,
+        **measured(excess),
+        evidence=series_evidence(values, returns_logged_as=returns.raw_name, last_value=last_mean(values)),
         causes=(
             "reward scaling or return normalisation that does not reach the critic's target",
             "the critic's learning rate too small",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
@@ -16,12 +16,19 @@ ENABLE: Final = (
 )
 
 
-def figures_of(evidence: Evidence, least: int = MIN_POINTS) -> Sequence[Figure] | NotJudged:
-    """Give the figures with `least` points, or why there are none."""
-    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
-    enough = [one for one in figures if len(one.series.finite()[0]) >= least]
-    if enough:
-        return enough
-    most = max((len(one.series.finite()[0]) for one in figures), default=0)
-    reason = f"evaluations have {most} point(s); {least} are needed" if figures else "no evaluation is logged"
-    return NotJudged(reason=reason, missing=("eval/reward",), enable=ENABLE)
+def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Figure] | NotJudged]:
+    """Read the figures that have `minimum` points."""
+
+    def read(evidence: Evidence) -> Sequence[Figure] | NotJudged:
+        figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+        points = [len(figure.series.finite()[0]) for figure in figures]
+        judged = [figure for figure, count in zip(figures, points, strict=True) if count >= minimum]
+        return judged or NotJudged(
+            reason=f"evaluations have {max(points)} point(s); {minimum} are needed"
+            if figures
+            else "no evaluation is logged",
+            missing=("eval/reward",),
+            enable=ENABLE,
+        )
+
+    return read

@@ -13,21 +13,21 @@ Source: the comparison is of relative gains, by a straight line through the eval
 for points that follow one another. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.02341).
 """
 
+from collections.abc import Sequence
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.evaluation import ENABLE, figures_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.evaluation import ENABLE, figures_with
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(figures_with())
+def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every figure of an evaluation against training over the same steps."""
-    figures = figures_of(evidence)
-    if isinstance(figures, NotJudged):
-        return figures
     pairs = [(figure, outcome) for figure in figures if (outcome := _held(evidence, figure)) is not None]
     if not pairs:
         return NotJudged(

@@ -10,26 +10,26 @@ Source: the point is held against the others, itself left out; Henderson et al.,
 (arXiv 1709.06560), on what single evaluations are worth.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.evaluation import figures_with
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Rule, Verdict, requires
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
 SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
-LEAST = 10  # points: seven others to tell the noise from
+MIN_SPIKE_POINTS = 10  # points: seven others to tell the noise from
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(figures_with(MIN_SPIKE_POINTS))
+def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every figure point by point."""
-    figures = figures_of(evidence, LEAST)
-    if isinstance(figures, NotJudged):
-        return figures
     reward = evidence.metrics.get("reward/mean")
     findings = [found for one in figures if (found := _spike(one, one.twin or reward, limits["sds"])) is not None]
     if findings:

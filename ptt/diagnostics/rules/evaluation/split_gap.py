@@ -19,8 +19,8 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.evaluation import figures_of
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.evaluation import figures_with
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -30,11 +30,9 @@ HIDDEN = ("private", "heldout", "held_out", "hidden")
 Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(figures_with())
+def check(figures: Sequence[Figure], _: Evidence, limits: Limits) -> Verdict:
     """Judge every pair of splits with points enough."""
-    figures = figures_of(evidence)
-    if isinstance(figures, NotJudged):
-        return figures
     pairs = [*_published(figures), *_trained(figures)]
     if not pairs:
         return NotJudged(

@@ -17,52 +17,33 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, outcome_since, reward_range
-from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
 ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep (0.03 to 0.05)
-SILENT = 0.5  # share of groups without spread
-UNSOLVED = 0.7  # mean reward of a task that pays 1
-FAST = 0.25  # of the logged steps, from half of the early level to the floor
+MAX_SILENT_SHARE = 0.5  # share of groups without spread
+SOLVED_REWARD = 0.7  # mean reward of a task that pays 1
+MAX_FALL_SHARE = 0.25  # of the logged steps, from half of the early level to the floor
 LEFT_OF_EARLY = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("entropy", what="entropy", enable="log the policy's token entropy")
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged entropy."""
-    enable = "log the policy's token entropy"
-    series = logged(evidence, "entropy", what="entropy", enable=enable)
-    if isinstance(series, NotJudged):
-        return series
-    steps, mean = series.rolling()
+    steps, rolling = series.rolling()
     early = float(series.finite()[1][: series.width].mean())
     bound = min(limits["floor"], limits["left_of_early"] * early)
-    below = np.flatnonzero(np.nan_to_num(mean, nan=np.inf) < bound)
-    last = float(mean[np.isfinite(mean)][-1])
-    if not len(below) or last >= bound:
+    mean = np.nan_to_num(rolling, nan=np.inf)
+    last = float(rolling[np.isfinite(rolling)][-1])
+    if not (mean < bound).any() or last >= bound:
         return Healthy(reason=f"entropy went from {early:.3g} to {last:.3g} nats, floor {bound:.3g}")
-    back = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= bound)[-1])  # the dip that did not recover
-    half = int(np.flatnonzero(np.nan_to_num(mean, nan=np.inf) >= early / 2)[-1])
-    fast = back + 1 - half <= FAST * len(steps)
-    interval = (int(steps[half]), int(steps[back + 1]))
+    onset = int(np.flatnonzero(mean >= bound)[-1]) + 1  # of the dip that did not recover
+    half = int(np.flatnonzero(mean >= early / 2)[-1])
+    settled = onset - half <= MAX_FALL_SHARE * len(steps) or _silent_and_unsolved(evidence)
+    interval = (int(steps[half]), int(steps[onset]))
     since, whole = outcome_since(evidence, interval[0]), outcome(evidence)
-    settled = fast or _silent_and_unsolved(evidence)
     reward = whole if whole is Outcome.FELL or not settled or since is Outcome.UNKNOWN else since
-    return _finding(series, reward, (early, last, bound), interval, settled=settled)
-
-
-def _silent_and_unsolved(evidence: Evidence) -> bool:
-    """Tell whether most groups give no signal while the reward, one of at most 1 a task, is far from its top."""
-    silent, reward = evidence.metrics.get("reward/zero_std_frac"), reward_range(evidence)
-    if silent is None or reward is None or not len(silent.finite()[0]):
-        return False
-    return last_mean(silent) > SILENT and reward.worst >= 0 and reward.best <= 1 and reward.last < UNSOLVED
-
-
-def _finding(
-    series: Series, reward: Outcome, levels: tuple[float, float, float], interval: tuple[int, int], *, settled: bool
-) -> Finding:
-    early, last, bound = levels
     stuck = reward is Outcome.FLAT and settled
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if stuck else Severity.LOW,
@@ -84,6 +65,16 @@ def _finding(
             "add an entropy bonus or raise the upper clip bound, nothing else changed",
             "then lower the learning rate, then raise the KL coefficient",
         ),
+    )
+
+
+def _silent_and_unsolved(evidence: Evidence) -> bool:
+    """Return whether most groups give no signal while the reward, one of at most 1 a task, is far from its top."""
+    silent, reward = evidence.metrics.get("reward/zero_std_frac"), reward_range(evidence)
+    if silent is None or reward is None or not len(silent.finite()[0]):
+        return False
+    return (
+        last_mean(silent) > MAX_SILENT_SHARE and reward.worst >= 0 and reward.best <= 1 and reward.last < SOLVED_REWARD
     )
 
 

@@ -18,42 +18,35 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
-from ptt.diagnostics.rules.single_series import last_mean, logged, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
 LEFT_OF_EARLY = 0.5  # of the early length
-SUDDEN = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
-NEARLY = 0.8
+MAX_FALL_SHARE = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
+NEARLY_EARLY = 0.8  # of the early length
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("len/response_mean", what="response length", enable="log the mean response length", minimum=MIN_VALUES)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length against its own beginning."""
-    series = logged(
-        evidence, "len/response_mean", what="response length",
-        enable="log the mean response length", minimum=MIN_VALUES)  # fmt: skip
-    if isinstance(series, NotJudged):
-        return series
-    found = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
-    if found is None or found.ended:
+    fall = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
+    if fall is None or fall.ended:
         return Healthy(reason=f"answers end at {last_mean(series):.3g} tokens")
-    reward = outcome_since(evidence, found.interval[0])
-    sudden = reward is Outcome.FLAT and _sudden(series, found)
+    reward = outcome_since(evidence, fall.interval[0])
+    sudden = reward is Outcome.FLAT and _is_sudden(series, fall)
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL else Severity.MEDIUM if sudden else Severity.LOW,
-        claim=f"Answers shrank from {found.early:.3g} to {found.last:.3g} tokens{outcome_clause(reward)}",
-        observed=found.last,
-        limit=found.limit,
+        claim=f"Answers shrank from {fall.early:.3g} to {fall.last:.3g} tokens{outcome_clause(reward)}",
         unit="tokens",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=series_evidence(series, early=found.early, lowest_mean=found.extreme),
+        **measured(fall),
+        evidence=series_evidence(series, early=fall.early, lowest_mean=fall.extreme),
         causes=(
             "the policy collapsed onto a short answer",
             "a length penalty that outweighs the reward",
             "calls that no longer happen",
         ),
-        confirm=(f"read 20 samples from before step {found.interval[0]} and 20 of the last",),
+        confirm=(f"read 20 samples from before step {fall.interval[0]} and 20 of the last",),
         next=(
             "plot the reward by length over the last 50 steps: do short answers pay?",
             "take the length penalty off, nothing else changed, and compare over 50 steps",
@@ -61,11 +54,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _sudden(series: Series, found: BaselineShift) -> bool:
-    """Tell whether the answers went from nearly their early length to the limit within a quarter of the run."""
+def _is_sudden(series: Series, fall: BaselineShift) -> bool:
+    """Return whether the answers went from nearly their early length to the limit within a quarter of the run."""
     steps, mean = series.rolling()
-    long = steps[(mean >= NEARLY * found.early) & (steps <= found.onset)]
-    return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= found.onset))) <= SUDDEN * len(steps)
+    long = steps[(mean >= NEARLY_EARLY * fall.early) & (steps <= fall.onset)]
+    return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= fall.onset))) <= MAX_FALL_SHARE * len(steps)
 
 
 RULE = Rule(id="length-collapse", link=Link.EXPLORATION, check=check, limits={"left_of_early": LEFT_OF_EARLY})

@@ -39,39 +39,32 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         reason = "no answers to several prompts of one step are recorded"
         return NotJudged(reason=reason, missing=missing, enable=ENABLE)
     count = len(answers.across.steps)
-    found = lasting_rise(answers.across, floor=limits["floor"], margin=limits["margin"])
+    rise = lasting_rise(answers.across, floor=limits["floor"], margin=limits["margin"])
     late = float(answers.across.values[-max(1, count // 3) :].mean())
-    if found is None and late > limits["chronic"] and count >= MIN_LOGGED:
-        return _told(evidence, _finding(answers, late, None, limits), limits, answers)
-    if found is not None and not found.ended:
-        return _told(evidence, _finding(answers, late, found, limits), limits, answers)
-    if count < MIN_VALUES:
-        reason = f"answers are recorded at {count} steps; {MIN_VALUES} are needed"
-        return NotJudged(reason=reason, enable=ENABLE)
-    reason = f"{late:.1%} of pairs of answers to different prompts are equal in the end, limit {limits['floor']:.0%}"
-    return Healthy(reason=reason)
-
-
-def _told(evidence: Evidence, finding: Finding, limits: Limits, answers: AnswerAgreement) -> Verdict:
-    """Keep a finding; make it a note where answers are short and the reward does not fall."""
+    chronic = rise is None and late > limits["chronic"] and count >= MIN_LOGGED
+    if not chronic and (rise is None or rise.ended):
+        if count < MIN_VALUES:
+            return NotJudged(reason=f"answers are recorded at {count} steps; {MIN_VALUES} are needed", enable=ENABLE)
+        share = f"{late:.1%} of pairs of answers to different prompts are equal in the end"
+        return Healthy(reason=f"{share}, limit {limits['floor']:.0%}")
+    finding = _finding(answers, late, rise, limits)
     if answers.length >= limits["short"] or reward_dropped(evidence):
         return finding
-    note = replace(finding, severity=Severity.LOW)
     reason = f"answers agree across prompts, but are short ({answers.length} letters) and the reward does not fall"
-    return Healthy(reason=reason, notes=(note,))
+    return Healthy(reason=reason, notes=(replace(finding, severity=Severity.LOW),))
 
 
-def _finding(answers: AnswerAgreement, late: float, found: BaselineShift | None, limits: Limits) -> Finding:
+def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, limits: Limits) -> Finding:
     within = answers.within.finite()[1] if answers.within is not None else None
     return Finding(
         severity=Severity.HIGH if late >= limits["high"] else Severity.MEDIUM,
         claim=f"{late:.0%} of pairs of answers to different prompts are the same text in the end"
-        + (f", {found.early:.0%} at first" if found is not None else ""),
+        + (f", {rise.early:.0%} at first" if rise is not None else ""),
         observed=late,
-        limit=found.limit if found is not None else limits["chronic"],
+        limit=rise.limit if rise is not None else limits["chronic"],
         unit="share",
-        onset_step=found.onset if found is not None else int(answers.across.steps[0]),
-        onset_interval=found.interval if found is not None else None,
+        onset_step=rise.onset if rise is not None else int(answers.across.steps[0]),
+        onset_interval=rise.interval if rise is not None else None,
         evidence={
             "metric": "turns.text_hash",
             "logged_as": answers.across.name,

@@ -14,29 +14,30 @@ import math
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, early_level, lasting_fall
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, early_level, lasting_fall
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
+from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 LEFT = 0.25  # of the early entropy
 WAS = 0.3  # of what equal use would give: below, there was one main tool from the start
 OTHERS = 0.5  # of all early calls that go on
-POOLED = 20.0  # calls a value: the entropy of fewer is too low by more than a few hundredths
+MIN_POOLED_CALLS = 20.0  # calls a value: the entropy of fewer is too low by more than a few hundredths
 
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of calls over tools."""
-    held = _mix(evidence)
-    if held is None:
+    mix = _mix(evidence)
+    if mix is None:
         missing = ("tool_calls.name",)
         return NotJudged(reason="no calls of several tools are recorded", missing=missing, enable=ENABLE)
-    series, calls, names = held
+    series, calls, names = mix
     level = early_level(series)
     if level is None:
         reason = f"calls fill {len(series.steps)} values of the mix of tools; {MIN_VALUES} are needed"
@@ -44,17 +45,32 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if level.median < limits["was"]:
         reason = f"one of {len(names)} tools had nearly all calls from the start (entropy {level.median:.2g} of 1)"
         return NotJudged(reason=reason, enable="nothing to record")
-    found = lasting_fall(series, ceiling=level.median, factor=limits["left"])
-    last = float(series.finite()[1][-series.width :].mean())
-    go_on = _late(calls) >= limits["others"] * _early(calls)
-    if found is not None and not go_on:
+    fall = lasting_fall(series, ceiling=level.median, factor=limits["left"])
+    early = early_level(calls)
+    if fall is not None and late_mean(calls) < limits["others"] * (early.median if early is not None else 0.0):
         reason = "calls of all tools fell to less than half: tool-use-vanished judges that"
         return NotJudged(reason=reason, enable="nothing to record")
-    if found is None or found.ended:
-        reason = f"entropy of calls over {len(names)} tools: {level.median:.2g} of 1 at first, {last:.2g} in the end"
-        return Healthy(reason=reason)
+    if fall is None or fall.ended:
+        spread = f"{level.median:.2g} of 1 at first, {late_mean(series):.2g} in the end"
+        return Healthy(reason=f"entropy of calls over {len(names)} tools: {spread}")
     dropped = reward_dropped(evidence)
-    finding = _finding(series, found, names, Severity.MEDIUM if dropped else Severity.LOW)
+    finding = Finding(
+        severity=Severity.MEDIUM if dropped else Severity.LOW,
+        claim=f"The entropy of calls over {len(names)} tools fell from {fall.early:.2g} to {fall.last:.2g} of 1",
+        unit="of equal use",
+        **measured(fall),
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": fall.early, "tools": ", ".join(names)},
+        causes=(
+            "one tool earns by being called",
+            "the other tools failed for a while and were learnt to be avoided",
+            "a collapsed policy",
+        ),
+        confirm=(f"compare calls by tool and their pay at 20 steps before and after step {fall.onset}",),
+        next=(
+            "mend the tools that failed",
+            "mix in prompts that need the other tools, and see whether they are called",
+        ),
+    )
     if dropped:
         return finding
     reason = "calls came down to one tool, but the reward did not fall"
@@ -62,12 +78,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
-    """Give the entropy by step, all calls by step, and the tools by calls; None with fewer than two tools."""
+    """Return the entropy by step, all calls by step, and the tools by calls; None with fewer than two tools."""
     tools = evidence.environment.tools if evidence.environment is not None else {}
     if len(tools) >= 2:
         steps = next(iter(tools.values())).calls.steps
         table = np.stack([tool.calls.hits for tool in tools.values()])
-        return (*_entropy(steps, table, POOLED), tuple(tools))
+        return (*_entropy(steps, table, MIN_POOLED_CALLS), tuple(tools))
     logged = series_by_tool(evidence.other, CALLS)
     if len(logged) < 2:
         return None
@@ -99,38 +115,6 @@ def _entropy(steps: IntArray, table: FloatArray, least: float) -> tuple[Series, 
     mix = Series(name="tool_calls.name", raw_name="entropy of tools", steps=steps[places], values=values, flags=flags)
     calls = table.sum(axis=0)
     return mix, Series(name="calls", raw_name="calls", steps=steps, values=calls, flags=np.zeros(len(calls), np.uint8))
-
-
-def _early(series: Series) -> float:
-    level = early_level(series)
-    return level.median if level is not None else 0.0
-
-
-def _late(series: Series) -> float:
-    return float(series.finite()[1][-series.width :].mean())
-
-
-def _finding(series: Series, found: BaselineShift, names: tuple[str, ...], severity: Severity) -> Finding:
-    return Finding(
-        severity=severity,
-        claim=f"The entropy of calls over {len(names)} tools fell from {found.early:.2g} to {found.last:.2g} of 1",
-        observed=found.last,
-        limit=found.limit,
-        unit="of equal use",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "early": found.early, "tools": ", ".join(names)},
-        causes=(
-            "one tool earns by being called",
-            "the other tools failed for a while and were learnt to be avoided",
-            "a collapsed policy",
-        ),
-        confirm=(f"compare calls by tool and their pay at 20 steps before and after step {found.onset}",),
-        next=(
-            "mend the tools that failed",
-            "mix in prompts that need the other tools, and see whether they are called",
-        ),
-    )
 
 
 RULE = Rule(
