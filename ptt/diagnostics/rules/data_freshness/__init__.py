@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.rules.single_series import aligned
+from ptt.diagnostics.rules.single_series import aligned, selected
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer tell of no habit
-FRESHEST: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
-RESPONDS: Final = 0.8  # of pairs of a stale and a fresh step, the stale one lies further off
-TIMES: Final = 2.0  # its median, over the fresh ones'
+FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that what is left of a distance is the engine's
+MIN_ABOVE: Final = 0.8  # of pairs of a stale and a fresh step, the stale one lies further off
+MIN_FACTOR: Final = 2.0  # its median, over the fresh ones'
 MIN_EACH: Final = 3  # steps on either side
 MATERIAL: Final = {  # what a distance must reach to matter, by what is measured
     "p99": 0.2,  # nats: the usual clip range, for one token in a hundred
@@ -33,31 +32,30 @@ class Response(NamedTuple):
 
 
 def lag_of(evidence: Evidence) -> Series | None:
-    """Give the mean lag by step: as the trainer logs it, else from the versions of the recorded sequences."""
+    """Return the mean lag by step: as the trainer logs it, else from the versions of the recorded sequences."""
     series = evidence.metrics.get("staleness/mean")
     if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
         return series
-    held = evidence.freshness.lag if evidence.freshness is not None else None
-    return held if held is not None and len(held.finite()[0]) >= MIN_STEPS else None
+    recorded = evidence.freshness.lag if evidence.freshness is not None else None
+    return recorded if recorded is not None and len(recorded.finite()[0]) >= MIN_STEPS else None
 
 
 def response(evidence: Evidence, lag: Series, limit: float) -> Response | None:
-    """Give how stale steps differ from fresh ones in their distance to the trainer; None where nothing shows it."""
+    """Return how stale steps differ from fresh ones in their distance to the trainer; None where nothing shows it."""
     for name, series in _distances(evidence):
-        steps, ages, far = aligned(lag, series)
-        old = ages > limit
-        if len(steps) < 2 * MIN_EACH or min(old.sum(), (~old).sum()) < MIN_EACH:
+        _, ages, distances = aligned(lag, series)
+        stale, fresh = distances[ages > limit], distances[~(ages > limit)]
+        if min(len(stale), len(fresh)) < MIN_EACH:
             continue
-        stale, fresh = far[old], far[~old]
         above = float(np.searchsorted(np.sort(fresh), stale, side="left").mean()) / len(fresh)
         high, low = float(np.median(stale)), float(np.median(fresh))
-        if above >= RESPONDS and high >= TIMES * low and high >= MATERIAL[name]:
+        if above >= MIN_ABOVE and high >= MIN_FACTOR * low and high >= MATERIAL[name]:
             return Response(series.raw_name, low, high)
     return None
 
 
 def freshest(evidence: Evidence, series: Series) -> Series:
-    """Keep the steps of the freshest tenth of the lags, where distances grow with the lag; all of them elsewhere.
+    """Return the steps of the freshest tenth of the lags, where distances grow with the lag; all of them elsewhere.
 
     What is near nothing where the rollouts are fresh is staleness, and no fault of the engine's.
     """
@@ -67,12 +65,11 @@ def freshest(evidence: Evidence, series: Series) -> Series:
     ages = lag.finite()[1]
     if response(evidence, lag, float(np.median(ages))) is None:
         return series
-    steps, held, _ = aligned(lag, series)
+    steps, lags, _ = aligned(lag, series)
     if len(steps) < 2 * MIN_STEPS:
         return series
-    most = np.sort(held)[max(MIN_STEPS, int(FRESHEST * len(held))) - 1]
-    kept = np.isin(series.steps, steps[held <= most])
-    return replace(series, steps=series.steps[kept], values=series.values[kept], flags=series.flags[kept])
+    oldest = np.sort(lags)[max(MIN_STEPS, int(FRESHEST_SHARE * len(lags))) - 1]
+    return selected(series, np.isin(series.steps, steps[lags <= oldest]))
 
 
 def _distances(evidence: Evidence) -> list[tuple[str, Series]]:

@@ -15,6 +15,7 @@ Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
 PROB_DIFF_FINE = 0.005  # and this fine
@@ -31,88 +32,84 @@ KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
-TIMES_HIGH = 10.0  # times the limit, of the distance from nothing
+HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 
 METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
 
 
+class Mismatch(NamedTuple):
+    """A recorded difference between engine and trainer, and how to judge it."""
+
+    series: Series
+    limit: float
+    fine: float | None  # the limit of a low finding, where there is one
+    zero: float  # what no difference at all would be
+
+
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each figure that is recorded against its own limit; the first broken one is told."""
-    held = _held(evidence, limits)
-    if not held:
+    mismatches = _mismatches(evidence, limits)
+    if not mismatches:
         return NotJudged(
             reason="no difference between engine and trainer is recorded",
             missing=("rollout_logp", "old_logp", "mismatch/kl"),
             enable="record the engine's own logprobs beside the trainer's: veRL rollout.calculate_log_probs=True, TRL "
             "vllm_importance_sampling_correction=True",
         )
-    findings = [found for one in held if (found := _finding(*one)) is not None]
-    seen = _seen(evidence, limits["logp_abs"])
-    if seen:
-        findings = [replace(one, severity=Severity.LOW, claim=one.claim + seen) for one in findings]
-    if findings:
-        return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-    told = "; ".join(
-        f"{series.raw_name} peaks at {peak_median(series):.3g}, limit {limit:g}" for series, limit, *_ in held
-    )
-    return Healthy(reason=told)
+    findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
+    if not findings:
+        peaks = (
+            f"{one.series.raw_name} peaks at {peak_median(one.series):.3g}, limit {one.limit:g}" for one in mismatches
+        )
+        return Healthy(reason="; ".join(peaks))
+    unseen = _unseen(evidence, limits["logp_abs"])
+    if unseen:
+        findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
+    return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
 
 
-def _seen(evidence: Evidence, limit: float) -> str:
+def _unseen(evidence: Evidence, limit: float) -> str:
     """Say that the recorded tokens of both sides do not show what is logged, or nothing."""
     pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
     if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
         return ""
-    if peak_median(pair.mean_abs) > limit:
-        return ""
-    return f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak_median(pair.mean_abs):.2g} nats"
-
-
-def _held(evidence: Evidence, limits: Limits) -> list[tuple[Series, float, float | None, float]]:
-    """Give what is recorded, with its limit, what is still fine, and what no difference at all would be."""
-    fine = {"mismatch/prob_diff": limits["prob_diff_fine"], "mismatch/kl": limits["kl_fine"]}
-    found: list[tuple[Series, float, float | None, float]] = []
-    for name in METRICS:
-        series = evidence.metrics.get(name)
-        if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
-            series = freshest(evidence, _unsigned(series) if name == "mismatch/kl" else series)
-            key = name.removeprefix("mismatch/").removesuffix("_mean")
-            found.append((series, limits[key], fine.get(name), 1.0 if name == "mismatch/prob_error" else 0.0))
-    pair = evidence.pairs.get("old/rollout")
-    if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
-        found.append((freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
-    return found
-
-
-def _unsigned(series: Series) -> Series:
-    """Take the size of a signed estimate: k1 is negative where the engine is the less sure of the two."""
-    return Series(
-        name=series.name,
-        raw_name=series.raw_name,
-        steps=series.steps,
-        values=np.abs(series.values),
-        flags=series.flags,
+    peak = peak_median(pair.mean_abs)
+    return (
+        "" if peak > limit else f"; the recorded tokens do not show it: mean of |{pair.pair}| peaks at {peak:.2g} nats"
     )
 
 
-def _finding(series: Series, limit: float, fine: float | None, nothing: float) -> Finding | None:
-    found = lasting_excess(series, limit)
-    severity = Severity.MEDIUM
-    if found is None and fine is not None:
-        found, limit, severity = lasting_excess(series, fine), fine, Severity.LOW
-    if found is None:
+def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
+    mismatches = []
+    for name in METRICS:
+        series = evidence.metrics.get(name)
+        if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
+            if name == "mismatch/kl":  # k1 is signed: negative where the engine is the less sure of the two
+                series = replace(series, values=np.abs(series.values))
+            key = name.removeprefix("mismatch/").removesuffix("_mean")
+            zero = 1.0 if name == "mismatch/prob_error" else 0.0
+            mismatches.append(Mismatch(freshest(evidence, series), limits[key], limits.get(f"{key}_fine"), zero))
+    pair = evidence.pairs.get("old/rollout")
+    if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
+        mismatches.append(Mismatch(freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
+    return mismatches
+
+
+def _finding(mismatch: Mismatch) -> Finding | None:
+    series, limit, fine, zero = mismatch
+    excess, severity = lasting_excess(series, limit), Severity.MEDIUM
+    if excess is None and fine is not None:
+        excess, severity = lasting_excess(series, fine), Severity.LOW
+    if excess is None:
         return None
-    if severity is Severity.MEDIUM and found.peak - nothing > TIMES_HIGH * (limit - nothing):
+    if severity is Severity.MEDIUM and excess.peak - zero > HIGH_FACTOR * (limit - zero):
         severity = Severity.HIGH
     return Finding(
         severity=severity,
-        claim=f"Engine and trainer disagree on the sampled tokens: {series.raw_name} stays above {limit:g}",
-        observed=found.peak,
-        limit=limit,
-        unit="probability" if "prob_diff" in series.name else "ratio" if nothing else "nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=series_evidence(series, last_mean=found.last),
+        claim=f"Engine and trainer disagree on the sampled tokens: {series.raw_name} stays above {excess.limit:g}",
+        unit="probability" if "prob_diff" in series.name else "ratio" if zero else "nats",
+        **measured(excess, observed=excess.peak),
+        evidence=series_evidence(series, last_mean=excess.last),
         causes=(
             "raw logprobs where processed ones are meant: temperature, penalties, truncation",
             "weights that were not updated in the engine, or late",

@@ -21,8 +21,8 @@ from ptt.diagnostics.rules.single_series import aligned, series_evidence
 
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
 NEARER = 0.5  # times as far from the engine: the updated policy is clearly the better match
-APART = 0.05  # nats of mean |old - rollout|: below it both match
-OFTEN = 0.5  # of the steps
+MIN_DISTANCE = 0.05  # nats of mean |old - rollout|: below it both match
+MIN_SHARE = 0.5  # of the steps
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -39,22 +39,19 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     steps, p99 = update.p99.finite()
     nearest = float(p99.min())
     if nearest > limits["never_near"]:
-        claim = (
-            f"The policy never matches its own old logprobs: p99 of |policy - old| is {nearest:.2g} nats at the least"
-        )
+        claim = "The policy never matches its own old logprobs: p99 of |policy - old| is "
+        claim += f"{nearest:.2g} nats at the least"
         return _finding(claim, update.p99, nearest, limits["never_near"], (int(steps[0]),) * 2)
     if {"policy/rollout", "old/rollout"} <= set(evidence.pairs):
-        new, old = evidence.pairs["policy/rollout"].mean_abs, evidence.pairs["old/rollout"].mean_abs
-        at, near, far = aligned(new, old)
-        odd = (far > APART) & (near < limits["nearer"] * far)
-        if len(at) >= MIN_STEPS and odd.mean() >= OFTEN:
-            first = int(np.flatnonzero(odd)[0])
-            interval = (int(at[max(0, first - 1)]), int(at[first]))
+        old = evidence.pairs["old/rollout"].mean_abs
+        steps, near, far = aligned(evidence.pairs["policy/rollout"].mean_abs, old)
+        nearer = (far > MIN_DISTANCE) & (near < limits["nearer"] * far)
+        if len(steps) >= MIN_STEPS and nearer.mean() >= MIN_SHARE:
+            first = int(np.flatnonzero(nearer)[0])
+            interval = (int(steps[max(0, first - 1)]), int(steps[first]))
             claim = "The updated policy matches the engine better than the old logprobs do"
-            ratio = float(np.median(near[odd] / far[odd]))
-            return _finding(claim, old, ratio, limits["nearer"], interval)
-    told = f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest"
-    return Healthy(reason=told)
+            return _finding(claim, old, float(np.median(near[nearer] / far[nearer])), limits["nearer"], interval)
+    return Healthy(reason=f"p99 of |policy - old| is {nearest:.2g} nats where it is smallest")
 
 
 def _finding(claim: str, series: Series, observed: float, limit: float, interval: Steps) -> Finding:

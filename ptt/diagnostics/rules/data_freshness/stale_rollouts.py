@@ -16,16 +16,15 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
-from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.data_freshness import Response, lag_of, response
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.data_freshness import lag_of, response
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
 from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 LAG_LIMIT = 8.0  # versions; see the source above
 STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed now and then is fresh in between
-GREW = 2.0  # times its early level: the lag is not held
-FAR = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
+GROWTH_FACTOR = 2.0  # times its early level: the lag is not held
+HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -42,47 +41,38 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "staleness of each batch",
         )
     limit = limits["lag"]
-    steps, values = lag.finite()
-    stale = np.flatnonzero(values > limit)
-    told = (
-        f"the trained sequences are {float(values.mean()):.2g} versions behind on average, {values.max():.3g} at most"
-    )
-    if not len(stale) or len(stale) < limits["share"] * (len(values) - stale[0]):
-        return Healthy(reason=told)
+    steps, lags = lag.finite()
+    stale = np.flatnonzero(lags > limit)
+    if not len(stale) or len(stale) < limits["share"] * (len(lags) - stale[0]):
+        average = f"{float(lags.mean()):.2g} versions behind on average, {lags.max():.3g} at most"
+        return Healthy(reason=f"the trained sequences are {average}")
     first = int(stale[0])
-    interval = (int(steps[first - 1]) if first else int(steps[0]), int(steps[first]))
-    shown = response(evidence, lag, limit)
-    growing = lasting_rise(lag, floor=limit, factor=GREW)
-    grows = growing is not None and not growing.ended
-    return _finding(lag, limit, interval, shown, grows=grows)
-
-
-def _finding(lag: Series, limit: float, interval: Steps, shown: Response | None, *, grows: bool) -> Finding:
-    values = lag.finite()[1]
-    observed = float(np.median(values[values > limit]))
-    severity = Severity.MEDIUM if shown or grows else Severity.LOW
-    if shown is not None and shown.stale > FAR:
-        severity = Severity.HIGH
-    effect = "; they show no effect" if severity is Severity.LOW else ""
-    if shown is not None:
-        effect = f", and {shown.measured} is {shown.stale:.2g} there against {shown.fresh:.2g} at fresh steps"
+    interval = (int(steps[max(0, first - 1)]), int(steps[first]))
+    effect = response(evidence, lag, limit)
+    rise = lasting_rise(lag, floor=limit, factor=GROWTH_FACTOR)
+    grows = rise is not None and not rise.ended
+    severity = Severity.MEDIUM if effect or grows else Severity.LOW
+    clause = "" if grows else "; they show no effect"
+    if effect is not None:
+        severity = Severity.HIGH if effect.stale > HIGH_P99 else severity
+        clause = f", and {effect.measured} is {effect.stale:.2g} there against {effect.fresh:.2g} at fresh steps"
     return Finding(
         severity=severity,
-        claim=f"Rollouts are up to {float(values.max()):.3g} policy versions old{effect}",
-        observed=observed,
+        claim=f"Rollouts are up to {float(lags.max()):.3g} policy versions old{clause}",
+        observed=float(np.median(lags[stale])),
         limit=limit,
         unit="versions",
         onset_step=interval[1],
         onset_interval=interval,
         evidence=series_evidence(
             lag,
-            share_of_steps=float((values > limit).mean()),
+            share_of_steps=float((lags > limit).mean()),
             last_mean=last_mean(lag),
-            most=float(values.max()),
+            most=float(lags.max()),
             lag_grows=grows,
-            measured=shown.measured if shown else None,
-            at_fresh_steps=shown.fresh if shown else None,
-            at_stale_steps=shown.stale if shown else None,
+            measured=effect.measured if effect else None,
+            at_fresh_steps=effect.fresh if effect else None,
+            at_stale_steps=effect.stale if effect else None,
         ),
         causes=(
             "the sampler's weights are synced too rarely, or a sync failed",

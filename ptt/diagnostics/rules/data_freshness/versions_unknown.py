@@ -27,8 +27,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         claim = f"{unknown:.0%} of the sequences do not say which policy version sampled them"
         return _finding(claim, unknown, limits["unknown"])
     if fresh is not None or lag_of(evidence) is not None:
-        told = f"{fresh.versions} versions" if fresh is not None else "the staleness of each batch"
-        return Healthy(reason=f"{told} recorded")
+        recorded = f"{fresh.versions} versions" if fresh is not None else "the staleness of each batch"
+        return Healthy(reason=f"{recorded} recorded")
     sign = _asynchronous(evidence)
     if sign:
         return _finding(f"No policy version is recorded in an asynchronous run ({sign})", 1.0, 0.0)
@@ -40,7 +40,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _asynchronous(evidence: Evidence) -> str:
-    """Say what shows that sampling and training overlap, or nothing."""
+    """Return what shows that sampling and training overlap, or nothing."""
     name, framework = evidence.algorithm.name, evidence.run.framework
     if name in ASYNCHRONOUS:
         return evidence.algorithm.title

@@ -28,62 +28,60 @@ FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want
 @requires(figures_with())
 def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every figure of an evaluation against training over the same steps."""
-    pairs = [(figure, outcome) for figure in figures if (outcome := _held(evidence, figure)) is not None]
+    pairs = [(figure, outcome) for figure in figures if (outcome := _judge(evidence, figure)) is not None]
     if not pairs:
         return NotJudged(
             reason="no training reward of 30 values covers the steps of the evaluations",
             missing=("reward/mean",),
             enable="log the mean reward at every step",
         )
-    followed = [one for _, one in pairs if one.state in (OutcomeState.ROSE, OutcomeState.SOLVED)]
+    followed = [outcome for _, outcome in pairs if outcome.state in (OutcomeState.ROSE, OutcomeState.SOLVED)]
+    if followed:
+        first = followed[0]
+        how = "is near 1" if first.state is OutcomeState.SOLVED else "rose as well"
+        return Healthy(reason=f"{first.name} {how} ({first.late:.3g})")
     behind = [pair for pair in pairs if pair[1].reward_rose and pair[1].state in (OutcomeState.FLAT, OutcomeState.FELL)]
-    if behind and not followed:
+    if behind:
         return _finding(behind, limits["fell"])
-    if not followed and any(one.reward_rose for _, one in pairs):
+    if any(outcome.reward_rose for _, outcome in pairs):
         return NotJudged(
             reason=f"training rose, but the noise of {pairs[0][1].name} hides whether it did",
             missing=("more points, or more samples a point",),
             enable=ENABLE,
         )
-    if followed:
-        first = followed[0]
-        reason = (
-            f"{first.name} {'is near 1' if first.state is OutcomeState.SOLVED else 'rose as well'} ({first.late:.3g})"
-        )
-    else:
-        reason = "the training reward did not rise over the steps that evaluations cover"
-    return Healthy(reason=reason)
+    return Healthy(reason="the training reward did not rise over the steps that evaluations cover")
 
 
-def _held(evidence: Evidence, figure: Figure) -> Outcome | None:
-    against = [one for one in (figure.twin, evidence.metrics.get("reward/mean")) if one is not None]
-    return next((found for one in against if (found := judge_evaluation(figure.series, one)) is not None), None)
+def _judge(evidence: Evidence, figure: Figure) -> Outcome | None:
+    """Judge a figure against its twin of training, else against the training reward."""
+    against = (series for series in (figure.twin, evidence.metrics.get("reward/mean")) if series is not None)
+    return next((found for series in against if (found := judge_evaluation(figure.series, series)) is not None), None)
 
 
 def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding:
-    figure, one = min(
+    figure, worst = min(
         behind, key=lambda pair: (not pair[0].outcome, pair[1].state is not OutcomeState.FELL, pair[1].name)
     )
-    fell = one.state is OutcomeState.FELL
-    share = (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
+    fell = worst.state is OutcomeState.FELL
+    share = (worst.late - worst.early) / max(abs(worst.early), abs(worst.late), 1e-300)
     trained = figure.twin.raw_name if figure.twin is not None else "the training reward"
     return Finding(
         severity=Severity.HIGH if fell and share <= -fell_limit else Severity.MEDIUM,
-        claim=f"{trained} rose {one.reward_early:.3g} → {one.reward_late:.3g} while {one.name}"
-        f" {'fell' if fell else 'stayed flat'} ({one.early:.3g} → {one.late:.3g})",
+        claim=f"{trained} rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name}"
+        f" {'fell' if fell else 'stayed flat'} ({worst.early:.3g} → {worst.late:.3g})",
         observed=share,
         limit=-fell_limit if fell else MIN_AGREEMENT,
         unit="of the evaluation's level",
-        onset_step=one.onset,
-        onset_interval=one.interval,
+        onset_step=worst.onset,
+        onset_interval=worst.interval,
         evidence={
             "metric": figure.name,
-            "logged_as": one.name,
-            "points": one.points,
-            "train_early": one.reward_early,
-            "train_late": one.reward_late,
-            "eval_early": one.early,
-            "eval_late": one.late,
+            "logged_as": worst.name,
+            "points": worst.points,
+            "train_early": worst.reward_early,
+            "train_late": worst.reward_late,
+            "eval_early": worst.early,
+            "eval_late": worst.late,
             "figures_behind": ", ".join(sorted({other.name for _, other in behind})),
         },
         causes=(
@@ -93,7 +91,7 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
         ),
         confirm=(
             "score twenty training prompts through the evaluation's own code: the same rewards as in training?",
-            f"evaluate the checkpoint near step {one.onset} and the last one with equal settings and seeds",
+            f"evaluate the checkpoint near step {worst.onset} and the last one with equal settings and seeds",
         ),
         next=(
             "if the evaluation's code scores lower, mend that first and evaluate the saved checkpoints again",

@@ -17,38 +17,41 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
 
 SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
-LEAST_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
+MIN_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every setting that is recorded point by point."""
     settings = evidence.evaluation.settings if evidence.evaluation is not None else ()
-    judged = [one for one in settings if len(one.points) >= 2]
+    judged = [setting for setting in settings if len(setting.points) >= 2]
     if not judged:
         return NotJudged(
             reason="no setting of an evaluation is recorded at two points",
             missing=("temperature", "max_tokens", "samples"),
             enable="log temperature, max_tokens, the tools and the number of samples with every evaluation",
         )
-    findings = [found for one in judged if (found := _changed(one, limits["size"])) is not None]
+    findings = [finding for setting in judged if (finding := _changed(setting, limits["size"])) is not None]
     if findings:
         return Broken(findings=tuple(findings))
-    told = ", ".join(sorted({f"{one.name} of {one.suite}" for one in judged})[:4])
-    return Healthy(reason=f"unchanged at all points: {told}")
+    names = ", ".join(sorted({f"{setting.name} of {setting.suite}" for setting in judged})[:4])
+    return Healthy(reason=f"unchanged at all points: {names}")
 
 
 def _changed(setting: Setting, size_limit: float) -> Finding | None:
     size = setting.name == "samples"
-    limit = size_limit if size else LEAST_CHANGE
+    limit = size_limit if size else MIN_CHANGE
     points = list(setting.points)
     if size and len(points) > 2 and points[-1][1] < points[-2][1]:
         points.pop()  # cut short by the end of the run
-    apart = [
-        (one, two) for one, two in pairwise(points) if abs(two[1] - one[1]) > limit * max(abs(one[1]), abs(two[1]))
-    ]
-    if not apart:
+    changes = (
+        (before, old, step, new)
+        for (before, old), (step, new) in pairwise(points)
+        if abs(new - old) > limit * max(abs(old), abs(new))
+    )
+    first = next(changes, None)
+    if first is None:
         return None
-    (before, old), (step, new) = apart[0]
+    before, old, step, new = first
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"The {'size' if size else setting.name} of the evaluation {setting.suite} changed {old:.4g} → {new:.4g}",

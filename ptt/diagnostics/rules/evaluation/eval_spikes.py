@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Lim
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
+MAX_FINDINGS = 3  # the highest
 SPIKE_SHARE = 0.1  # of the largest level: smaller spikes choose no checkpoint that differs
 MIN_SPIKE_POINTS = 10  # points: seven others to tell the noise from
 
@@ -31,9 +32,11 @@ MIN_SPIKE_POINTS = 10  # points: seven others to tell the noise from
 def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every figure point by point."""
     reward = evidence.metrics.get("reward/mean")
-    findings = [found for one in figures if (found := _spike(one, one.twin or reward, limits["sds"])) is not None]
+    spikes = (_spike(figure, figure.twin or reward, limits["sds"]) for figure in figures)
+    findings = [spike for spike in spikes if spike is not None]
     if findings:
-        return Broken(findings=tuple(sorted(findings, key=lambda one: (-(one.observed or 0.0), one.claim))[:3]))
+        findings.sort(key=lambda finding: (-(finding.observed or 0.0), finding.claim))
+        return Broken(findings=tuple(findings[:MAX_FINDINGS]))
     return Healthy(reason=f"no point of {len(figures)} figure(s) stands out")
 
 
@@ -45,8 +48,8 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
     off = middle - (values[:-2] + values[2:]) / 2
     others = np.delete(off, np.arange(max(0, place - 1), min(len(off), place + 2)))
     rest = np.delete(values, place + 1)
-    alike = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
-    noise = max(float(np.sqrt(np.mean(np.square(others)))), 0.0 if alike else _smallest_step(rest))
+    equal = bool((rest == rest[0]).all())  # then nothing tells how far a point stands off by chance
+    noise = max(float(np.sqrt(np.mean(np.square(others)))), 0.0 if equal else _smallest_step(rest))
     level = float(np.max(np.abs(rest)))
     height = float(above[place])
     if height <= max(limit * noise, SPIKE_SHARE * level) or height <= 0:
@@ -56,7 +59,7 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
         return None
     best = bool(values[place + 1] >= values.max())
     return Finding(
-        severity=Severity.MEDIUM if best and not alike else Severity.LOW,
+        severity=Severity.MEDIUM if best and not equal else Severity.LOW,
         claim=f"{figure.title} spikes to {values[place + 1]:.3g} at step {step}, between {values[place]:.3g} and"
         f" {values[place + 2]:.3g}" + ("; it is the best point of the run" if best else ""),
         observed=height / noise if noise > 0 else None,
@@ -73,21 +76,17 @@ def _spike(figure: Figure, trained: Series | None, limit: float) -> Finding | No
 
 
 def _smallest_step(values: FloatArray) -> float:
-    """Give the smallest difference of two levels: one answer more of a small suite."""
-    apart = np.diff(np.unique(values))
-    return float(apart.min()) if len(apart) else 0.0
+    """Return the smallest difference of two levels: one answer more of a small suite."""
+    gaps = np.diff(np.unique(values))
+    return float(gaps.min()) if len(gaps) else 0.0
 
 
 def _shared(trained: Series, before: int, at: int, after: int) -> bool:
-    """Tell whether training stands higher around that step than at both neighbours, beyond its noise."""
+    """Return whether training stands higher around that step than at both neighbours, beyond its noise."""
     steps, values = trained.finite()
     half = max(1, (after - before) // 4)
 
-    def near(step: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        held: np.ndarray[tuple[int], np.dtype[np.float64]] = values[(steps > step - half) & (steps <= step + half)]
-        return held
-
-    here, left, right = near(at), near(before), near(after)
+    here, left, right = (values[(steps > step - half) & (steps <= step + half)] for step in (at, before, after))
     if min(len(here), len(left), len(right)) < 3:
         return False
     noise = np.sqrt(sum(part.var(ddof=1) / len(part) for part in (here, left, right)))

@@ -17,10 +17,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.single_series import aligned
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -40,43 +40,36 @@ def check(figures: Sequence[Figure], _: Evidence, limits: Limits) -> Verdict:
             missing=("the same figure of two splits",),
             enable="log one figure under one name for both splits: accuracy and eval_accuracy, or public and private",
         )
-    findings = [found for pair in pairs if (found := _grown(pair, limits["gap"])) is not None]
+    findings = [finding for pair in pairs if (finding := _grown(pair, limits["gap"])) is not None]
     if findings:
-        return max(findings, key=lambda one: (one.observed or 0.0, one.claim))
+        return max(findings, key=lambda finding: (finding.observed or 0.0, finding.claim))
     return Healthy(reason=f"{len(pairs)} pair(s) of splits keep their distance")
 
 
 def _published(figures: Sequence[Figure]) -> Iterator[Pair]:
-    """Give the pairs of figures whose names differ by public and private alone."""
-    by_name = {f"{one.split}/{one.name}": one for one in figures}
-    for name, one in sorted(by_name.items()):
-        if "public" not in name:
-            continue
-        for word in HIDDEN:
-            other = by_name.get(name.replace("public", word))
-            if other is not None:
-                yield _at_same_steps(one.series, other.series)
+    """Yield the pairs of figures whose names differ by public and private alone."""
+    by_name = {f"{figure.split}/{figure.name}": figure.series for figure in figures}
+    for name, public in sorted(by_name.items()):
+        for word in HIDDEN if "public" in name else ():
+            if (hidden := by_name.get(name.replace("public", word))) is not None:
+                yield public.raw_name, hidden.raw_name, *aligned(public, hidden)
 
 
 def _trained(figures: Sequence[Figure]) -> Iterator[Pair]:
-    for one in figures:
-        if one.twin is None or len(one.twin.finite()[0]) < MIN_POINTS:
+    """Yield each figure beside the rolling mean of its twin of training."""
+    for figure in figures:
+        if figure.twin is None or len(figure.twin.finite()[0]) < MIN_POINTS:
             continue
-        steps, values = one.twin.finite()
-        means = rolling_mean(values, one.twin.width, minimum=1)
-        at, held = one.series.finite()
+        steps, values = figure.twin.finite()
+        means = rolling_mean(values, figure.twin.width, minimum=1)
+        at, evaluated = figure.series.finite()
         places = np.searchsorted(steps, at, side="right") - 1
         usable = places >= 0
-        yield (one.twin.raw_name, one.series.raw_name, at[usable], means[places[usable]], held[usable])
-
-
-def _at_same_steps(one: Series, other: Series) -> Pair:
-    steps, mine, theirs = np.intersect1d(one.finite()[0], other.finite()[0], return_indices=True)
-    return one.raw_name, other.raw_name, steps, one.finite()[1][mine], other.finite()[1][theirs]
+        yield figure.twin.raw_name, figure.series.raw_name, at[usable], means[places[usable]], evaluated[usable]
 
 
 def _grown(pair: Pair, limit: float) -> Finding | None:
-    seen, held, steps, mine, theirs = pair
+    seen, held_out, steps, mine, theirs = pair
     change = estimate_change(mine - theirs)
     if change is None or change.surely <= 0:
         return None
@@ -89,13 +82,13 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
     last = int(steps[max(0, int(np.searchsorted(steps, onset)) - 1)])
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The gap between {seen} and {held} grew {change.early:.3g} → {change.late:.3g}",
+        claim=f"The gap between {seen} and {held_out} grew {change.early:.3g} → {change.late:.3g}",
         observed=(change.late - before) / level,
         limit=limit,
         unit="of the figure's level",
         onset_step=onset,
         onset_interval=(last, onset),
-        evidence={"metric": seen, "logged_as": held, "points": len(steps), "gap_early": change.early,
+        evidence={"metric": seen, "logged_as": held_out, "points": len(steps), "gap_early": change.early,
                   "gap_late": change.late},
         causes=("few training tasks, seen again and again", "the public split was tuned against",
                 "tasks of the public split are among those trained on"),
