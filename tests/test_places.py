@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import ptt
 from ptt.cli.app import app
 from ptt.diagnostics.evidence.completions import WINDOW, Completions, recorded_observations
+from ptt.diagnostics.store.scan import read_table
 from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import details
 
@@ -205,7 +206,7 @@ def samples(folder: Path, *rows: tuple[str, int, str]) -> Completions:
     """trajectory_id, step, sample_id."""
     frame = pl.DataFrame(rows, schema=["trajectory_id", "step", "sample_id"], orient="row")
     frame.write_parquet(folder / "trajectories.parquet")
-    return Completions(folder)
+    return Completions(*(read_table(folder, table) for table in ("trajectories", "tool_calls", "turns")))
 
 
 def test_one_generation_trained_on_twice_ties_both_times(tmp_path: Path) -> None:
@@ -229,12 +230,12 @@ def test_trajectory_ids_tie_directly(tmp_path: Path) -> None:
 def test_a_last_result_that_nothing_follows_is_no_observation(
     last: str, n_obs: int, known: int, tmp_path: Path
 ) -> None:
-    told = samples(tmp_path, ("t", 1, "a"))
     calls = [("t", 0, 0, "one", True), ("t", 2, 1, "two", False), ("t", 2, 2, "three", True), ("t", 4, 3, "cut", None)]
     columns = ["trajectory_id", "turn_idx", "call_idx", "name", "ok"]
     pl.DataFrame(calls, schema=columns, orient="row").write_parquet(tmp_path / "tool_calls.parquet")
     roles = ["assistant", "tool", "assistant", "tool", last]
     pl.DataFrame({"trajectory_id": "t", "turn_idx": range(5), "role": roles}).write_parquet(tmp_path / "turns.parquet")
+    told = samples(tmp_path, ("t", 1, "a"))
     frame = sequences((0, 1, "a", 9)).with_columns(n_obs=pl.lit(n_obs, pl.UInt32))
     found = told.observations(frame, told.tied(frame)).rows()
     assert found == [(0, 1, "one", False), (0, 2, "two + three", True)][:known]

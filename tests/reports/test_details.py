@@ -13,6 +13,7 @@ from builders import Story, growing, sequences_of, stepped, tokens_of
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.store.scan import read_table
 from ptt.reports.figures import exposure
 from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import Part, details
@@ -22,7 +23,8 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e{{ 7*7 }}"
 
 
 def tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    return gather_details(tokens_of(frame), Completions(Path("no store")), post_name="post_tool")
+    nothing = (read_table(Path("no store"), table) for table in ("trajectories", "tool_calls", "turns"))
+    return gather_details(tokens_of(frame), Completions(*nothing), post_name="post_tool")
 
 
 @pytest.fixture(scope="module")

@@ -20,18 +20,8 @@ from ptt.diagnostics.store.scan import SequenceScan, read_tokens, scan_sequences
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
 
 
-SCALARS = (
-    "sample_id",
-    "group_id",
-    "trajectory_id",
-    "env",
-    "rank",
-    "reward",
-    "policy_version",
-    "temperature",
-    "tool_names",
-    "tool_failed",
-)
+SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",
+           "tool_names", "tool_failed")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +43,8 @@ class Tokens:
 
 def read_scalars(scan: SequenceScan) -> pl.DataFrame:
     """Read the columns of single values, by `seq`."""
-    held = [name for name in SCALARS if name in scan.columns]
-    return scan.frame.select("seq", *held).collect(engine="streaming")
+    columns = [name for name in SCALARS if name in scan.columns]
+    return scan.frame.select("seq", *columns).collect(engine="streaming")
 
 
 def read_token_tables(
@@ -80,9 +70,9 @@ def read_token_tables(
         "files": _hash_scan(scan),
     }
     early = background.submit(read_scalars, scan)
-    held = read_tokens(folder, key)
-    if held is not None:
-        return Tokens(tables=held, pairs=pairs, scan=scan, damaged={}, early=early)
+    tables = read_tokens(folder, key)
+    if tables is not None:
+        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, early=early)
     damaged: dict[str, str] = {}
     try:
         tables = _run_token_pass(scan, pairs, settings, progress)
@@ -95,11 +85,10 @@ def read_token_tables(
             return None
         scan, pairs = sound, _order_pairs(sound)
         tables = _run_token_pass(scan, pairs, settings, progress)
-    if damaged:  # kept for comparisons alone: under a key that the next look does not ask for, so that it tells again
-        kept = background.submit(write_tokens, folder, {**key, "damaged": sorted(damaged)}, tables) if keep else None
-        return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged, kept=kept)
+        # kept for comparisons alone: under a key that the next run does not ask for, so that it reports them again
+        key["damaged"] = sorted(damaged)
     kept = background.submit(write_tokens, folder, key, tables) if keep else None
-    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged={}, kept=kept, early=early)
+    return Tokens(tables=tables, pairs=pairs, scan=scan, damaged=damaged, kept=kept, early=None if damaged else early)
 
 
 def _hash_scan(scan: SequenceScan) -> str:
@@ -134,7 +123,7 @@ def _run_token_pass(
 
 def _needed_columns(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
-    columns = [pl.col("seq"), pl.col("step"), pl.col("model_mask"), *(pl.col(name) for name in logps)]
+    columns = [pl.col("seq", "step", "model_mask", *logps)]
     if "tool_names" in scan.columns:
         columns.append(pl.col("tool_names").list.len().cast(pl.Int64).alias("tool_count"))
     return columns
@@ -145,19 +134,19 @@ def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:
     rows = scan.logp_rows()
     pairs = available_pairs({name for name, count in rows.items() if count})
     covered = {pair.name: min(rows[pair.numerator], rows[pair.denominator]) for pair in pairs}
-    most = max(covered.values(), default=0)
-    first = next((pair for pair in pairs if 2 * covered[pair.name] >= most), None)
+    max_rows = max(covered.values(), default=0)
+    first = next((pair for pair in pairs if 2 * covered[pair.name] >= max_rows), None)
     return () if first is None else (first, *(pair for pair in pairs if pair is not first))
 
 
 def _find_damaged(scan: SequenceScan, pairs: tuple[Pair, ...]) -> dict[str, str]:
     """Read file by file to find those that cannot be decoded."""
     logps = {name for pair in pairs for name in (pair.numerator, pair.denominator)}
-    found = {}
+    damaged = {}
     for file in scan.files:
         columns = [name for name in file.columns if name in logps | {"step", "model_mask", "tool_names"}]
         try:
             pl.read_parquet(file.path, columns=columns, glob=False)
         except pl.exceptions.PolarsError as error:
-            found[file.name] = str(error).splitlines()[0]
-    return found
+            damaged[file.name] = str(error).splitlines()[0]
+    return damaged

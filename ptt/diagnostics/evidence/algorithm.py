@@ -114,12 +114,12 @@ def detect_algorithm(
     name = next((word for word in spelt if word in NAMES), None) or _match_marks(logged)
     name = SYNONYMS.get(name, name) if name else None
     family = NAMES[name] if name else _family(set(metrics)) or (Family.ONLINE if sampled else None)
-    told = name is not None or family not in (None, Family.ONLINE)
+    decided = name is not None or family not in (None, Family.ONLINE)
     critic: bool | None = any(metric.startswith("critic/") and "loss" in metric for metric in metrics) or None
-    if critic is None and told:
+    if critic is None and decided:
         critic = name in CRITIC_NAMES
     groups: bool | None = "reward/zero_std_frac" in metrics or None
-    if groups is None and (told or critic):  # an advantage over a critic's values is relative to no group
+    if groups is None and (decided or critic):  # an advantage over a critic's values is relative to no group
         groups = name in GROUP_NAMES
     return Algorithm(name=name, family=family, critic=critic, groups=groups)
 
@@ -132,14 +132,14 @@ def _match_marks(logged: Collection[str]) -> str | None:
         for prefix in REPORTER_PREFIXES:
             bare = bare.removeprefix(prefix)
         names.add(bare)
-    return next((name for held, absent, name in MARKS if held <= names and not absent & names), None)
+    return next((name for present, absent, name in MARKS if present <= names and not absent & names), None)
 
 
-def _family(held: set[str]) -> Family | None:
-    if held & ONLINE_METRICS:
+def _family(metrics: set[str]) -> Family | None:
+    if metrics & ONLINE_METRICS:
         return Family.ONLINE
-    if held & PAIR_METRICS:
+    if metrics & PAIR_METRICS:
         return Family.PREFERENCE
-    if any(metric.startswith("sft/") for metric in held):
+    if any(metric.startswith("sft/") for metric in metrics):
         return Family.SUPERVISED
-    return Family.ONLINE if "reward/mean" in held else None
+    return Family.ONLINE if "reward/mean" in metrics else None

@@ -62,11 +62,11 @@ def early_level(series: Series) -> EarlyLevel | None:
     if len(values) < MIN_VALUES:
         return None
     count = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(values))), EARLY_MAX_VALUES)
-    spread, likeness = step_noise(values)
-    alike = (1 + likeness) / (1 - likeness)
+    spread, ar1 = step_noise(values)
+    inflation = (1 + ar1) / (1 - ar1)
     return EarlyLevel(
         median=float(np.median(values[:count])),
-        error=spread * math.sqrt(alike * (1 / series.width + 1 / count)),
+        error=spread * math.sqrt(inflation * (1 / series.width + 1 / count)),
         values=count,
         last_step=int(steps[count - 1]),
     )
@@ -80,12 +80,12 @@ def step_noise(values: FloatArray) -> tuple[float, float]:
     """
     near, far = (_difference_sd(values[gap:] - values[:-gap]) for gap in (1, FAR_LAG))
     if near <= 0 or far <= near:
-        likeness = MIN_AR1
+        ar1 = MIN_AR1
     else:
         grid = np.linspace(MIN_AR1, MAX_AR1, 61)
         ratios = (1 - grid**FAR_LAG) / (1 - grid)
-        likeness = float(grid[np.argmin(np.abs(ratios - (far / near) ** 2))])
-    return max(far, near) / math.sqrt(2 * (1 - likeness**FAR_LAG)), likeness
+        ar1 = float(grid[np.argmin(np.abs(ratios - (far / near) ** 2))])
+    return max(far, near) / math.sqrt(2 * (1 - ar1**FAR_LAG)), ar1
 
 
 def _difference_sd(differences: FloatArray) -> float:
@@ -139,8 +139,8 @@ def lasting_fall(
     scaled = level.median * factor if level.median > 0 else level.median
     bound = min(ceiling, scaled - margin, level.median - sds * level.error)
     turned = replace(level, median=-level.median)
-    found = _lasting_excess(replace(small, values=-small.values), turned, -bound)
-    return found and replace(found, early=level.median, extreme=-found.extreme, last=-found.last, limit=bound)
+    shift = _lasting_excess(replace(small, values=-small.values), turned, -bound)
+    return shift and replace(shift, early=level.median, extreme=-shift.extreme, last=-shift.last, limit=bound)
 
 
 def _lasting_excess(series: Series, level: EarlyLevel, bound: float) -> BaselineShift | None:

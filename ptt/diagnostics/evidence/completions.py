@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.store.scan import read_table
+from ptt.diagnostics.statistics.cells import conform
 
 WINDOW: Final = 400  # letters of text shown of a sequence
 BEFORE: Final = 120  # of them, of the tool output before
@@ -26,22 +24,9 @@ OBSERVATION: Final[dict[str, pl.DataType]] = {
 class Completions:
     """The samples of a store, as far as they lead back to sequences."""
 
-    folder: Path
-
-    @cached_property
-    def trajectories(self) -> pl.DataFrame:
-        """One row a sample."""
-        return read_table(self.folder, "trajectories")
-
-    @cached_property
-    def calls(self) -> pl.DataFrame:
-        """One row a tool call."""
-        return read_table(self.folder, "tool_calls")
-
-    @cached_property
-    def turns(self) -> pl.DataFrame:
-        """One row a message."""
-        return read_table(self.folder, "turns")
+    trajectories: pl.DataFrame  # one row a sample
+    calls: pl.DataFrame  # one row a tool call
+    turns: pl.DataFrame  # one row a message
 
     def tied(self, sequences: pl.DataFrame) -> pl.DataFrame:
         """Return seq and trajectory_id of the sequences that name a sample, by its own id or by the trajectory's.
@@ -50,20 +35,20 @@ class Completions:
         trainers number their samples anew each step; where one sample_id stands for sequences of unlike shape, the
         step must agree as well. An id that several samples carry ties nothing.
         """
-        found = []
+        matches = []
         if "trajectory_id" in sequences.columns:
             known = self.trajectories.select("trajectory_id").unique()
-            found.append(sequences.select("seq", "trajectory_id").join(known, on="trajectory_id", how="semi"))
+            matches.append(sequences.select("seq", "trajectory_id").join(known, on="trajectory_id", how="semi"))
         if "sample_id" in sequences.columns:
             shapes = sequences.drop_nulls("sample_id").group_by("sample_id").agg(pl.struct(CONTENT).n_unique())
             anew = bool((shapes[CONTENT[0]] > 1).any())
             key = ["sample_id", "step"] if anew else ["sample_id"]
             once = self.trajectories.drop_nulls("sample_id").filter(pl.len().over(key) == 1)
-            found.append(sequences.select("seq", *key).join(once.select(*key, "trajectory_id"), on=key))
-        if not found:
+            matches.append(sequences.select("seq", *key).join(once.select(*key, "trajectory_id"), on=key))
+        if not matches:
             return sequences.select("seq", pl.lit(None, pl.String).alias("trajectory_id")).clear()
-        columns = [frame.select("seq", "trajectory_id") for frame in found]
-        return pl.concat(columns).unique("seq", keep="first", maintain_order=True).sort("seq")
+        ids = pl.concat(frame.select("seq", "trajectory_id") for frame in matches)
+        return ids.unique("seq", keep="first", maintain_order=True).sort("seq")
 
     def observations(self, sequences: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
         """Return tool and failure of each observation (OBSERVATION) of the tied sequences.
@@ -110,17 +95,17 @@ class Completions:
             str(name[0]): part.to_dicts()
             for name, part in turns.filter(pl.col("text").is_not_null()).sort("turn_idx").group_by("trajectory_id")
         }
-        found = {}
+        texts = {}
         for row in wanted.to_dicts():
             answers = _answers(messages.get(row["trajectory_id"], []))
             if answers:
-                found[row["seq"]] = answers[row["turn"] if len(answers) == row["n_obs"] + 1 else 0]
-        return found
+                texts[row["seq"]] = answers[row["turn"] if len(answers) == row["n_obs"] + 1 else 0]
+        return texts
 
     def texts_left_out(self, tied: pl.DataFrame) -> bool:
         """Return whether the tied samples have texts that were not kept."""
-        mine = self.turns.join(tied, on="trajectory_id", how="semi")
-        return bool((mine["text"].is_null() & (mine["text_len"] > 0)).any())
+        turns = self.turns.join(tied, on="trajectory_id", how="semi")
+        return bool((turns["text"].is_null() & (turns["text_len"] > 0)).any())
 
 
 def _answers(messages: list[dict[str, Any]]) -> list[str]:
@@ -143,12 +128,11 @@ def recorded_observations(sequences: pl.DataFrame) -> pl.DataFrame:
     `sequences`: seq, n_obs, and tool_names and tool_failed where they are recorded. A list of another length than
     the mask shows observations names none of them.
     """
-    found = pl.DataFrame(schema=OBSERVATION).select("seq", "turn")
+    observations = pl.DataFrame(schema=OBSERVATION).select("seq", "turn")
     for column, name in (("tool_names", "tool"), ("tool_failed", "failed")):
         if column in sequences.columns:
             fit = sequences.filter((pl.col(column).list.len() == pl.col("n_obs")) & (pl.col("n_obs") > 0))
             turn = pl.int_ranges(1, pl.col("n_obs").cast(pl.Int64) + 1, dtype=pl.UInt32)
             each = fit.select("seq", turn.alias("turn"), pl.col(column).alias(name)).explode("turn", name)
-            found = found.join(each, on=["seq", "turn"], how="full", coalesce=True)
-    missing = [pl.lit(None, kind).alias(name) for name, kind in OBSERVATION.items() if name not in found.columns]
-    return found.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in OBSERVATION.items())
+            observations = observations.join(each, on=["seq", "turn"], how="full", coalesce=True)
+    return conform(observations, OBSERVATION)

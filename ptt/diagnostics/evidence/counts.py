@@ -52,12 +52,12 @@ class Counts:
     def pooled(self) -> Counts:
         """Return neighbouring steps pooled until each value rests on MIN_POOLED_TRIALS; it stands at its last step."""
         ends: list[int] = []
-        seen = 0.0
-        for place, trials in enumerate(self.trials.tolist()):
-            seen += trials
-            if seen >= MIN_POOLED_TRIALS:
-                ends.append(place)
-                seen = 0.0
+        trials_so_far = 0.0
+        for index, trials in enumerate(self.trials.tolist()):
+            trials_so_far += trials
+            if trials_so_far >= MIN_POOLED_TRIALS:
+                ends.append(index)
+                trials_so_far = 0.0
         if not ends:
             return self._part(slice(0))
         starts = np.array([0, *(end + 1 for end in ends[:-1])])
@@ -82,11 +82,13 @@ class Counts:
 
     def early(self) -> Counts:
         """Return the steps that baseline_shift takes the early level from, the first third at most."""
-        found = self.pooled
-        count = min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(found.steps))), EARLY_MAX_VALUES, len(found.steps) // 3)
-        if len(found.steps) < MIN_VALUES:
+        pooled = self.pooled
+        count = min(
+            max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(pooled.steps))), EARLY_MAX_VALUES, len(pooled.steps) // 3
+        )
+        if len(pooled.steps) < MIN_VALUES:
             return self._part(slice(0, self._third))
-        return found._part(slice(0, count))
+        return pooled._part(slice(0, count))
 
     @property
     def _third(self) -> int:
@@ -119,21 +121,21 @@ class Counts:
 
         Steps of a few prompts differ by more than chance, and a level that moved early looks like noise that remembers.
         """
-        found = self.pooled
-        third = len(found.steps) // 3
-        if len(found.steps) >= MAX_RANK_VALUES:
+        pooled = self.pooled
+        third = len(pooled.steps) // 3
+        if len(pooled.steps) >= MAX_RANK_VALUES:
             return None
-        early, late = found._part(slice(0, third)), found._part(slice(len(found.steps) - third, None))
+        early, late = pooled._part(slice(0, third)), pooled._part(slice(len(pooled.steps) - third, None))
         share, chance = _sampling_margin(early, float(late.trials.sum()))
         bound = max(floor, share * factor + chance)
         moved = rank_shift(early.hits / early.trials, late.hits / late.trials)
-        place = rate_change(found.hits, found.trials)
-        if late.share <= bound or moved < RANK_Z_LIMIT or place is None:
+        change = rate_change(pooled.hits, pooled.trials)
+        if late.share <= bound or moved < RANK_Z_LIMIT or change is None:
             return None
         means = self.series.rolling()[1]
         return BaselineShift(
-            onset=int(found.steps[place[0]]),
-            interval=(int(found.steps[place[1]]), int(found.steps[place[2]])),
+            onset=int(pooled.steps[change[0]]),
+            interval=(int(pooled.steps[change[1]]), int(pooled.steps[change[2]])),
             early=early.share,
             extreme=float(np.nanmax(means)),
             last=late.share,

@@ -21,7 +21,6 @@ class Tool:
 
     name: str
     calls: Counts  # calls of this tool; trials are trajectories
-    users: Counts  # trajectories that call it at least once; trials are trajectories
     failures: Counts | None  # None: no outcome of its calls is recorded
     latency: Mapping[str, Series] = field(default_factory=dict)  # "p50", "p95": seconds; empty where not recorded
 
@@ -149,8 +148,8 @@ def malformed_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
     rows = calls.join(sound, on="args_json", how="left", maintain_order="left")
     is_json_tool = pl.col("sound").mean().over("name") >= MIN_JSON_SHARE
     broken = is_json_tool & ~pl.col("sound")
-    told = pl.col("error_type").str.contains(MALFORMED)
-    hit = pl.col("name").is_null() | broken.fill_null(value=False) | told.fill_null(value=False)
+    reported = pl.col("error_type").str.contains(MALFORMED)
+    hit = pl.col("name").is_null() | broken.fill_null(value=False) | reported.fill_null(value=False)
     return rows.select("step", "name", hit.alias("hit"))
 
 
@@ -186,19 +185,21 @@ def call_loops(calls: pl.DataFrame) -> pl.DataFrame | None:
 
     Same means name, arguments and result: the same tool with other arguments is work, not a circle.
     """
-    told = calls.filter(IS_IDENTIFIED)
-    if told.is_empty():
+    identified = calls.filter(IS_IDENTIFIED)
+    if identified.is_empty():
         return None
-    told = told.sort("trajectory_id", "call_idx", maintain_order=True)
-    same = told.select(pl.struct("name", "args_json", "result_hash").rank("dense").alias("same"))["same"].to_numpy()
-    who = told["trajectory_id"].rank("dense").to_numpy()
+    identified = identified.sort("trajectory_id", "call_idx", maintain_order=True)
+    same = identified.select(pl.struct("name", "args_json", "result_hash").rank("dense").alias("same"))[
+        "same"
+    ].to_numpy()
+    who = identified["trajectory_id"].rank("dense").to_numpy()
     hit = np.zeros(len(who), bool)
     for period in range(1, MAX_LOOP_CALLS + 1):
         back = np.zeros(len(who), bool)
         back[period:] = (same[period:] == same[:-period]) & (who[period:] == who[:-period])
         run = np.arange(len(back)) - np.maximum.accumulate(np.where(back, -1, np.arange(len(back))))
         hit |= run >= (MIN_LOOP_ROUNDS - 1) * period  # so many calls in a row equal the one a period before
-    rows = told.select("step", "trajectory_id").with_columns(pl.Series("hit", hit))
+    rows = identified.select("step", "trajectory_id").with_columns(pl.Series("hit", hit))
     return rows.group_by("trajectory_id").agg(pl.col("step").first(), pl.col("hit").any()).sort("step", "trajectory_id")
 
 
@@ -211,13 +212,13 @@ def calls_in_flight(calls: pl.DataFrame, turns: pl.DataFrame) -> ToolLoad | None
     ends = ends.select("trajectory_id", "turn_idx", "t_end").unique(["trajectory_id", "turn_idx"], keep="first")
     timed = calls.filter(pl.col("latency_s").is_finite() & (pl.col("latency_s") >= 0))
     timed = timed.join(ends, on=["trajectory_id", "turn_idx"])
-    known = timed.filter(pl.col("ok").is_not_null()).sort("step", "t_end", "trajectory_id", "call_idx")
-    if known.is_empty():
+    ended_calls = timed.filter(pl.col("ok").is_not_null()).sort("step", "t_end", "trajectory_id", "call_idx")
+    if ended_calls.is_empty():
         return None
     begins, ended = (times.sort().to_numpy() for times in (timed["t_end"], timed["t_end"] + timed["latency_s"]))
-    at = known["t_end"].to_numpy()
+    at = ended_calls["t_end"].to_numpy()
     in_flight = (np.searchsorted(begins, at, side="right") - np.searchsorted(ended, at, side="left")).astype(np.float64)
-    return ToolLoad(steps=known["step"].to_numpy(), in_flight=in_flight, failed=~known["ok"].to_numpy())
+    return ToolLoad(steps=ended_calls["step"].to_numpy(), in_flight=in_flight, failed=~ended_calls["ok"].to_numpy())
 
 
 WELL_PAID_SHARE: Final = (
@@ -240,28 +241,30 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
     placed = placed.filter(pl.col("split") == split).sort("step", "trajectory_id")
     if placed.is_empty():
         return None
-    mine = _join_steps(calls, placed).sort("step", "trajectory_id", "call_idx")
-    said = _join_steps(turns, placed)
-    known = mine.filter(pl.col("ok").is_not_null())
-    callers = mine.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
+    own_calls = _join_steps(calls, placed).sort("step", "trajectory_id", "call_idx")
+    own_turns = _join_steps(turns, placed)
+    with_outcome = own_calls.filter(pl.col("ok").is_not_null())
+    callers = own_calls.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))
     who = placed.join(callers, on="trajectory_id", how="left")
     return Environment(
         split=split,
         trajectories=placed.height,
         steps=placed["step"].n_unique(),
-        calls=mine.height,
-        failures=_counts("tool calls that fail", known, ~pl.col("ok")),
-        callers=_counts("trajectories that call a tool", who, pl.col("called").is_not_null()) if mine.height else None,
-        tools=_tools(placed, mine),
-        malformed=_shares("tool calls that are malformed", malformed_calls(mine)),
-        repeated=_shares("tool calls that repeat an earlier one", repeated_calls(mine)),
-        recovered=_counts("failed calls that a success follows", _recovered_calls(known), pl.col("recovered")),
-        void=_void_turns(said, mine),
-        loops=_shares("trajectories that go round in circles", call_loops(mine)),
-        load=calls_in_flight(mine, said),
-        episodes=_episodes(placed, said),
-        answers=answer_agreement(placed, said),
-        **_paid_counts(who, known),
+        calls=own_calls.height,
+        failures=_counts("tool calls that fail", with_outcome, ~pl.col("ok")),
+        callers=_counts("trajectories that call a tool", who, pl.col("called").is_not_null())
+        if own_calls.height
+        else None,
+        tools=_tools(placed, own_calls),
+        malformed=_shares("tool calls that are malformed", malformed_calls(own_calls)),
+        repeated=_shares("tool calls that repeat an earlier one", repeated_calls(own_calls)),
+        recovered=_counts("failed calls that a success follows", _recovered_calls(with_outcome), pl.col("recovered")),
+        void=_void_turns(own_turns, own_calls),
+        loops=_shares("trajectories that go round in circles", call_loops(own_calls)),
+        load=calls_in_flight(own_calls, own_turns),
+        episodes=_episodes(placed, own_turns),
+        answers=answer_agreement(placed, own_turns),
+        **_paid_counts(who, with_outcome),
     )
 
 
@@ -271,20 +274,20 @@ def tool_table(trajectories: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     placed = trajectories.filter((pl.col("split") == split) & pl.col("step").is_not_null())
     placed = placed.unique("trajectory_id", keep="first").sort("step", "trajectory_id")
     steps = placed["step"].unique().sort()
-    mine = _join_steps(calls, placed)
+    own_calls = _join_steps(calls, placed)
     third = max(1, round(END_SHARE * len(steps)))
     early = pl.col("step") <= (steps[third - 1] if len(steps) else 0)
     late = pl.col("step") >= (steps[-third] if len(steps) else 0)
     failed = (~pl.col("ok")).cast(pl.Float64)
     ends = placed.select("trajectory_id", "success", "reward")
-    used = mine.select("trajectory_id", "name").unique().join(ends, on="trajectory_id")
+    used = own_calls.select("trajectory_id", "name").unique().join(ends, on="trajectory_id")
     ended = used.group_by("name").agg(
         pl.len().alias("trajectories"),
         pl.col("success").cast(pl.Float64).mean().alias("success"),
         pl.col("reward").fill_nan(None).mean().alias("reward"),
     )
     return (
-        mine.filter(pl.col("name").is_not_null())
+        own_calls.filter(pl.col("name").is_not_null())
         .group_by("name")
         .agg(
             pl.len().alias("calls"),
@@ -321,22 +324,20 @@ def _shares(name: str, rows: pl.DataFrame | None) -> Counts | None:
 
 def _tools(placed: pl.DataFrame, calls: pl.DataFrame) -> dict[str, Tool]:
     named = calls.filter(pl.col("name").is_not_null())
-    most = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MAX_TOOLS)["name"].to_list()
+    names = named.group_by("name").len().sort("len", "name", descending=[True, False]).head(MAX_TOOLS)["name"].to_list()
     trials = placed.group_by("step").agg(pl.len().cast(pl.Float64).alias("trials")).sort("step")
-    found: dict[str, Tool] = {}
-    for name in most:
+    tools: dict[str, Tool] = {}
+    for name in names:
         rows = named.filter(pl.col("name") == name)
-        by_step = rows.group_by("step").agg(pl.len().alias("calls"), pl.col("trajectory_id").n_unique().alias("users"))
-        by_step = trials.join(by_step.cast({"calls": pl.Float64, "users": pl.Float64}), on="step", how="left")
-        steps, of, made, users = (column.to_numpy() for column in by_step.sort("step").fill_null(0))
-        found[name] = Tool(
+        by_step = trials.join(rows.group_by("step").agg(pl.len().cast(pl.Float64)), on="step", how="left")
+        steps, of, made = (column.to_numpy() for column in by_step.sort("step").fill_null(0))
+        tools[name] = Tool(
             name=name,
             calls=Counts(name=f"calls of {name} a trajectory", steps=steps, hits=made, trials=of),
-            users=Counts(name=f"trajectories that call {name}", steps=steps, hits=users, trials=of),
             failures=_counts(f"calls of {name} that fail", rows.filter(pl.col("ok").is_not_null()), ~pl.col("ok")),
             latency=_latency(name, rows),
         )
-    return found
+    return tools
 
 
 def _latency(name: str, rows: pl.DataFrame) -> dict[str, Series]:
@@ -356,13 +357,13 @@ def _latency_quantiles(prefix: str) -> list[pl.Expr]:
     return [seconds.quantile(q, "nearest").alias(prefix + part) for part, q in LATENCIES.items()]
 
 
-def _recovered_calls(known: pl.DataFrame) -> pl.DataFrame:
+def _recovered_calls(with_outcome: pl.DataFrame) -> pl.DataFrame:
     """Tell of each failed call whether a later call of its trajectory succeeds."""
     later = pl.col("ok").cast(pl.UInt8).reverse().cum_max().reverse().shift(-1).over("trajectory_id")
-    return known.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
+    return with_outcome.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
 
 
-def _paid_counts(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | None]:
+def _paid_counts(who: pl.DataFrame, with_outcome: pl.DataFrame) -> dict[str, Counts | None]:
     """Look at the trajectories that count as a success: did the last call fail, was there any call at all?"""
     rewards = who["reward"].fill_nan(None).drop_nulls()
     low, high = rewards.quantile(0.01), rewards.quantile(0.99)
@@ -372,23 +373,23 @@ def _paid_counts(who: pl.DataFrame, known: pl.DataFrame) -> dict[str, Counts | N
     paid = who.filter(pl.coalesce("success", well))
     if paid.is_empty() or not who["called"].any():
         return {}
-    last = known.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
+    last = with_outcome.group_by("trajectory_id", maintain_order=True).agg(pl.col("ok").last())
     others = who.group_by("step").agg((pl.col("called").count() / pl.len()).alias("calling"))
     usual = others.filter(pl.col("calling") >= USUAL_CALLER_SHARE)  # elsewhere nobody calls, which is another matter
-    acted, asked = paid.join(last, on="trajectory_id"), paid.join(usual, on="step", how="semi")
+    acted, expected = paid.join(last, on="trajectory_id"), paid.join(usual, on="step", how="semi")
     return {
         "paid_after_failure": _counts("trajectories paid well after a failed last call", acted, ~pl.col("ok")),
-        "paid_without_call": _counts("trajectories paid well without a call", asked, pl.col("called").is_null()),
+        "paid_without_call": _counts("trajectories paid well without a call", expected, pl.col("called").is_null()),
     }
 
 
 def _void_turns(turns: pl.DataFrame, calls: pl.DataFrame) -> Counts | None:
     """Count assistant turns with neither text nor call; None where texts or the turns of calls are not recorded."""
-    told = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
-    if told.is_empty() or not (told["text_len"] > 0).any():
+    recorded = turns.filter((pl.col("role") == "assistant") & pl.col("text_len").is_not_null())
+    if recorded.is_empty() or not (recorded["text_len"] > 0).any():
         return None
     at = calls.select("trajectory_id", "turn_idx").unique().with_columns(pl.lit(value=True).alias("called"))
-    joined = told.join(at, on=["trajectory_id", "turn_idx"], how="left")
+    joined = recorded.join(at, on=["trajectory_id", "turn_idx"], how="left")
     if calls.height and not joined["called"].any():
         return None  # this writer numbers calls, not messages
     return _counts("assistant turns that are void", joined, (pl.col("text_len") == 0) & pl.col("called").is_null())

@@ -86,22 +86,28 @@ def gather_evaluation(
 def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
     numbered = pl.col("step").is_not_null() & pl.col("rank").is_null()
     named = metrics.filter(numbered & (pl.col("split") == "eval"))
-    found = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT_NAME.match(raw))}
-    plain = {raw: f"{split} {rest}" for raw, (split, rest) in found.items()}
+    split_names = {raw: match.groups() for raw in named["name_raw"].unique() if (match := SPLIT_NAME.match(raw))}
+    plain = {raw: f"{split} {rest}" for raw, (split, rest) in split_names.items()}
     series = series_by_name(named, plain)
-    by_name = {(split, name): one for key, one in series.items() for split, _, name in [key.partition(" ")]}
+    by_name = {
+        (split, name): logged_series for key, logged_series in series.items() for split, _, name in [key.partition(" ")]
+    }
     trained = training_metric_names(metrics, wide) if by_name else []
     suites = SLIME_REWARD in trained
-    wanted = {key: one for key, one in by_name.items() if _is_figure(key[1], suites=suites and key[0] == "eval")}
+    wanted = {
+        key: logged_series
+        for key, logged_series in by_name.items()
+        if _is_figure(key[1], suites=suites and key[0] == "eval")
+    }
     plain_names = {raw: raw.removeprefix(REPORTER_PREFIX) for raw in trained}
     names = {name for _, name in wanted}
     twins = training_series(metrics, wide, {raw: name for raw, name in plain_names.items() if name in names})
     return Evaluation(
         figures=tuple(
-            Figure(name=name, split=split, outcome=_is_outcome(name), series=one, twin=twins.get(name))
-            for (split, name), one in wanted.items()
+            Figure(name=name, split=split, outcome=_is_outcome(name), series=logged_series, twin=twins.get(name))
+            for (split, name), logged_series in wanted.items()
         ),
-        slices=tuple(one for (_, name), one in sorted(by_name.items()) if SLICE_NAME.match(name)),
+        slices=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if SLICE_NAME.match(name)),
         settings=tuple(_settings_of_metrics(by_name)),
     )
 
@@ -121,16 +127,16 @@ def _is_figure(name: str, *, suites: bool) -> bool:
 def _settings_of_metrics(series: Mapping[tuple[str, str], Series]) -> Iterator[Setting]:
     """Return settings that are logged as figures; how large the suite is, by rate and time; draws, by the names."""
     draws: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for (split, name), one in series.items():
+    for (split, name), logged_series in series.items():
         *stem, last = name.split("/")
-        if known := SETTINGS.get(last if stem else name):
-            yield Setting(suite="/".join([split, *stem]), name=known, points=_points(one))
-        if found := DRAWS_NAME.match(last):
+        if setting := SETTINGS.get(last if stem else name):
+            yield Setting(suite="/".join([split, *stem]), name=setting, points=_points(logged_series))
+        if draws_match := DRAWS_NAME.match(last):
             points = draws.setdefault(("/".join([split, *stem]), "draws for a prompt"), [])
-            points += [(step, float(found[1])) for step, _ in _points(one)]
+            points += [(step, float(draws_match[1])) for step, _ in _points(logged_series)]
         if name.endswith("samples_per_second"):
             time = series.get((split, name.removesuffix("samples_per_second") + "runtime"))
-            rates, times = dict(_points(one)), () if time is None else _points(time)
+            rates, times = dict(_points(logged_series)), () if time is None else _points(time)
             if sizes := tuple((step, seconds * rates[step]) for step, seconds in times if step in rates):
                 yield Setting(suite=split, name="samples", points=sizes, exact=False)
     for (suite, name), points in sorted(draws.items()):
@@ -175,7 +181,7 @@ def _settings_of_evals(evals: pl.DataFrame) -> Iterator[Setting]:
     named = evals.filter(pl.col("step").is_not_null()).with_columns(pl.col("suite").fill_null("evaluation"))
     for part in named.sort("suite", "step").partition_by("suite", maintain_order=True):
         for column, name in (("temperature", "temperature"), ("max_tokens", "max_tokens"), ("n", "samples")):
-            held = part.filter(pl.col(column).is_not_null()).group_by("step").agg(pl.col(column).max()).sort("step")
-            if held.height:
-                points = tuple((int(step), float(value)) for step, value in held.iter_rows())
+            by_step = part.filter(pl.col(column).is_not_null()).group_by("step").agg(pl.col(column).max()).sort("step")
+            if by_step.height:
+                points = tuple((int(step), float(value)) for step, value in by_step.iter_rows())
                 yield Setting(suite=str(part["suite"][0]), name=name, points=points)

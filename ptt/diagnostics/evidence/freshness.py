@@ -36,19 +36,19 @@ def gather_freshness(tokens: Tokens | None) -> Freshness | None:
         return None
     rows = tokens.tables.rows.filter("ok").select("seq", "step")
     rows = rows.join(tokens.scalars.select("seq", "policy_version"), on="seq", how="left", maintain_order="left")
-    known = rows.drop_nulls("policy_version")
-    if known.is_empty():
+    versioned = rows.drop_nulls("policy_version")
+    if versioned.is_empty():
         return None
     counted = {
         "sequences": rows.height,
-        "known_share": known.height / rows.height,
-        "versions": known["policy_version"].n_unique(),
+        "known_share": versioned.height / rows.height,
+        "versions": versioned["policy_version"].n_unique(),
     }
-    uneven = _version_fault(known)
+    uneven = _version_fault(versioned)
     if uneven:
         return Freshness(lag=None, most=None, offset=None, uneven=uneven, **counted)  # type: ignore[arg-type]
-    found, offset = add_lags(known)
-    by_step = found.group_by("step").agg(pl.col("lag").mean(), pl.col("lag").max().alias("most")).sort("step")
+    lagged, offset = add_lags(versioned)
+    by_step = lagged.group_by("step").agg(pl.col("lag").mean(), pl.col("lag").max().alias("most")).sort("step")
     named = "versions behind, from step - policy_version"
     return Freshness(
         lag=series_from_frame(by_step, "lag", name="staleness/mean", raw_name=named),
@@ -58,13 +58,13 @@ def gather_freshness(tokens: Tokens | None) -> Freshness | None:
     )
 
 
-def _version_fault(known: pl.DataFrame) -> str:
+def _version_fault(versioned: pl.DataFrame) -> str:
     """Say why the difference of step and version is no lag, or nothing.
 
     One version a step is what a trainer counts that publishes after each. Where the newest version of the steps goes
     up at another pace, it counts generations or pushes, and a difference to steps means nothing.
     """
-    newest = known.group_by("step").agg(pl.col("policy_version").max()).sort("step")
+    newest = versioned.group_by("step").agg(pl.col("policy_version").max()).sort("step")
     if newest.height < MIN_STEPS:
         return f"versions are recorded at {newest.height} steps only"
     steps, versions = newest["step"].to_numpy(), newest["policy_version"].to_numpy()

@@ -53,18 +53,19 @@ def describe_run(
     logged: IntArray | None = None,
 ) -> Run:
     """Put together what the files tell of the run; steps are those of sequences, of series and of `logged` together."""
-    held = [np.empty(0, np.int64) if logged is None else logged, *(one.steps for one in series.values())]
+    step_sets = [np.empty(0, np.int64) if logged is None else logged, *(metric.steps for metric in series.values())]
     sequences = model_tokens = 0
     if tokens is not None:
         rows = tokens.tables.rows.filter("ok")
-        held.append(rows["step"].unique().to_numpy())
+        step_sets.append(rows["step"].unique().to_numpy())
         sequences = rows.height
         model_tokens = int(rows["n_model"].cast(pl.Int64).sum())
-    steps = distinct(held)
+    steps = distinct(step_sets)
+    framework, algorithm = (None if facts.get(key) is None else str(facts[key]) for key in NAMED_FACTS)
     return Run(
         name=name,
-        framework=_text(facts.get("framework")),
-        algorithm=_text(facts.get("algorithm")),
+        framework=framework,
+        algorithm=algorithm,
         first_step=int(steps[0]) if len(steps) else None,
         last_step=int(steps[-1]) if len(steps) else None,
         step_count=len(steps),
@@ -72,10 +73,6 @@ def describe_run(
         model_tokens=model_tokens,
         context={key: facts[key] for key in sorted(facts) if key not in NAMED_FACTS},
     )
-
-
-def _text(value: JsonScalar) -> str | None:
-    return None if value is None else str(value)
 
 
 SAMPLES_PER_KIND: Final = 8  # samples of a kind: a few minutes' reading
@@ -98,14 +95,14 @@ def audit_table(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame
 
     A sample stands there once: the random ones are drawn, with a fixed seed, from those that are left.
     """
-    known = trajectories.filter(pl.col("reward").is_finite() & (pl.col("split") != "eval"))
-    sure = known.filter(pl.col("split") == "train")
-    known = (sure if sure.height else known).unique("trajectory_id", keep="first", maintain_order=True)
-    known = known.sort("step", "source", "trajectory_id", descending=[True, False, False], nulls_last=True)
-    if known.is_empty():
+    scored = trajectories.filter(pl.col("reward").is_finite() & (pl.col("split") != "eval"))
+    trained = scored.filter(pl.col("split") == "train")
+    scored = (trained if trained.height else scored).unique("trajectory_id", keep="first", maintain_order=True)
+    scored = scored.sort("step", "source", "trajectory_id", descending=[True, False, False], nulls_last=True)
+    if scored.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     of_last = (pl.col("step") == pl.col("step").first()).fill_null(value=False)
-    latest = known.filter((pl.int_range(pl.len()) < MAX_LATEST) | of_last)
+    latest = scored.filter((pl.int_range(pl.len()) < MAX_LATEST) | of_last)
     picked = _pick_samples(latest)
     lengths = _answer_lengths(turns.join(picked.select("trajectory_id"), on="trajectory_id", how="semi"))
     rows = picked.join(lengths, on="trajectory_id", how="left", maintain_order="left")
@@ -166,28 +163,29 @@ def gather(
     metrics, wide = _metrics(folder), read_wide(folder, manifest)
     series = read_series(metrics, wide)
     other = read_other(metrics, wide)
-    trajectories, calls = read_trajectories(folder, wide), read_table(folder, "tool_calls")
+    trajectories = read_trajectories(folder, wide)
+    calls, turns = read_table(folder, "tool_calls"), read_table(folder, "turns")
     tables = {
         "aggregates": aggregate_table(series, drawn_limits),
         "series": series_table(series),
         "metrics": metrics,
         "trajectories": trajectories,
         "tool_calls": calls,
-        "audit": audit_table(trajectories, read_table(folder, "turns")),
+        "audit": audit_table(trajectories, turns),
         "tools": tool_table(trajectories, calls),
         "files": files_by_step(tokens, trajectories),
     }
     if wide.parts:  # the rows leave these out
         tables["other_series"] = series_table(other)
-    found, post_name = None, Gathered.post_name
+    tails, post_name = None, Gathered.post_name
     if tokens is not None:
-        post_name = _post_name(folder, series, tokens)
+        post_name = _post_name(calls, series, tokens)
         with ThreadPoolExecutor(1) as aside:
-            behind = aside.submit(gather_details, tokens, Completions(folder), post_name=post_name)
-            found = gather_tails(tokens, post_name=post_name)
-        tables |= found[1] | behind.result() if found else {}
-    alone, missing = missing_pair(manifest)
-    alone = alone if tokens is None else ""
+            behind = aside.submit(gather_details, tokens, Completions(trajectories, calls, turns), post_name=post_name)
+            tails = gather_tails(tokens, post_name=post_name)
+        tables |= tails[1] | behind.result() if tails else {}
+    unpaired, missing = missing_pair(manifest)
+    unpaired = unpaired if tokens is None else ""
     machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
     tables["ranks"] = ranks_table(machines)
     algorithm = detect_algorithm(
@@ -203,7 +201,7 @@ def gather(
         metrics=series,
         other=other,
         eval_loss=read_series(metrics, WideMetrics(folder), split="eval").get("eval/loss"),
-        environment=gather_environment(trajectories, calls, read_table(folder, "turns")),
+        environment=gather_environment(trajectories, calls, turns),
         evaluation=gather_evaluation(metrics, read_table(folder, "evals"), trajectories, wide),
         rewards=gather_rewards(metrics, trajectories, read_table(folder, "rewards"), wide),
         freshness=gather_freshness(tokens),
@@ -211,9 +209,9 @@ def gather(
         signal=gather_signal(tokens, trajectories),
         machines=machines,
         events=_events(read_table(folder, "events")),
-        tails=found[0] if found else None,
-        tails_missing=() if found else missing if alone else REQUIRED_COLUMNS,
-        tails_reason="" if found else alone or _why_no_tails(folder, tokens),
+        tails=tails[0] if tails else None,
+        tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
+        tails_reason="" if tails else unpaired or _why_no_tails(folder, tokens),
         tool_use=tool_use_by_step(tokens) if tokens is not None else None,
         validity=gather_validity(tokens) if tokens is not None else None,
         segments=gather_segments(wide.rows(metrics), tokens),
@@ -229,10 +227,8 @@ def _metrics(folder: Path) -> pl.DataFrame:
 
 
 def _events(table: pl.DataFrame) -> tuple[Event, ...]:
-    rows = table.select("step", "kind", "text", "source").iter_rows()
-    return tuple(
-        Event(step=step, kind=kind or "", text=text or "", source=source or "") for step, kind, text, source in rows
-    )
+    texts = pl.col("kind", "text", "source").fill_null("")
+    return tuple(Event(**row) for row in table.select("step", texts).iter_rows(named=True))
 
 
 def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
@@ -251,18 +247,9 @@ def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:
     return "no model token has a finite log-ratio"
 
 
-def _names_tools(tokens: Tokens) -> bool:
-    if "tool_names" not in tokens.scan.columns:
-        return False
-    return bool((tokens.scalars["tool_names"].list.len() > 0).any())
-
-
-def _post_name(folder: Path, series: Mapping[str, Series], tokens: Tokens) -> str:
+def _post_name(calls: pl.DataFrame, series: Mapping[str, Series], tokens: Tokens) -> str:
     """Call the slice post_tool only where something proves that the gaps between model tokens are tool output."""
-    called = series.get("tools/call_frequency")
-    proved = (
-        _names_tools(tokens)
-        or (called is not None and bool((called.finite()[1] > 0).any()))
-        or not read_table(folder, "tool_calls").is_empty()
-    )
-    return "post_tool" if proved else "post_observation"
+    named = "tool_names" in tokens.scan.columns and bool((tokens.scalars["tool_names"].list.len() > 0).any())
+    frequency = series.get("tools/call_frequency")
+    called = frequency is not None and bool((frequency.finite()[1] > 0).any())
+    return "post_tool" if named or called or not calls.is_empty() else "post_observation"

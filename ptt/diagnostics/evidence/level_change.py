@@ -85,11 +85,11 @@ def window_mean_noise(values: FloatArray, width: int) -> float:
     centre = np.median(sliding_window_view(np.pad(values, half, mode="edge"), 2 * half + 1), axis=1)
     off = values - centre
     square = float(np.mean(np.square(off)))
-    likeness = MAX_AR1
+    ar1 = MAX_AR1
     if len(values) >= MIN_AR1_VALUES and square > 0:
         raw = float(np.mean(off[1:] * off[:-1])) / square
-        likeness = min(max(0.0, raw + AR1_CORRECTION + (1 + 3 * raw) / len(off)), MAX_AR1)
-    return math.sqrt(square * (1 + likeness) / (1 - likeness) / width)
+        ar1 = min(max(0.0, raw + AR1_CORRECTION + (1 + 3 * raw) / len(off)), MAX_AR1)
+    return math.sqrt(square * (1 + ar1) / (1 - ar1) / width)
 
 
 def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int], int]) -> LevelChange | None:
@@ -102,20 +102,20 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
     width = small.width
     if len(values) < MIN_VALUES:
         return None
-    place = window_end(steps, values, width)
-    near = values[max(0, place - 3 * width) : place + 3 * width]
+    end = window_end(steps, values, width)
+    near = values[max(0, end - 3 * width) : end + 3 * width]
     noise = np.nanmax([window_mean_noise(near, width), window_mean_noise(values, width), 0.0])
-    start = float(values[max(0, place - width + 1) : place + 1].mean())
+    start = float(values[max(0, end - width + 1) : end + 1].mean())
     late = float(values[-2 * width :].mean())
     onset, interval = None, None
     change = late - start
     bound = max(3 * float(noise), LOST_FRACTION * abs(change))
-    if abs(change) > bound and place + 1 < len(values):
-        after = slice(place + 1, None)
+    if abs(change) > bound and end + 1 < len(values):
+        after = slice(end + 1, None)
         moved = finite_series("", steps[after], math.copysign(1.0, change) * (values[after] - start))
         onset = moved.excess(bound)
         if onset is not None:
             interval = (moved.first_above(bound, onset), onset)
     return LevelChange(
-        start=start, start_step=int(steps[place]), late=late, noise=float(noise), onset=onset, interval=interval
+        start=start, start_step=int(steps[end]), late=late, noise=float(noise), onset=onset, interval=interval
     )

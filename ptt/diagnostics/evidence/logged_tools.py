@@ -22,13 +22,13 @@ COUNTER_GROWTH: Final = 2.0  # times the first total: the calls of as many steps
 
 def series_by_tool(other: Mapping[str, Series], pattern: re.Pattern[str]) -> dict[str, Series]:
     """Return the series of each tool; of several spellings the one with most values, then the first by name."""
-    found: dict[str, Series] = {}
+    by_tool: dict[str, Series] = {}
     for name, series in sorted(other.items()):
         if (match := pattern.search(name)) is not None:
             tool = next(group for group in match.groups() if group)
-            if tool not in found or len(series.finite()[0]) > len(found[tool].finite()[0]):
-                found[tool] = series
-    return found
+            if tool not in by_tool or len(series.finite()[0]) > len(by_tool[tool].finite()[0]):
+                by_tool[tool] = series
+    return by_tool
 
 
 def failure_shares(other: Mapping[str, Series]) -> tuple[MeasuredShare, ...]:
@@ -43,11 +43,11 @@ def failure_shares(other: Mapping[str, Series]) -> tuple[MeasuredShare, ...]:
         if tool not in calls or not calls[tool].raw_name.endswith("call_total"):
             continue
         steps, at, beside = np.intersect1d(calls[tool].steps, failures.steps, return_indices=True)
-        asked, failed = calls[tool].values[at], failures.values[beside]
-        if _is_counter(asked) and not (np.diff(failed[np.isfinite(failed)]) < 0).any():
-            steps, asked, failed = steps[1:], np.diff(asked), np.diff(failed)
+        called, failed = calls[tool].values[at], failures.values[beside]
+        if _is_counter(called) and not (np.diff(failed[np.isfinite(failed)]) < 0).any():
+            steps, called, failed = steps[1:], np.diff(called), np.diff(failed)
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(asked > 0, failed / asked, np.nan)
+            share = np.where(called > 0, failed / called, np.nan)
         flags = np.where(np.isfinite(share), 0, 1).astype(np.uint8)
         series = replace(failures, steps=steps, values=share, flags=flags)
         if np.isfinite(share).any():
@@ -57,5 +57,5 @@ def failure_shares(other: Mapping[str, Series]) -> tuple[MeasuredShare, ...]:
 
 def _is_counter(totals: FloatArray) -> bool:
     """Tell a counter over the run, which never falls and ends far above its first value, from a count by step."""
-    held = totals[np.isfinite(totals)]
-    return len(held) > 1 and bool((np.diff(held) >= 0).all() and held[-1] > held[0] * COUNTER_GROWTH)
+    finite = totals[np.isfinite(totals)]
+    return len(finite) > 1 and bool((np.diff(finite) >= 0).all() and finite[-1] > finite[0] * COUNTER_GROWTH)

@@ -168,14 +168,14 @@ def _machine_rows(ranks: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _assign_steps(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    known = metrics.filter(pl.col("wall_time").is_not_null() & (pl.col("split") == "train"))
-    known = known.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
+    logged = metrics.filter(pl.col("wall_time").is_not_null() & (pl.col("split") == "train"))
+    logged = logged.group_by("step").agg(pl.col("wall_time").min()).sort("wall_time").drop_nulls()
     loose = rows.filter(pl.col("step").is_null() & pl.col("wall_time").is_not_null()).drop("step")
-    if known.is_empty() or loose.is_empty():
+    if logged.is_empty() or loose.is_empty():
         return rows
-    found = loose.sort("wall_time").join_asof(known, on="wall_time", strategy="backward").select(rows.columns)
+    stepped = loose.sort("wall_time").join_asof(logged, on="wall_time", strategy="backward").select(rows.columns)
     kept = rows.filter(pl.col("step").is_not_null() | pl.col("wall_time").is_null())
-    return pl.concat([kept, found.filter(pl.col("step").is_not_null())]).sort("order")
+    return pl.concat([kept, stepped.filter(pl.col("step").is_not_null())]).sort("order")
 
 
 def _metric(rows: pl.DataFrame) -> ByRank:

@@ -76,7 +76,7 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
     if start is None or best is None or whole is None:
         return None
     fell = best.sds <= -Z_LIMIT and best.share <= -MIN_LOSS
-    held, paid = (best, change_since(reward, best.start_step) or whole) if fell else (start, whole)
+    change, paid = (best, change_since(reward, best.start_step) or whole) if fell else (start, whole)
     highest = start.amount + NOISE_Z * TWO_WINDOW_FACTOR * start.noise
     scale = max(abs(start.start), abs(start.late))
     state = OutcomeState.UNSURE
@@ -88,8 +88,8 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
         state = OutcomeState.ROSE
     elif has_risen(whole) and (scale == 0 or highest / scale < MIN_AGREEMENT * whole.share):
         state = OutcomeState.FLAT
-    moved = held if fell else whole
-    return _outcome(outcome, state, (held.start, held.late), paid, moved.onset, moved.interval, evaluation=False)
+    moved = change if fell else whole
+    return _outcome(outcome, state, (change.start, change.late), paid, moved.onset, moved.interval, evaluation=False)
 
 
 def _outcome(
@@ -128,15 +128,15 @@ def judge_evaluation(figure: Series, reward: Series) -> Outcome | None:
     if whole is None or _disagrees(whole) or whole.state is OutcomeState.SOLVED:
         return whole
     for share in LATE_STARTS:
-        place = int(share * len(values))
-        later = _judge_points(figure, reward, steps[place:], values[place:], late=True)
+        start = int(share * len(values))
+        later = _judge_points(figure, reward, steps[start:], values[start:], late=True)
         if later is not None and _disagrees(later):
             return later
     return whole
 
 
-def _disagrees(one: Outcome) -> bool:
-    return one.reward_rose and one.state in (OutcomeState.FELL, OutcomeState.FLAT)
+def _disagrees(outcome: Outcome) -> bool:
+    return outcome.reward_rose and outcome.state in (OutcomeState.FELL, OutcomeState.FLAT)
 
 
 def _judge_points(
@@ -159,9 +159,9 @@ def _judge_points(
 def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, int]:
     """Return the steps of a fallen figure's peak, by three points, and of the point from which a quarter stays lost."""
     means = rolling_mean(values, 3, minimum=1)
-    place = int(np.argmax(means))
-    high = np.flatnonzero(means >= means[place] - LOST_FRACTION * (means[place] - late))
-    return int(steps[max(0, place - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
+    peak = int(np.argmax(means))
+    high = np.flatnonzero(means >= means[peak] - LOST_FRACTION * (means[peak] - late))
+    return int(steps[max(0, peak - 1)]), int(steps[min(int(high[-1]) + 1, len(steps) - 1)])
 
 
 def _state(change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
@@ -186,24 +186,26 @@ def is_solved(series: Series, late: float) -> bool:
 def _cut_series(series: Series, first: int, last: int) -> Series:
     """Cut a series to what an evaluation covers, and the window before its first point."""
     steps = series.finite()[0]
-    place = max(0, int(np.searchsorted(steps, first, side="right")) - series.width)
-    first = int(steps[place]) if len(steps) else first
+    start = max(0, int(np.searchsorted(steps, first, side="right")) - series.width)
+    first = int(steps[start]) if len(steps) else first
     kept = (series.steps >= first) & (series.steps <= last)
     return replace(series, steps=series.steps[kept], values=series.values[kept], flags=series.flags[kept])
 
 
 def judge_outcomes(evidence: Evidence, reward: Series) -> tuple[Outcome, ...]:
     """Judge every outcome of training and of evaluations; a figure that only pays the reward again is none."""
-    found: list[Outcome | None] = []
+    outcomes: list[Outcome | None] = []
     if evidence.rewards is not None:
-        found += [judge_training_outcome(one, reward) for _, one in sorted(evidence.rewards.outcomes.items())]
+        outcomes += [judge_training_outcome(figure, reward) for _, figure in sorted(evidence.rewards.outcomes.items())]
     if evidence.evaluation is not None:
-        found += [judge_evaluation(one.series, reward) for one in evidence.evaluation.figures if one.outcome]
-    return tuple(one for one in found if one is not None)
+        outcomes += [
+            judge_evaluation(figure.series, reward) for figure in evidence.evaluation.figures if figure.outcome
+        ]
+    return tuple(figure for figure in outcomes if figure is not None)
 
 
 def recorded_outcomes(evidence: Evidence) -> Sequence[str]:
     """Name the outcomes that are recorded, with however few values."""
-    held = [] if evidence.rewards is None else [one.raw_name for one in evidence.rewards.outcomes.values()]
+    logged = [] if evidence.rewards is None else [outcome.raw_name for outcome in evidence.rewards.outcomes.values()]
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
-    return sorted({*held, *(one.series.raw_name for one in figures if one.outcome)})
+    return sorted({*logged, *(outcome.series.raw_name for outcome in figures if outcome.outcome)})

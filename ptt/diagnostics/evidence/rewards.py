@@ -60,7 +60,11 @@ def gather_rewards(
         components.setdefault(name, series)
     done = trained.filter(pl.col("success").is_not_null())
     by_step = done.select(pl.lit("success").alias("name"), "step", pl.col("success").cast(pl.Float64).alias("score"))
-    outcomes = {**_means(by_step), **{name: one for name, one in components.items() if is_outcome(name)}, **outcomes}
+    outcomes = {
+        **_means(by_step),
+        **{name: series_of_name for name, series_of_name in components.items() if is_outcome(name)},
+        **outcomes,
+    }
     samples = _samples(trained, scored)
     if not (components or outcomes or samples):
         return None
@@ -80,11 +84,11 @@ def reward_component(raw: str) -> str | None:
     """Return the name of the reward component that a metric is the mean of, or None if it is none."""
     for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER_PREFIX))):
         for pattern in COMPONENTS:
-            found = pattern.match(spelling)
-            if found and not words_of(found["name"]) & (
+            match = pattern.match(spelling)
+            if match and not words_of(match["name"]) & (
                 WHOLE_WORDS | PREFERENCE_WORDS | {"std", "min", "max", "frac", "var"}
             ):
-                return found["name"]
+                return match["name"]
     return None
 
 

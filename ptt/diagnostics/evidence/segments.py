@@ -90,25 +90,25 @@ def _overlapping_sources(rows: pl.DataFrame) -> tuple[Overlap, ...]:
         )
         .sort("priority", "rank", "began", "first", "source", nulls_last=True)
     )
-    found = []
+    overlaps = []
     for _, like in spans.group_by("priority", "rank", maintain_order=True):
-        for one, other in pairwise(like.rows(named=True)):
-            known = one["ended"] is not None and other["began"] is not None
+        for earlier, later_span in pairwise(like.rows(named=True)):
+            timed = earlier["ended"] is not None and later_span["began"] is not None
             later = (
-                other["began"] >= one["ended"]
-                if known
-                else one["first"] < other["first"] <= one["last"] < other["last"]
+                later_span["began"] >= earlier["ended"]
+                if timed
+                else earlier["first"] < later_span["first"] <= earlier["last"] < later_span["last"]
             )
-            if later and other["first"] <= one["last"]:
-                steps = _shared_steps(rows, one["source"], other["source"])
+            if later and later_span["first"] <= earlier["last"]:
+                steps = _shared_steps(rows, earlier["source"], later_span["source"])
                 if len(steps) >= MIN_STEPS:
-                    found.append(_overlap(steps, (one["source"], other["source"])))
-    return tuple(found)
+                    overlaps.append(_overlap(steps, (earlier["source"], later_span["source"])))
+    return tuple(overlaps)
 
 
-def _shared_steps(rows: pl.DataFrame, one: str, other: str) -> list[int]:
+def _shared_steps(rows: pl.DataFrame, first: str, second: str) -> list[int]:
     """Return the steps at which both log a metric of one name."""
-    left, right = (rows.filter(pl.col("source") == name).select("step", "name_raw") for name in (one, other))
+    left, right = (rows.filter(pl.col("source") == name).select("step", "name_raw") for name in (first, second))
     return left.join(right, on=["step", "name_raw"], how="semi")["step"].unique().sort().to_list()
 
 

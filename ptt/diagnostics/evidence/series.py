@@ -88,14 +88,14 @@ class Series:
         ahead = rolling_mean(above[::-1], max(2, self.width // 2), minimum=1)[::-1]
         to_come = np.append(ahead[1:], 1.0)
         with np.errstate(invalid="ignore"):
-            places = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
-        return int(steps[places[0]]) if len(places) else None
+            alarms = np.flatnonzero((mean > limit) & (share >= 0.5) & (to_come >= 0.5))
+        return int(steps[alarms[0]]) if len(alarms) else None
 
     def first_above(self, limit: float, alarm: int) -> int:
         """Return the first step above `limit` among the values whose mean raised the alarm at step `alarm`."""
         steps, values = self.finite()
-        place = int(np.searchsorted(steps, alarm))
-        window = np.arange(max(0, place - self.width + 1), place + 1)
+        index = int(np.searchsorted(steps, alarm))
+        window = np.arange(max(0, index - self.width + 1), index + 1)
         return int(steps[window[values[window] > limit][0]])
 
     def finite(self) -> tuple[IntArray, FloatArray]:
@@ -110,13 +110,13 @@ def finite_series(name: str, steps: IntArray, values: FloatArray, *, raw_name: s
     return Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
 
 
-def condense(series: Series, most: int) -> Series:
+def condense(series: Series, max_points: int) -> Series:
     """Return the means of at most `most` blocks of equal size, each at its last step; a shorter series as it is.
 
     What is not finite stands between them as it was.
     """
     steps, values = series.finite()
-    size = -(-len(values) // most)
+    size = -(-len(values) // max_points)
     if size <= 1:
         return series
     starts = np.arange(0, len(values), size)
@@ -142,8 +142,8 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     the mean is wide, on the log scale where all values are positive. A redrawing that never passes counts as the end.
     """
     steps, values = series.finite()
-    place = int(np.searchsorted(steps, alarm))
-    near = slice(max(0, place - ALARM_WINDOW), place + ALARM_WINDOW)
+    index = int(np.searchsorted(steps, alarm))
+    near = slice(max(0, index - ALARM_WINDOW), index + ALARM_WINDOW)
     steps, values = steps[near], values[near]
     logs = bool((values > 0).all())
     levels = np.log(values) if logs else values
@@ -153,12 +153,12 @@ def excess_interval(series: Series, limit: float, alarm: int) -> tuple[int, int]
     off = levels - centre
     blocks = -(-len(off) // series.width)
     generator = np.random.default_rng(ALARM_SEED)
-    seen = [alarm]
+    onsets = [alarm]
     for starts in generator.integers(0, len(off) - series.width + 1, size=(ALARM_DRAWS, blocks)):
         drawn = centre + np.concatenate([off[start : start + series.width] for start in starts])[: len(off)]
-        found = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
-        seen.append(int(steps[-1]) if found is None else found)
-    low, high = np.percentile(seen, [2.5, 97.5], method="nearest")
+        onset = replace(series, steps=steps, values=np.exp(drawn) if logs else drawn).excess(limit)
+        onsets.append(int(steps[-1]) if onset is None else onset)
+    low, high = np.percentile(onsets, [2.5, 97.5], method="nearest")
     return min(int(low), alarm), max(int(high), alarm)
 
 
@@ -199,14 +199,14 @@ def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
 
 def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str]) -> dict[str, Series]:
     """Return the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
-    held = set(wide.spellings()["name_raw"])
-    found = _series(rows.filter(~pl.col("name_raw").is_in(held))) if rows.height else {}
+    wide_names = set(wide.spellings()["name_raw"])
+    series_by_metric = _series(rows.filter(~pl.col("name_raw").is_in(wide_names))) if rows.height else {}
     for name, raw in spelling.items():
-        if raw in held:
-            found[name] = condense(
+        if raw in wide_names:
+            series_by_metric[name] = condense(
                 _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MAX_SERIES_POINTS
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(series_by_metric.items()))
 
 
 def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Series:
@@ -233,26 +233,26 @@ def series_by_name(rows: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Se
     wanted = rows.filter(pl.col("name_raw").is_in(sorted(names)))
     if wanted.is_empty():
         return {}
-    found = wanted.with_columns(pl.col("name_raw").replace_strict(names, return_dtype=pl.String).alias("name"))
-    return _series(found)
+    renamed = wanted.with_columns(pl.col("name_raw").replace_strict(names, return_dtype=pl.String).alias("name"))
+    return _series(renamed)
 
 
 def training_metric_names(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bool = False) -> list[str]:
     """Return the names that metrics of training were logged under; those of single ranks only with `ranks`."""
-    mine = (pl.col("split") == "train") & (pl.col("rank").is_null() | ranks)
-    held = metrics.filter(mine)["name_raw"].drop_nulls().unique()
-    return sorted({*held, *wide.spellings()["name_raw"]})
+    trained = (pl.col("split") == "train") & (pl.col("rank").is_null() | ranks)
+    logged = metrics.filter(trained)["name_raw"].drop_nulls().unique()
+    return sorted({*logged, *wide.spellings()["name_raw"]})
 
 
 def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
     """Return one series of training for each of the names that spellings stand for, wherever they are kept."""
     rows = _unranked(metrics, "train").filter(pl.col("name_raw").is_in(sorted(names)))
     columns = set(wide.spellings()["name_raw"]) & set(names)
-    found = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
+    series = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
     for raw in sorted(columns):
         beside = rows.filter(pl.col("name_raw") == raw)
-        found[names[raw]] = condense(_wide_series(beside, wide.column(raw), names[raw], raw), MAX_SERIES_POINTS)
-    return found
+        series[names[raw]] = condense(_wide_series(beside, wide.column(raw), names[raw], raw), MAX_SERIES_POINTS)
+    return series
 
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
@@ -267,12 +267,12 @@ def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
     Of several spellings of a canonical name the one with most rows counts.
     """
     rows = _unranked(metrics, "eval")
-    mine = rows.filter(pl.col("name_raw") == name)
-    if mine.is_empty():
-        mine = rows.filter(pl.col("name") == name)
-        spelt = mine.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
-        mine = mine.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else mine
-    return _series(mine.with_columns(pl.lit(name).alias("name")))[name] if mine.height else None
+    chosen = rows.filter(pl.col("name_raw") == name)
+    if chosen.is_empty():
+        chosen = rows.filter(pl.col("name") == name)
+        spelt = chosen.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
+        chosen = chosen.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else chosen
+    return _series(chosen.with_columns(pl.lit(name).alias("name")))[name] if chosen.height else None
 
 
 def _unranked(metrics: pl.DataFrame, split: str) -> pl.DataFrame:
@@ -285,14 +285,14 @@ def _series(rows: pl.DataFrame) -> dict[str, Series]:
     order = ["name", "step", "absent", "priority", "source", "seq"]
     best = rows.with_columns(absent.alias("absent")).sort(order, descending=[False, False, False, False, True, True])
     best = best.unique(["name", "step"], keep="first", maintain_order=True)
-    found = {}
+    series = {}
     for group in best.partition_by("name", maintain_order=True):
         name, raw_name = group.select("name", "name_raw").row(0)
         steps, values, flags = (group[column].to_numpy() for column in ("step", "value", "flag"))
-        found[name] = condense(
+        series[name] = condense(
             Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=flags), MAX_SERIES_POINTS
         )
-    return found
+    return series
 
 
 def aggregate_table(series: Mapping[str, Series], limits: Mapping[str, float]) -> pl.DataFrame:
@@ -313,8 +313,8 @@ def series_table(series: Mapping[str, Series]) -> pl.DataFrame:
     """Return every canonical series as it is judged, one value a step; null and a flag where a value is no number."""
     schema = {"name": pl.String, "name_raw": pl.String, "step": pl.Int64, "value": pl.Float64, "flag": pl.UInt8}
     frames = [pl.DataFrame(schema=schema)]
-    for name, one in series.items():
-        columns = {"step": one.steps, "value": pl.Series(one.values).fill_nan(None), "flag": one.flags}
-        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(one.raw_name))
+    for name, metric in series.items():
+        columns = {"step": metric.steps, "value": pl.Series(metric.values).fill_nan(None), "flag": metric.flags}
+        named = pl.DataFrame(columns).with_columns(name=pl.lit(name), name_raw=pl.lit(metric.raw_name))
         frames.append(named.select(pl.col(column).cast(kind) for column, kind in schema.items()))
     return pl.concat(frames)

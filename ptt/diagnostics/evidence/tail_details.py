@@ -58,23 +58,27 @@ def locate_tail(
 ) -> TailPlaces:
     """Tell late tokens apart by place; `late`: the late (seq, slice) rows."""
     rows = tokens.tables.rows.filter("ok").drop("ok")
-    held = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
+    ids = [name for name in ("sample_id", "trajectory_id") if name in tokens.scan.columns]
     tied = pl.DataFrame(schema={"seq": pl.UInt32(), "trajectory_id": pl.String()})
-    if held and not completions.trajectories.is_empty():
-        named = rows.join(tokens.scalars.select("seq", *held), on="seq", how="left")
+    if ids and not completions.trajectories.is_empty():
+        named = rows.join(tokens.scalars.select("seq", *ids), on="seq", how="left")
         tied = completions.tied(named).join(late.select("seq").unique(), on="seq", how="semi")
     if limit < FLOOR:
         return TailPlaces(finer=None, missing=TAIL_TOO_SMALL, tied=tied)
     stretches = tokens.tables.stretches
-    mine = stretches.filter(np.isin(stretches["seq"].to_numpy(), late["seq"].to_numpy(), kind="table"))
-    if not (mine["turn"] > 0).any():
+    late_stretches = stretches.filter(np.isin(stretches["seq"].to_numpy(), late["seq"].to_numpy(), kind="table"))
+    if not (late_stretches["turn"] > 0).any():
         return TailPlaces(finer=None, missing="", tied=tied)
-    known = _observations(tokens, completions, rows.join(mine.select("seq").unique(), on="seq", how="semi"), tied)
-    cut = add_tail_counts(mine, first_bin).join(known, on=["seq", "turn"], how="left", maintain_order="left")
+    observations = _observations(
+        tokens, completions, rows.join(late_stretches.select("seq").unique(), on="seq", how="semi"), tied
+    )
+    cut = add_tail_counts(late_stretches, first_bin).join(
+        observations, on=["seq", "turn"], how="left", maintain_order="left"
+    )
     missing = ""
-    if not known["failed"].is_not_null().any():
+    if not observations["failed"].is_not_null().any():
         missing = NO_RESULTS if completions.calls["ok"].null_count() == completions.calls.height else NOT_TIED
-    return TailPlaces(finer=(cut, _position_keys(known)), missing=missing, tied=tied)
+    return TailPlaces(finer=(cut, _position_keys(observations)), missing=missing, tied=tied)
 
 
 def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
@@ -89,19 +93,19 @@ def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, 
     return both.select("seq", "turn", *merged)
 
 
-def _position_keys(known: pl.DataFrame) -> dict[str, pl.Expr]:
+def _position_keys(observations: pl.DataFrame) -> dict[str, pl.Expr]:
     before = pl.when(pl.col("turn") == 0).then(pl.lit(BEFORE_ANY))
     turn = pl.when(pl.col("turn") >= MAX_TURN).then(pl.lit(f"{MAX_TURN}+")).otherwise(pl.col("turn").cast(pl.String))
-    asked = {
+    keys = {
         "distance": pl.col("distance").replace_strict(dict(enumerate(DISTANCES)), return_dtype=pl.String),
         "turn": turn,
     }
-    if known["tool"].is_not_null().any():
-        asked["tool name"] = before.otherwise(pl.col("tool"))
-    if known["failed"].is_not_null().any():
+    if observations["tool"].is_not_null().any():
+        keys["tool name"] = before.otherwise(pl.col("tool"))
+    if observations["failed"].is_not_null().any():
         failed = pl.when("failed").then(pl.lit(RESULT_NAMES[0])).when(~pl.col("failed")).then(pl.lit(RESULT_NAMES[1]))
-        asked["tool result"] = before.otherwise(failed)
-    return asked
+        keys["tool result"] = before.otherwise(failed)
+    return keys
 
 
 def add_texts(top: pl.DataFrame, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +139,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     windows = split_steps(steps, 3)
     names = {TEXT_ONLY: "text_only", POST_TOOL: post_name}
     recorded = set(tokens.tables.cells["pair"].unique().to_list())
-    guarded = guarded_pair([one.name for one in tokens.pairs], recorded)
+    guarded = guarded_pair([recorded_pair.name for recorded_pair in tokens.pairs], recorded)
     of_guarded = cells if guarded == 0 else tokens.tables.cells_of(guarded)
     replayed = replay_guards(of_guarded, sequences if guarded == 0 else None, windows, pair=tokens.pairs[guarded].name)
     late_cells = label_spans(cells, windows[-1:], name="window")
@@ -145,17 +149,17 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
     stale, why = staleness(sequences, identity, split_steps(steps, STEP_BLOCKS))
     split = exposure_intensity(cells, sequences, windows, pair=pair.name, inverse=pair.inverse)
     limit = bin_limit(first_bin)
-    told = locate_tail(tokens, completions, late, first_bin=first_bin, limit=limit)
+    places = locate_tail(tokens, completions, late, first_bin=first_bin, limit=limit)
     counted, both = count_histograms(cells, windows), [names[TEXT_ONLY], names[POST_TOOL]]
     heavy = tail_heaviness(counted, tokens.tables.sequences, windows, pair=pair.name, inverse=pair.inverse, names=both)
     far, ratios = exceedance_tables(counted, names=both)
     files = [(file.name, file.start, file.first_row) for file in tokens.scan.files]
     top = top_sequences(late, identity, tokens.tables.stretches, files)
-    top = add_texts(top, completions, tokens.tables.rows, told.tied)
-    of_top = told.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
+    top = add_texts(top, completions, tokens.tables.rows, places.tied)
+    of_top = places.tied.join(top.filter(pl.col("text").is_null()), on="seq", how="semi")
     reasons = [
         ("exposure", "fewer than two steps" if split.is_empty() else ""),
-        ("attribution", told.missing),
+        ("attribution", places.missing),
         ("top_sequences", LEFT_OUT if completions.texts_left_out(of_top) else ""),
         ("staleness", why),
     ]
@@ -165,7 +169,7 @@ def gather_details(tokens: Tokens, completions: Completions, *, post_name: str) 
         "extremes": far,
         "tail_ratios": ratios,
         "counterfactual": name_slices(replayed, names),
-        "attribution": attribution(late, _attribution_keys(late, names), limit=limit, finer=told.finer),
+        "attribution": attribution(late, _attribution_keys(late, names), limit=limit, finer=places.finer),
         "top_sequences": top.drop("seq"),
         "staleness": name_slices(stale, names),
         "details_notes": pl.DataFrame([row for row in reasons if row[1]], schema=NOTES, orient="row"),
@@ -180,25 +184,25 @@ def _identity(tokens: Tokens) -> pl.DataFrame:
         scalars = scalars.with_columns(tool_count=pl.col("tool_names").list.len())
         used.append("tool_count")
     rows = tokens.tables.rows.filter("ok").select("seq", "step", "n_obs")
-    found = add_units(rows.join(scalars.select("seq", *used), on="seq", how="left", maintain_order="left"))[0]
+    identity = add_units(rows.join(scalars.select("seq", *used), on="seq", how="left", maintain_order="left"))[0]
     tools = pl.col("n_obs") > 0
     if "tool_count" in used:
         tools = tools | (pl.col("tool_count").fill_null(0) > 0)
-    found = found.with_columns(tools.alias("has_tools"))
-    return add_lags(found)[0].drop("lag") if "policy_version" in used else found
+    identity = identity.with_columns(tools.alias("has_tools"))
+    return add_lags(identity)[0].drop("lag") if "policy_version" in used else identity
 
 
 def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
     """Return what the tail is told apart by: what the run records of it, as text."""
     turns = pl.when(pl.col("n_obs") >= 3).then(pl.lit("3+")).otherwise(pl.col("n_obs").cast(pl.String))
-    asked = {
+    keys = {
         "slice": pl.col("slice").replace_strict(names, return_dtype=pl.String),
         "observations": turns,
         "tools": pl.when("has_tools").then(pl.lit("with tools")).otherwise(pl.lit("without tools")),
     }
     for name, column in (("group", "group_id"), ("rank", "rank"), ("env", "env")):
         if column in rows.columns and rows[column].null_count() < rows.height:
-            asked[name] = pl.col(column)
+            keys[name] = pl.col(column)
     if "bucket" in rows.columns and (rows["bucket"] != UNKNOWN).any():
-        asked["lag"] = pl.when(pl.col("bucket").is_in(BUCKETS)).then(pl.col("bucket"))
-    return asked
+        keys["lag"] = pl.when(pl.col("bucket").is_in(BUCKETS)).then(pl.col("bucket"))
+    return keys

@@ -126,12 +126,12 @@ def profile_of(tokens: Tokens, *, post_name: str) -> Profile | None:
 
 def add_units(sequences: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Add `unit`, the least seq of those redrawn together: the prompt group where known (True), else the sequence."""
-    held = [name for name in IDS if name in sequences.columns]
+    ids = [name for name in IDS if name in sequences.columns]
     grouped = False
-    if "group_id" in held:
+    if "group_id" in ids:
         group = sequences["group_id"]
         grouped = group.null_count() < sequences.height / 2 and group.n_unique() > 1
-    keys = [pl.col(name) for name in held if grouped or name != "group_id"]
+    keys = [pl.col(name) for name in ids if grouped or name != "group_id"]
     key = pl.coalesce(*keys, pl.concat_str(pl.lit("row "), pl.col("seq")))
     return sequences.with_columns(pl.col("seq").min().over(key).alias("unit")), grouped
 
@@ -165,9 +165,9 @@ def _emergence(slices: dict[int, SliceTails], blocks: tuple[Span, ...], sequence
             percentile = tails.percentiles[name]
             for index in np.flatnonzero(np.isfinite(percentile.blocks)).tolist():
                 span, ends = blocks[index], finite_or_none(interval(percentile.drawn[index]))
-                place = (tails.name, q, span.first, span.last, span.middle)
+                position = (tails.name, q, span.first, span.last, span.middle)
                 n = (int(tails.tokens[index]), n_sequences.get((number, index), 0))
-                rows.append((*place, float(percentile.blocks[index]), *ends, *n))
+                rows.append((*position, float(percentile.blocks[index]), *ends, *n))
     return pl.DataFrame(rows, schema=EMERGENCE, orient="row")
 
 
@@ -178,9 +178,9 @@ def _join_spans(frame: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
 
 
 def _ecdf(cells: pl.DataFrame, windows: tuple[Span, ...]) -> pl.DataFrame:
-    found = _join_spans(ecdf(label_spans(cells, windows, name="part"), by=["slice", "part"]), windows)
+    table = _join_spans(ecdf(label_spans(cells, windows, name="part"), by=["slice", "part"]), windows)
     names = dict(enumerate(WINDOWS))
-    return found.with_columns(pl.col("part").replace_strict(names, return_dtype=pl.String).alias("window"))
+    return table.with_columns(pl.col("part").replace_strict(names, return_dtype=pl.String).alias("window"))
 
 
 def _growth(
@@ -188,12 +188,12 @@ def _growth(
 ) -> pl.DataFrame:
     frames = []
     for spans in (windows, sixths):
-        found = percentiles(label_spans(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
+        table = percentiles(label_spans(cells, spans, name="part"), by=["slice", "part"]).rename({"n": "n_tokens"})
         counted = (
             label_spans(sequences, spans, name="part").group_by("slice", "part").agg(pl.len().alias("n_sequences"))
         )
-        found = found.join(counted, on=["slice", "part"], how="left", maintain_order="left")
-        frames.append(_join_spans(found, spans).with_columns(parts=pl.lit(len(spans), pl.Int64)))
+        table = table.join(counted, on=["slice", "part"], how="left", maintain_order="left")
+        frames.append(_join_spans(table, spans).with_columns(parts=pl.lit(len(spans), pl.Int64)))
     return pl.concat(frames)
 
 
@@ -203,8 +203,10 @@ def _ess(sequences: pl.DataFrame, steps: list[int], names: dict[int, str], token
     pair = tokens.pairs[0]
     frames = []
     for number, name in names.items():
-        mine = sequences.filter(pl.col("slice") == number)
-        frames.append(sliding_ess(mine, spans, pair=pair.name, inverse=pair.inverse).with_columns(slice=pl.lit(name)))
+        in_slice = sequences.filter(pl.col("slice") == number)
+        frames.append(
+            sliding_ess(in_slice, spans, pair=pair.name, inverse=pair.inverse).with_columns(slice=pl.lit(name))
+        )
     return pl.concat(frames)
 
 
@@ -215,14 +217,14 @@ def step_stats(tokens: Tokens, names: dict[int, str]) -> pl.DataFrame:
         cells = tokens.tables.cells_of(number)
         by = ["step", "slice"]
         means = moments(cells, by=by, sampled_from=pair.sampled_from).drop("n")
-        found = percentiles(cells, by=by).join(means, on=by, how="left", maintain_order="left")
+        table = percentiles(cells, by=by).join(means, on=by, how="left", maintain_order="left")
         if number == 0:
             inverse = inverse_moments(tokens.tables.sequences, by=by)
-            found = found.join(inverse, on=by, how="left", maintain_order="left")
+            table = table.join(inverse, on=by, how="left", maintain_order="left")
             if pair.sampled_from == "numerator":
-                found = found.with_columns(k3=pl.col("k3_inverse"))
-            found = found.drop("k3_inverse")
-        frames.append(found.with_columns(pair=pl.lit(pair.name)))
+                table = table.with_columns(k3=pl.col("k3_inverse"))
+            table = table.drop("k3_inverse")
+        frames.append(table.with_columns(pair=pl.lit(pair.name)))
     return name_slices(pl.concat(frames, how="diagonal"), names)
 
 

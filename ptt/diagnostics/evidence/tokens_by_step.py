@@ -47,9 +47,9 @@ def series_from_frame(frame: pl.DataFrame, column: str, *, name: str, raw_name: 
 
 def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
     """Return the spread of r by step of every pair that has tokens."""
-    found: dict[str, PairSteps] = {}
+    pairs: dict[str, PairSteps] = {}
     if tokens is None:
-        return found
+        return pairs
     for number, pair in enumerate(tokens.pairs):
         cells = tokens.tables.cells_of(number)
         if cells.is_empty():
@@ -64,8 +64,8 @@ def gather_pairs(tokens: Tokens | None) -> dict[str, PairSteps]:
                 ("mean_abs", "mean_abs_r", "mean"),
             )
         )
-        found[pair.name] = PairSteps(pair=pair.name, p99=p99, p999=p999, mean_abs=mean_abs)
-    return found
+        pairs[pair.name] = PairSteps(pair=pair.name, p99=p99, p999=p999, mean_abs=mean_abs)
+    return pairs
 
 
 def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:
@@ -80,8 +80,8 @@ def gather_signal(tokens: Tokens | None, trajectories: pl.DataFrame) -> Signal:
 def _advantages(trajectories: pl.DataFrame) -> Series | None:
     """Take the advantages of samples."""
     usable = (pl.col("split") == "train") & pl.col("advantage").is_finite() & pl.col("step").is_not_null()
-    held = trajectories.filter(usable)
-    by_step = held.group_by("step").agg(pl.col("advantage").std().alias("std"), pl.len()).sort("step")
+    samples = trajectories.filter(usable)
+    by_step = samples.group_by("step").agg(pl.col("advantage").std().alias("std"), pl.len()).sort("step")
     by_step = by_step.filter((pl.col("len") >= MIN_SAMPLES) & pl.col("std").is_not_null())
     if by_step.is_empty():
         return None
@@ -108,6 +108,6 @@ def _empty(tokens: Tokens) -> Series | None:
     rows = tokens.tables.rows.filter("ok")
     if rows.is_empty():
         return None
-    most = MAX_EMPTY_TOKENS if float(np.median(rows["n_model"].to_numpy())) >= USUAL_TOKENS else 0
-    by_step = rows.group_by("step").agg((pl.col("n_model") <= most).mean().alias("share")).sort("step")
+    max_tokens = MAX_EMPTY_TOKENS if float(np.median(rows["n_model"].to_numpy())) >= USUAL_TOKENS else 0
+    by_step = rows.group_by("step").agg((pl.col("n_model") <= max_tokens).mean().alias("share")).sort("step")
     return series_from_frame(by_step, "share", name="len/empty_frac", raw_name="share of sequences without an answer")

@@ -135,8 +135,8 @@ def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
     """Add `rank`, as recorded or as the file is named; null where neither tells."""
     if "rank" in tokens.scan.columns:
         return rows.join(tokens.scalars.select("seq", "rank"), on="seq", how="left", maintain_order="left")
-    named = [_RANK.search(file.name) for file in tokens.scan.files]
-    numbers = pl.Series("rank", [int(found[1]) if found else None for found in named], dtype=pl.Int32)
+    matches = [_RANK.search(file.name) for file in tokens.scan.files]
+    numbers = pl.Series("rank", [int(match[1]) if match else None for match in matches], dtype=pl.Int32)
     return rows.with_columns(numbers.gather(_file_numbers(tokens, rows["seq"])))
 
 
@@ -166,8 +166,8 @@ def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
     """Return the steps at which the recorded temperature differs between sequences; None where it never does."""
     if "temperature" not in tokens.scan.columns:
         return None
-    known = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS))
-    table = rows.join(known.filter(pl.col("temperature").is_finite()), on="seq", how="inner", maintain_order="left")
+    recorded = tokens.scalars.select("seq", pl.col("temperature").round(DECIMALS))
+    table = rows.join(recorded.filter(pl.col("temperature").is_finite()), on="seq", how="inner", maintain_order="left")
     if table["temperature"].n_unique() < 2:
         return None
     usual = table["temperature"].value_counts().sort("count", "temperature", descending=[True, False])["temperature"][0]
@@ -186,14 +186,14 @@ def mixed_column(tokens: Tokens, rows: pl.DataFrame) -> MixedColumn | None:
 def mixed_pairs(tokens: Tokens, rows: pl.DataFrame) -> dict[str, MixedPair]:
     """Sort the sampled sequences of each pair into scaled and plain."""
     samples = tokens.tables.samples
-    found = {}
+    pairs = {}
     for pair in tokens.pairs:
         drift = pair.denominator == "ref_logp"
         kinds = temperature_mixture(samples, numerator=pair.numerator, denominator=pair.denominator, drift=drift)
         if kinds is not None:
             scaled = rows.filter(pl.col("seq").is_in(kinds.scaled_seqs))
-            found[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=measure_extent(tokens, scaled))
-    return found
+            pairs[pair.name] = MixedPair(mixture=kinds, sampled=samples.height, extent=measure_extent(tokens, scaled))
+    return pairs
 
 
 REQUIRED_COLUMNS = ("policy_logp", "ref_logp", "model_mask")
@@ -219,7 +219,7 @@ def gather_validity(tokens: Tokens) -> Validity:
     samples = tokens.tables.samples
     steps = samples["step"].drop_nulls().unique().sort()
     early = samples.filter(pl.col("step") <= steps[int(EARLY_SHARE * (len(steps) - 1))]) if len(steps) else samples
-    held = [name for name in LOGP_COLUMNS if name in tokens.scan.columns]
+    columns = [name for name in LOGP_COLUMNS if name in tokens.scan.columns]
     rows = tokens.tables.rows.filter("ok")
     return Validity(
         anomalies=_anomalies(tokens),
@@ -230,7 +230,7 @@ def gather_validity(tokens: Tokens) -> Validity:
             )
             for pair in tokens.pairs
         },
-        columns={name: ColumnFacts(*column_facts(samples, name)) for name in held},
+        columns={name: ColumnFacts(*column_facts(samples, name)) for name in columns},
         extent=measure_extent(tokens, rows),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
         missing=_missing(tokens),
@@ -266,9 +266,11 @@ def _missing(tokens: Tokens) -> MissingLogprobs:
     count = pl.col("n").cast(pl.Int64).sum()
     finite = tables.cells.filter(pl.col("pair") == 0).group_by("step").agg(count.alias("finite"))
     lost = tables.bad.filter(pl.col("pair") == 0).group_by("step").agg(pl.col("n_bad").cast(pl.Int64).sum())
-    known = tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))
+    placeholders = (
+        tables.anomalies.filter(pl.col("column").is_in(sides)).group_by("step").agg(count.alias("placeholders"))
+    )
     by_step = (
-        lost.join(known, on="step", how="left")
+        lost.join(placeholders, on="step", how="left")
         .join(finite, on="step", how="full", coalesce=True)
         .with_columns(pl.col("n_bad", "placeholders", "finite").fill_null(0))
         .with_columns((pl.col("n_bad") - pl.col("placeholders")).clip(0).alias("missing"))
@@ -330,9 +332,9 @@ def _missing_ranks(table: pl.DataFrame) -> tuple[int, tuple[int, ...], list[int]
     by_step = table.group_by("step").agg(pl.col("rank").unique()).sort("step")
     lacking: set[int] = set()
     steps = []
-    for step, held in by_step.iter_rows():
-        if every - set(held):
-            lacking |= every - set(held)
+    for step, present in by_step.iter_rows():
+        if every - set(present):
+            lacking |= every - set(present)
             steps.append(step)
     return len(every), tuple(sorted(lacking)), steps
 

@@ -11,8 +11,8 @@ import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from ptt.diagnostics.statistics import bins
-from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.bootstrap import histogram_entries
+from ptt.diagnostics.statistics.cells import conform
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.slices import POST_TOOL
 
@@ -56,8 +56,8 @@ def tail_limit(late_cells: pl.DataFrame) -> int:
     Where no post-tool token is left, p99 of all late tokens stands in.
     """
     post = late_cells.filter(pl.col("slice") == POST_TOOL)
-    held = (late_cells if post.is_empty() else post).with_columns(every=pl.lit(0))
-    p99 = float(percentiles(held, by=["every"])["p99"][0])
+    tail_cells = (late_cells if post.is_empty() else post).with_columns(every=pl.lit(0))
+    p99 = float(percentiles(tail_cells, by=["every"])["p99"][0])
     edges = bins.coarse_edges()[1:-1]
     return 1 + int(np.abs(np.log(edges) - math.log(p99)).argmin()) if p99 > 0 else 1
 
@@ -93,12 +93,12 @@ def attribution(
         return pl.DataFrame(schema=SCHEMA)
     frames = [
         _top_values(cut.with_columns(value.cast(pl.String).alias("value"))).with_columns(by=pl.lit(name))
-        for cut, asked in ((rows, by), finer or (rows, {}))
-        for name, value in asked.items()
+        for cut, keys in ((rows, by), finer or (rows, {}))
+        for name, value in keys.items()
     ]
-    found = pl.concat([*frames, _concentration(rows)], how="diagonal")
+    counted = pl.concat([*frames, _concentration(rows)], how="diagonal")
     tail_share, token_share = pl.col("tail") / max(tail, 1), pl.col("tokens") / total
-    return found.with_columns(
+    return counted.with_columns(
         tail_share.alias("tail_share"),
         token_share.alias("token_share"),
         pl.when(tail > 0).then(tail_share / token_share).alias("lift"),
@@ -130,18 +130,14 @@ def _sums(grouped: GroupBy) -> pl.DataFrame:
 
 def _concentration(rows: pl.DataFrame) -> pl.DataFrame:
     ordered = by_sequence(rows)
-    return pl.concat(
-        ordered.head(max(1, math.ceil(share * ordered.height))).select(
-            pl.lit("top sequences").alias("by"),
-            pl.lit(f"{100 * share:g} %").alias("value"),
-            pl.lit(value=False).alias("rest"),
-            pl.col("tail").sum(),
-            pl.col("tokens").sum(),
-            pl.len().cast(pl.UInt32).alias("n_sequences"),
-            (pl.col("tail") > 0).sum().cast(pl.UInt32).alias("tail_sequences"),
-        )
-        for share in TOP_SHARES
-    )
+    hit = (pl.col("tail") > 0).sum().cast(pl.UInt32)
+    frames = []
+    for share in TOP_SHARES:
+        top = ordered.head(max(1, math.ceil(share * ordered.height)))
+        sums = top.select(pl.col("tail", "tokens").sum(), n_sequences=pl.len().cast(pl.UInt32), tail_sequences=hit)
+        value = pl.lit(f"{100 * share:g} %")
+        frames.append(sums.with_columns(by=pl.lit("top sequences"), value=value, rest=pl.lit(value=False)))
+    return pl.concat(frames)
 
 
 def by_sequence(rows: pl.DataFrame) -> pl.DataFrame:
@@ -167,23 +163,20 @@ def top_sequences(
     seq and the row it is in that file, in order.
     """
     total = max(1, int(rows["tail"].sum()))
-    found = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
-    held = [name for name in ("sample_id", "group_id", "reward") if name in identity.columns]
-    found = found.join(identity.select("seq", *held), on="seq", how="left", maintain_order="left")
-    peaks = stretches.select("seq", "turn", "peak", "peak_at").filter(pl.col("seq").is_in(found["seq"].implode()))
-    peaks = peaks.filter(pl.col("peak") > 0)
+    top = by_sequence(rows).filter(pl.col("tail") > 0).head(TOP_SEQUENCES)
+    named = [name for name in ("sample_id", "group_id", "reward") if name in identity.columns]
+    top = top.join(identity.select("seq", *named), on="seq", how="left", maintain_order="left")
+    peaks = stretches.filter(pl.col("seq").is_in(top["seq"].implode()) & (pl.col("peak") > 0))
     peaks = peaks.sort("peak", "peak_at", descending=[True, False]).unique("seq", keep="first", maintain_order=True)
-    peaks = peaks.select("seq", pl.col("peak_at").alias("max_at"), pl.col("turn").alias("max_turn"))
-    found = found.join(peaks, on="seq", how="left", maintain_order="left")
-    seq = found["seq"].to_numpy().astype(np.int64)
+    peaks = peaks.select("seq", max_at="peak_at", max_turn="turn")
+    top = top.join(peaks, on="seq", how="left", maintain_order="left")
+    seq = top["seq"].to_numpy().astype(np.int64)
     starts = np.array([start for _, start, _ in files], dtype=np.int64)
-    file: IntArray = np.searchsorted(starts, seq, side="right") - 1
+    file = np.searchsorted(starts, seq, side="right") - 1
     offsets = np.array([first_row - start for _, start, first_row in files], dtype=np.int64)
-    inside = file >= 0
-    found = found.with_columns(
+    top = top.with_columns(
         pl.Series("path", [files[i][0] if i >= 0 else None for i in file.tolist()], dtype=pl.String),
-        pl.Series("row", np.where(inside, seq + offsets[file] if len(starts) else seq, 0)),
+        pl.Series("row", np.where(file >= 0, seq + offsets[file] if len(starts) else seq, 0)),
         (pl.col("tail") / total).alias("tail_share"),
     )
-    missing = [pl.lit(None, kind).alias(name) for name, kind in TOP_SCHEMA.items() if name not in found.columns]
-    return found.with_columns(missing).select("seq", *(pl.col(name).cast(kind) for name, kind in TOP_SCHEMA.items()))
+    return conform(top, {"seq": top.schema["seq"], **TOP_SCHEMA})

@@ -91,7 +91,9 @@ def _common_ar1(pieces: Sequence[FloatArray]) -> float:
         return 0.0
     correlation = math.fsum(lag_products(piece) for piece in pieces) / squares
     moments = [residual_moments(len(piece)) for piece in pieces]
-    expected = np.sum([one.neighbours for one in moments], axis=0) / np.sum([one.squares for one in moments], axis=0)
+    expected = np.sum([moment.neighbours for moment in moments], axis=0) / np.sum(
+        [moment.squares for moment in moments], axis=0
+    )
     return min(float(np.interp(correlation, expected, AR1_GRID)), MAX_AR1)
 
 
@@ -177,18 +179,18 @@ def _window_mean(part: FloatArray, blocks: FloatArray, ar1: float) -> WindowMean
 
 def _raised_ar1(parts: Sequence[FloatArray]) -> float:
     """Return the correlation of neighbours, raised by its own uncertainty."""
-    seen, count, table = 0.0, 0, np.zeros(len(AR1_GRID))
+    correlation, count, table = 0.0, 0, np.zeros(len(AR1_GRID))
     for part in parts:
         line = fit_line(part)
         if line.squares > 0:
             moments = residual_moments(len(part))
-            seen += len(part) * lag_products(line.residual) / line.squares
+            correlation += len(part) * lag_products(line.residual) / line.squares
             table += len(part) * moments.neighbours / moments.squares
             count += len(part)
     if not count:
         return float(AR1_GRID[-1])
     table /= count
-    ar1 = float(np.interp(seen / count, table, AR1_GRID))
+    ar1 = float(np.interp(correlation / count, table, AR1_GRID))
     slope = float(np.interp(ar1, AR1_GRID, np.gradient(AR1_GRID, table)))
     error = math.sqrt((1 - ar1**2) / count) * max(1.0, slope)
     return min(float(AR1_GRID[-1]), ar1 + AR1_MARGIN * error)

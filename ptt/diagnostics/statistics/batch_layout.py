@@ -59,7 +59,7 @@ def lay_out(frame: pl.DataFrame, logps: list[str], min_observation: int) -> Batc
     if mask.dtype == np.object_:  # what a null inside a mask turns it into
         return None
     flat = {name: _flat(frame[name]) for name in logps}
-    if not all(np.array_equal(offsets, other) for other, _ in flat.values()):
+    if not all(np.array_equal(offsets, offsets_of_column) for offsets_of_column, _ in flat.values()):
         return None
     mask = mask.astype(np.bool_, copy=False)
     runs = model_runs(mask, offsets, _min_observation(frame, min_observation))

@@ -98,14 +98,14 @@ def pool_blocks(resampled: Resampled, blocks: IntArray, *, seed: int) -> FloatAr
 
 def coarse_percentile(histograms: FloatArray, q: float) -> FloatArray:
     """Return the q-quantile of each histogram (last axis: coarse bins), log-linear inside a bin; NaN where empty."""
-    held = np.cumsum(histograms, axis=-1)
-    total = held[..., -1:]
-    wanted = total * q
-    index = np.minimum((held < wanted).sum(axis=-1), bins.COARSE_COUNT - 1)
-    here = np.take_along_axis(histograms, index[..., None], axis=-1)[..., 0]
-    before = np.take_along_axis(held, index[..., None], axis=-1)[..., 0] - here
+    cumulative = np.cumsum(histograms, axis=-1)
+    total = cumulative[..., -1:]
+    rank = total * q
+    index = np.minimum((cumulative < rank).sum(axis=-1), bins.COARSE_COUNT - 1)
+    in_bin = np.take_along_axis(histograms, index[..., None], axis=-1)[..., 0]
+    before = np.take_along_axis(cumulative, index[..., None], axis=-1)[..., 0] - in_bin
     low, high = _EDGES[index], _EDGES[index + 1]
-    share = np.divide(wanted[..., 0] - before, here, out=np.zeros_like(here), where=here > 0)
+    share = np.divide(rank[..., 0] - before, in_bin, out=np.zeros_like(in_bin), where=in_bin > 0)
     inside = np.where(low > 0, low * (high / np.where(low > 0, low, 1.0)) ** share, high * share)
     return np.where(total[..., 0] > 0, inside, np.nan)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,18 +109,24 @@ def unpack_cells(cells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the columns of a schema, cast to its types; null where the frame lacks one."""
+    missing = [pl.lit(None, kind).alias(name) for name, kind in schema.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
 def concat_records(parts: Sequence[Columns], schema: dict[str, pl.DataType]) -> pl.DataFrame:
     """Put the records of all batches together."""
     if not parts:
         return pl.DataFrame(schema=schema)
     columns = []
     for name, kind in schema.items():
-        held = [part[name] for part in parts]
-        arrays = [values for values in held if not isinstance(values, pl.Series)]
-        if len(arrays) == len(held):
+        batches = [part[name] for part in parts]
+        arrays = [values for values in batches if not isinstance(values, pl.Series)]
+        if len(arrays) == len(batches):
             columns.append(pl.Series(name, np.concatenate(arrays), kind))
         else:
-            columns.append(pl.concat([pl.Series(name, values).cast(kind) for values in held]))
+            columns.append(pl.concat([pl.Series(name, values).cast(kind) for values in batches]))
     return pl.DataFrame(columns)
 
 
@@ -152,12 +158,12 @@ def merge_cells(cells: pl.DataFrame, *, by: Sequence[str]) -> MergedCells:
     group = key // BINS
     first = np.flatnonzero(np.diff(group, prepend=-1))
     total = np.add.reduceat(n, first) if len(first) else n
-    found: dict[str, IntArray] = {}
+    group_columns: dict[str, IntArray] = {}
     rest = group[first]
     for name, low, size in reversed(list(zip(by, lows, sizes, strict=True))):
-        found[name] = rest % size + low
+        group_columns[name] = rest % size + low
         rest = rest // size
-    groups = pl.DataFrame({**{name: found[name] for name in by}, "n": total})
+    groups = pl.DataFrame({**{name: group_columns[name] for name in by}, "n": total})
     return MergedCells(
         groups=groups.cast({name: cells.schema[name] for name in by}),
         bin=key % BINS,
@@ -185,12 +191,12 @@ def grouped_sums(frame: pl.DataFrame, by: Sequence[str], names: Sequence[str]) -
         placed[order] = group
         group = placed
     firsts = np.flatnonzero(new) if order is None else order[new]
-    found: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
+    columns_out: dict[str, pl.Series] = {name: frame[name].gather(firsts) for name in by}
     for name in names:
         total = np.bincount(group, weights=frame[name].to_numpy(), minlength=len(firsts))
         whole = frame.schema[name].is_integer()
-        found[name] = pl.Series(name, total.astype(np.int64) if whole else total)
-    return pl.DataFrame(found)
+        columns_out[name] = pl.Series(name, total.astype(np.int64) if whole else total)
+    return pl.DataFrame(columns_out)
 
 
 def _group_starts(columns: Sequence[IntArray]) -> BoolArray | None:

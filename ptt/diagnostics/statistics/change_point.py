@@ -43,21 +43,21 @@ def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | 
     if len(hits) < 2 or not hits.sum():
         return None
     gain = _rate_gains(hits, trials)
-    place = int(np.argmax(gain)) + 1
+    change = int(np.argmax(gain)) + 1
     expected = np.empty(len(hits))
-    for part in (slice(None, place), slice(place, None)):
+    for part in (slice(None, change), slice(change, None)):
         expected[part] = trials[part] * hits[part].sum() / trials[part].sum()
-    held = expected > 0
-    scatter = float(((hits - expected)[held] ** 2 / expected[held]).sum()) / max(1, int(held.sum()) - 2)
+    usable = expected > 0
+    scatter = float(((hits - expected)[usable] ** 2 / expected[usable]).sum()) / max(1, int(usable.sum()) - 2)
     return _support_interval(gain / scatter if scatter > 0 else gain)
 
 
 def permutation_p_value(values: FloatArray, *, draws: int = DRAWS) -> float:
     """Return how often values in another order change their rate as clearly as in this one (permutation test)."""
     generator = np.random.default_rng(SEED)
-    seen = float(_rate_gains(values, np.ones(len(values))).max())
+    observed = float(_rate_gains(values, np.ones(len(values))).max())
     mixed = generator.permuted(np.tile(values, (draws, 1)), axis=1)
-    as_clear = _rate_gains(mixed, np.ones_like(mixed)).max(axis=1) >= seen - TOLERANCE * abs(seen)
+    as_clear = _rate_gains(mixed, np.ones_like(mixed)).max(axis=1) >= observed - TOLERANCE * abs(observed)
     return float(as_clear.sum() + 1) / (draws + 1)
 
 

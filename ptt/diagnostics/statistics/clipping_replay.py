@@ -21,6 +21,8 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import grouped_sums
 from ptt.diagnostics.statistics.windows import WINDOWS, Span, label_spans
 
+Rows = list[tuple[object, ...]]
+
 PREFERENCE: Final = ("policy/rollout", "old/rollout", "policy/old")
 WEIGHT_CAP: Final = 10.0  # the bias is measured on weights cut here: no single token may rule it
 VETO_RATIO: Final = 1e-4
@@ -108,8 +110,8 @@ def count_positive(n: FloatArray, s_r: FloatArray, magnitude: FloatArray) -> Flo
 
 def guarded_pair(names: Sequence[str], recorded: set[int]) -> int:
     """Return the index of the pair a guard would act on: the best of `names` with cells, else the main one."""
-    held = {name: number for number, name in enumerate(names) if number in recorded}
-    return next((held[name] for name in PREFERENCE if name in held), 0)
+    number_of = {name: number for number, name in enumerate(names) if number in recorded}
+    return next((number_of[name] for name in PREFERENCE if name in number_of), 0)
 
 
 def replay_guards(
@@ -120,15 +122,13 @@ def replay_guards(
     merged = grouped_sums(named, ("window", "slice", "bin"), ("n", "s_abs", "s_r", "s_rho", "s_rho2"))
     if merged.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    parts, group = (
-        split_by_sign(merged),
-        merged.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy(),
-    )
+    cells_by_sign = split_by_sign(merged)
+    group = (merged["window"] * 2 + merged["slice"]).to_numpy()
     n, total = _sum_by_group(group, merged["n"].to_numpy()), _sum_by_group(group, merged["s_rho"].to_numpy())
     rows = []
     for guard in TOKEN_GUARDS:
-        hit, w1, w2, bias = (_sum_by_group(group, values) for values in _apply_guard(parts, guard))
-        rows += _rows(pair, guard.name, "token", n, total, hit, w1, w2, bias)
+        effect = [_sum_by_group(group, values) for values in _apply_guard(cells_by_sign, guard)]
+        rows += _rows((pair, guard.name, "token"), n, total, effect)
     if sequences is not None:
         rows += _sequence_rows(label_spans(sequences, windows, name="window"), pair)
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
@@ -140,34 +140,29 @@ def _apply_guard(cells: SignedCells, guard: Guard) -> tuple[FloatArray, FloatArr
     above, below = (cells.n_up > 0) & (up > guard.high), (cells.n_down > 0) & (down < guard.low)
     hit = np.where(above, cells.n_up, 0.0) + np.where(below, cells.n_down, 0.0)
     cut = 0.0 if guard.masks or math.isinf(guard.high) else guard.high
-    w1_up, w2_up = (
-        np.where(above, cut * cells.n_up, cells.s1_up),
-        np.where(above, cut**2 * cells.n_up, cells.s2_up),
-    )
+    w1_up, w2_up = np.where(above, cut * cells.n_up, cells.s1_up), np.where(above, cut**2 * cells.n_up, cells.s2_up)
     w1_down, w2_down = np.where(below, 0.0, cells.s1_down), np.where(below, 0.0, cells.s2_down)
     was = np.where(up > WEIGHT_CAP, WEIGHT_CAP * cells.n_up, cells.s1_up)
     lost = np.where(above, was - min(cut, WEIGHT_CAP) * cells.n_up, 0.0)
     return hit, w1_up + w1_down, w2_up + w2_down, lost + np.where(below, cells.s1_down, 0.0)
 
 
-def _sequence_rows(sequences: pl.DataFrame, pair: str) -> list[tuple[object, ...]]:
+def _sequence_rows(sequences: pl.DataFrame, pair: str) -> Rows:
     """Drop whole sequences: one token below the veto, or exp(mean r) over both slices outside of the band."""
     whole = sequences.with_columns(
         pl.col("min_r").min().over("seq").alias("least"),
         (pl.col("s_r").sum().over("seq") / pl.col("n").cast(pl.Int64).sum().over("seq")).alias("mean"),
     )
-    group = whole.select(pl.col("window") * 2 + pl.col("slice")).to_series().to_numpy()
+    group = (whole["window"] * 2 + whole["slice"]).to_numpy()
     count, s1, s2 = (whole[name].to_numpy().astype(np.float64) for name in ("n", "s_rho", "s_rho2"))
     n, total = _sum_by_group(group, count), _sum_by_group(group, s1)
-    least, mean = whole["least"].to_numpy(), whole["mean"].to_numpy()
+    lowest, mean = whole["least"].to_numpy(), whole["mean"].to_numpy()
     low, high = np.log(BAND)
     rows = []
-    for name, dropped in (
-        ("veto-1e-4", least < math.log(VETO_RATIO)),
-        ("sequence-0.5-2", (mean < low) | (mean > high)),
-    ):
-        hit, w1, w2 = (_sum_by_group(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped))
-        rows += _rows(pair, name, "sequence", n, total, hit, w1, w2, None)
+    outside = (mean < low) | (mean > high)
+    for name, dropped in (("veto-1e-4", lowest < math.log(VETO_RATIO)), ("sequence-0.5-2", outside)):
+        effect = [_sum_by_group(group, values) for values in (count * dropped, s1 * ~dropped, s2 * ~dropped)]
+        rows += _rows((pair, name, "sequence"), n, total, effect)
     return rows
 
 
@@ -176,24 +171,16 @@ def _sum_by_group(group: IntArray, values: npt.NDArray[np.generic]) -> FloatArra
     return added
 
 
-def _rows(
-    pair: str,
-    guard: str,
-    level: str,
-    n: FloatArray,
-    total: FloatArray,
-    hit: FloatArray,
-    w1: FloatArray,
-    w2: FloatArray,
-    bias: FloatArray | None,
-) -> list[tuple[object, ...]]:
+def _rows(names: tuple[str, str, str], n: FloatArray, total: FloatArray, effect: Sequence[FloatArray]) -> Rows:
+    hit, w1, w2, *bias = effect
     return [
         (
-            *(pair, guard, level, group % 2, WINDOWS[group // 2], int(n[group]), hit[group] / n[group]),
+            *names,
+            *(group % 2, WINDOWS[group // 2], int(n[group]), hit[group] / n[group]),
             w1[group] ** 2 / (n[group] * w2[group]) if w2[group] > 0 else None,
             w2[group] / n[group],
             max(0.0, 1 - w1[group] / total[group]),
-            None if bias is None else bias[group] / n[group],
+            bias[0][group] / n[group] if bias else None,
         )
         for group in np.flatnonzero(n).tolist()
     ]

@@ -23,8 +23,8 @@ def dot(x: AnyFloats, y: AnyFloats) -> float:
 
 def product(left: AnyFloats, right: AnyFloats) -> FloatArray:
     """Return left @ right, left (rows, k), right (k,) or (k, columns), some rows at a time."""
-    each, alone = (right.shape[0], ALONE) if right.ndim == 1 else (right.size, ALONE_MATRIX)
-    step = max(1, alone // max(1, each))
+    each, limit = (right.shape[0], ALONE) if right.ndim == 1 else (right.size, ALONE_MATRIX)
+    step = max(1, limit // max(1, each))
     pieces = [left[start : start + step] @ right for start in range(0, len(left), step)]
-    found: FloatArray = np.concatenate(pieces) if pieces else left @ right
-    return found
+    result: FloatArray = np.concatenate(pieces) if pieces else left @ right
+    return result

@@ -21,15 +21,15 @@ def ecdf(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     frames = []
     for group, first_cell, last_cell in zip(merged.groups.iter_rows(named=True), *merged.bounds, strict=True):
         index = merged.bin[first_cell:last_cell]
-        held = np.cumsum(merged.n[first_cell:last_cell])
+        cumulative = np.cumsum(merged.n[first_cell:last_cell])
         first = max(1, (int(index[0]) - 1) // _STRIDE * _STRIDE + 1)
         edges = np.arange(first, min(int(index[-1]) + 2 * _STRIDE, bins.OVERFLOW + 1), _STRIDE)
         below = np.searchsorted(index, edges, side="left")  # cells whose bin lies wholly below the edge
-        cdf = np.where(below > 0, held[np.maximum(below, 1) - 1], 0) / held[-1]
+        cdf = np.where(below > 0, cumulative[np.maximum(below, 1) - 1], 0) / cumulative[-1]
         frames.append(
             pl.DataFrame({"x": bins.lower_edge(edges), "cdf": cdf}).with_columns(
                 *(pl.lit(group[name], merged.groups.schema[name]).alias(name) for name in by),
-                pl.lit(int(held[-1])).alias("n_tokens"),
+                pl.lit(int(cumulative[-1])).alias("n_tokens"),
             )
         )
     schema = pl.Schema({name: cells.schema[name] for name in by})

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.cells import EXPONENT_CAP
 from ptt.diagnostics.statistics.tail_curves import Profile
 from ptt.diagnostics.statistics.windows import Span
 
@@ -44,23 +45,19 @@ def sliding_ess(sequences: pl.DataFrame, spans: Sequence[Span], *, pair: str, in
         window = sequences[int(low) : int(high)]
         if not window.height:
             continue
-        place = (span.first, span.last, span.middle)
-        for weights, sign, total, square in (
-            (pair, 1.0, "s_rho", "s_rho2"),
-            (inverse, -1.0, "s_inv", "s_inv2"),
-        ):
-            tokens = int(window["n"].sum())
-            largest = window["max_r"].max() if sign > 0 else -window["min_r"].min()  # type: ignore[operator]
-            rows.append(("token", weights, *place, *_token_ess(window[total], window[square], tokens, largest)))
-            logs = sign * window["s_r"].to_numpy()
-            rows.append(("sequence", weights, *place, *ess_of_log_weights(logs)))
+        position = (span.first, span.last, span.middle)
+        for weights, sign, total, square in ((pair, 1.0, "s_rho", "s_rho2"), (inverse, -1.0, "s_inv", "s_inv2")):
+            weight, tokens = float(window[total].sum()), int(window["n"].sum())
+            top = float(np.exp(min(largest_log_weight(window, sign), EXPONENT_CAP)) / weight)
+            fraction = weight**2 / (tokens * float(window[square].sum()))
+            rows.append(("token", weights, *position, fraction, tokens, min(top, 1.0)))
+            rows.append(("sequence", weights, *position, *ess_of_log_weights(sign * window["s_r"].to_numpy())))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _token_ess(total: pl.Series, square: pl.Series, count: int, largest: object) -> tuple[float, int, float]:
-    weight = float(total.sum())
-    top = float(np.exp(min(float(largest), 300.0)) / weight)  # type: ignore[arg-type]
-    return weight**2 / (count * float(square.sum())), count, min(top, 1.0)
+def largest_log_weight(sequences: pl.DataFrame, sign: float) -> float:
+    """Return the largest sign * r of the tokens of some rows of the token pass, in nats."""
+    return float((sign * sequences["max_r" if sign > 0 else "min_r"].to_numpy()).max())
 
 
 def ess_of_log_weights(logs: FloatArray) -> tuple[float, int, float]:
@@ -83,8 +80,8 @@ class PooledEss:
 def pooled_ess(profile: Profile, *, slice_name: str, span: Span) -> PooledEss:
     """Return ESS/n of all tokens of a span, with the error that leaving out whole units one at a time gives."""
     number = {name: key for key, name in profile.slices.items()}[slice_name]
-    here = profile.sequences.filter((pl.col("slice") == number) & pl.col("step").is_between(span.first, span.last))
-    sums = here.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
+    rows = profile.sequences.filter((pl.col("slice") == number) & pl.col("step").is_between(span.first, span.last))
+    sums = rows.group_by("unit").agg(pl.col("n").cast(pl.Float64).sum(), pl.col("s_rho", "s_rho2").sum())
     share, error = jackknife_ess(*(sums.sort("unit")[name].to_numpy() for name in ("n", "s_rho", "s_rho2")))
     return PooledEss(
         share=share,

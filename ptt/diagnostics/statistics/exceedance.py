@@ -92,8 +92,8 @@ def _percentiles(counted: Histograms) -> dict[tuple[int, int], dict[str, float]]
             "s_abs": counted.s_abs[window, slice_, bin_],
         }
     )
-    found = percentiles(cells, by=["window", "slice"])
-    return {(row["window"], row["slice"]): row for row in found.to_dicts()}
+    exact = percentiles(cells, by=["window", "slice"])
+    return {(row["window"], row["slice"]): row for row in exact.to_dicts()}
 
 
 def _count_above(blocks: FloatArray, magnitude: FloatArray) -> FloatArray:
@@ -119,17 +119,17 @@ def _with_interval(value: float, centre: FloatArray, drawn: FloatArray | None) -
 
 def _shares(above: FloatArray, n: float, drawn: FloatArray | None) -> list[float | None]:
     """Return the share beyond each limit with its interval; where no token is, its upper end is that of n tokens."""
-    found: list[float | None] = []
+    shares: list[float | None] = []
     for index in range(len(LIMITS)):
         share = float(above[index] / n)
         if drawn is None:
-            found += [share, None, None]
+            shares += [share, None, None]
         elif share == 0:
-            found += [0.0, 0.0, 1 - 0.025 ** (1 / n)]
+            shares += [0.0, 0.0, 1 - 0.025 ** (1 / n)]
         else:
-            held = drawn[drawn[:, -1] > 0]
-            found += [share, *np.percentile(held[:, index] / held[:, -1], INTERVAL).tolist()]
-    return found
+            usable = drawn[drawn[:, -1] > 0]
+            shares += [share, *np.percentile(usable[:, index] / usable[:, -1], INTERVAL).tolist()]
+    return shares
 
 
 def _ratios(

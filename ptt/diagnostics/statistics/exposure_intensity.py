@@ -19,6 +19,7 @@ from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, draw_cou
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, grouped_sums
 from ptt.diagnostics.statistics.clipping_replay import WEIGHT_CAP, split_by_sign
 from ptt.diagnostics.statistics.dot_product import product
+from ptt.diagnostics.statistics.ess import largest_log_weight
 from ptt.diagnostics.statistics.windows import Span, label_spans, split_steps
 
 Top = tuple[float, float | None]
@@ -108,21 +109,21 @@ def exposure_intensity(
         tops: list[Top] = [_largest(part, square, sign) for part in rows_of]
         rows.append(_row(weights, None, [_by_unit(part, square) for part in rows_of], tops))
     for weights, sign, numbers in ((pair, 1.0, (0, 1)), (inverse, -1.0, (2, 3))):
-        held = [part.select("block", "n_0", "n_1", *(f"q_{i}" for i in numbers)) for part in steps_of]
+        tables = [part.select("block", "n_0", "n_1", *(f"q_{i}" for i in numbers)) for part in steps_of]
         tops = [
             (min(_largest_weight(part, sign), WEIGHT_CAP) ** 2 / float(table.to_numpy()[:, 3:].sum()), None)
-            for part, table in zip(rows_of, held, strict=True)
+            for part, table in zip(rows_of, tables, strict=True)
         ]
-        rows.append(_row(weights, WEIGHT_CAP, held, tops))
+        rows.append(_row(weights, WEIGHT_CAP, tables, tops))
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _by_unit(rows: pl.DataFrame, square: str) -> pl.DataFrame:
     """Sum n and squared weights by slice, for each (block of steps, unit)."""
     blocks = split_steps(rows["step"].unique().sort().to_list(), BLOCKS)
-    found = grouped_sums(label_spans(rows, blocks, name="block"), ("block", "unit", "slice"), ("n", square))
-    found = found.rename({square: "q"}).cast({"n": pl.Float64})
-    wide = found.group_by("block", "unit").agg(
+    sums = grouped_sums(label_spans(rows, blocks, name="block"), ("block", "unit", "slice"), ("n", square))
+    sums = sums.rename({square: "q"}).cast({"n": pl.Float64})
+    wide = sums.group_by("block", "unit").agg(
         pl.col(name).filter(pl.col("slice") == number).sum().alias(f"{name}_{number}")
         for name in ("n", "q")
         for number in (0, 1)
@@ -135,11 +136,11 @@ def _by_step(cells: pl.DataFrame) -> pl.DataFrame:
 
     All steps are of block 0, or of block -1 if they are too few to be redrawn.
     """
-    held = split_by_sign(cells)
-    capped = np.exp(np.minimum(held.magnitude, EXPONENT_CAP)) > WEIGHT_CAP
-    small, large = np.exp(-2 * held.magnitude), np.exp(2 * np.minimum(held.magnitude, np.log(WEIGHT_CAP)))
-    squares = np.where(capped, WEIGHT_CAP**2 * held.n_up, held.s2_up) + held.s2_down
-    inverse_squares = held.n_up * small + held.n_down * large
+    signed = split_by_sign(cells)
+    capped = np.exp(np.minimum(signed.magnitude, EXPONENT_CAP)) > WEIGHT_CAP
+    small, large = np.exp(-2 * signed.magnitude), np.exp(2 * np.minimum(signed.magnitude, np.log(WEIGHT_CAP)))
+    squares = np.where(capped, WEIGHT_CAP**2 * signed.n_up, signed.s2_up) + signed.s2_down
+    inverse_squares = signed.n_up * small + signed.n_down * large
     steps, index = np.unique(cells["step"].to_numpy(), return_inverse=True)
     group = 2 * index + cells["slice"].to_numpy()
     columns = {"block": np.full(len(steps), 0 if len(steps) >= MIN_STEPS else -1)}
@@ -161,8 +162,7 @@ def _largest(rows: pl.DataFrame, square: str, sign: float) -> Top:
 
 
 def _largest_weight(rows: pl.DataFrame, sign: float) -> float:
-    log_weights = sign * rows["max_r" if sign > 0 else "min_r"].to_numpy()
-    return float(np.exp(min(float(log_weights.max()), EXPONENT_CAP)))
+    return float(np.exp(min(largest_log_weight(rows, sign), EXPONENT_CAP)))
 
 
 def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list[Top]) -> dict[str, object]:
@@ -185,12 +185,12 @@ def _row(weights: str, cap: float | None, tables: list[pl.DataFrame], tops: list
 
 def _intervals(change: FloatArray, drawn: FloatArray) -> dict[str, float | None]:
     """Return the intervals of change and parts; if the change's excludes 0, also the parts' shares with theirs."""
-    found = dict(zip(PARTS, np.nanpercentile(drawn, INTERVAL, axis=0).T, strict=True))
+    intervals = dict(zip(PARTS, np.nanpercentile(drawn, INTERVAL, axis=0).T, strict=True))
     shares: dict[str, float | None] = {}
-    if found["change"][0] > 0 or found["change"][1] < 0:
+    if intervals["change"][0] > 0 or intervals["change"][1] < 0:
         shares = dict(zip(SHARES, finite_or_none(change[1:] / change[0]), strict=True))
         usable = drawn[drawn[:, 0] != 0]
-        found |= dict(zip(SHARES, np.nanpercentile(usable[:, 1:] / usable[:, :1], INTERVAL, axis=0).T, strict=True))
-    for name, (low, high) in found.items():
+        intervals |= dict(zip(SHARES, np.nanpercentile(usable[:, 1:] / usable[:, :1], INTERVAL, axis=0).T, strict=True))
+    for name, (low, high) in intervals.items():
         shares[f"{name}_lo"], shares[f"{name}_hi"] = finite_or_none((low, high))
     return shares

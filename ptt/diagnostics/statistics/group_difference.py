@@ -66,8 +66,8 @@ def _beta(x: float, a: float, b: float) -> float:
     return math.exp(log_front) * fraction / a
 
 
-def _away_from_zero(value: float, least: float) -> float:
-    return value if abs(value) > least else least
+def _away_from_zero(value: float, tiny: float) -> float:
+    return value if abs(value) > tiny else tiny
 
 
 TAIL_PROBABILITY: Final = 0.025  # either side of a 95 % interval
@@ -87,20 +87,19 @@ class GroupDifference:
     between: float  # standard deviation of runs of one setting, beyond their own noise; NaN: cannot be known
 
     def p_higher(self) -> float:
-        """Return the one-sided p-value of the first group being higher."""
-        if not self.error >= 0 or math.isnan(self.difference):
-            return math.nan
-        if self.error == 0:
-            return 1.0 if self.difference <= 0 else 0.0
-        return t_survival(self.difference / self.error, self.freedom)
+        """Return the one-sided p-value of the first group being higher; NaN where too little is known."""
+        return self._p_value(self.difference)
 
     def p_lower(self) -> float:
-        """Return the one-sided p-value of the first group being lower."""
-        if not self.error >= 0 or math.isnan(self.difference):
+        """Return the one-sided p-value of the first group being lower; NaN where too little is known."""
+        return self._p_value(-self.difference)
+
+    def _p_value(self, excess: float) -> float:
+        if not self.error >= 0 or math.isnan(excess):
             return math.nan
         if self.error == 0:
-            return 1.0 if self.difference >= 0 else 0.0
-        return t_survival(-self.difference / self.error, self.freedom)
+            return 1.0 if excess <= 0 else 0.0
+        return t_survival(excess / self.error, self.freedom)
 
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the difference; infinite where too little is known."""
@@ -158,9 +157,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def holm_adjust(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for how many were asked (Holm 1979); NaN is not asked."""
-    order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
-    found, worst = [math.nan] * len(p_values), 0.0
-    for done, (p, place) in enumerate(order):
-        worst = max(worst, min(1.0, p * (len(order) - done)))
-        found[place] = worst
-    return found
+    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    adjusted, worst = [math.nan] * len(p_values), 0.0
+    for rank, (p, index) in enumerate(order):
+        worst = max(worst, min(1.0, p * (len(order) - rank)))
+        adjusted[index] = worst
+    return adjusted

@@ -47,10 +47,10 @@ def count_histograms(cells: pl.DataFrame, windows: Sequence[Span]) -> Histograms
     starts = [block.first for spans in cut for block in spans]
     block = np.repeat(np.searchsorted(starts, steps, side="right") - 1, np.diff(first, append=len(step)))
     shape = len(SLICES), BINS
-    place = cells["slice"].to_numpy().astype(np.int64) * BINS + cells["bin"].to_numpy()
-    blocks = _table(block, place, cells["n"], (len(starts), *shape))
+    slice_bin = cells["slice"].to_numpy().astype(np.int64) * BINS + cells["bin"].to_numpy()
+    blocks = _table(block, slice_bin, cells["n"], (len(starts), *shape))
     n = np.add.reduceat(blocks, np.flatnonzero(np.diff(window, prepend=-1)), axis=0)
-    s_abs, s_r = (_table(window[block], place, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
+    s_abs, s_r = (_table(window[block], slice_bin, cells[name], (len(cut), *shape)) for name in ("s_abs", "s_r"))
     return Histograms(blocks=blocks, window=window, n=n, s_r=s_r, s_abs=s_abs)
 
 
@@ -59,27 +59,27 @@ def largest_log_ratios(n: FloatArray, s_r: FloatArray, s_abs: FloatArray, *, sig
 
     A token alone in its bin has its own |r|; others are spread evenly over theirs (0.4 % wide).
     """
-    held = np.flatnonzero(n)
-    mean = s_abs[held] / n[held]
-    up = count_positive(n[held], s_r[held], mean)
-    down = n[held] - up
+    used = np.flatnonzero(n)
+    mean = s_abs[used] / n[used]
+    up = count_positive(n[used], s_r[used], mean)
+    down = n[used] - up
     above, below = (up, down) if sign > 0 else (down, up)
     count = np.concatenate([above[::-1], below]).astype(np.int64)  # cells in descending order
     cells = np.flatnonzero(count)
     cells = cells[: np.searchsorted(np.cumsum(count[cells]), wanted) + 1]
     count = count[cells]
-    place = np.concatenate([np.arange(len(held))[::-1], np.arange(len(held))])[cells]
-    bin_ = held[place]
+    index = np.concatenate([np.arange(len(used))[::-1], np.arange(len(used))])[cells]
+    bin_ = used[index]
     exact = (n[bin_] == 1) | (bin_ == bins.UNDERFLOW) | (bin_ == bins.OVERFLOW)
-    low = np.where(exact, mean[place], bins.lower_edge(bin_))
+    low = np.where(exact, mean[index], bins.lower_edge(bin_))
     width = np.where(exact, 0.0, bins.lower_edge(bin_ + 1) - low)
     inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     magnitude: FloatArray = np.repeat(low, count) + (inside + 0.5) * np.repeat(width / count, count)
-    magnitude *= np.where(np.repeat(cells, count) < len(held), 1.0, -1.0)
+    magnitude *= np.where(np.repeat(cells, count) < len(used), 1.0, -1.0)
     return magnitude
 
 
-def _table(group: IntArray, place: IntArray, values: pl.Series, shape: tuple[int, int, int]) -> FloatArray:
-    index = group * (shape[1] * shape[2]) + place
+def _table(group: IntArray, slice_bin: IntArray, values: pl.Series, shape: tuple[int, int, int]) -> FloatArray:
+    index = group * (shape[1] * shape[2]) + slice_bin
     added = np.bincount(index, weights=values.to_numpy(), minlength=shape[0] * shape[1] * shape[2])
     return added.astype(np.float64, copy=False).reshape(shape)

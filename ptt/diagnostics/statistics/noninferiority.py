@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -90,22 +90,22 @@ def fit_mixed_model(
     variances, prior = _variances(noise, windows, steps, seeds=len(values) > 2)
     precision = np.linalg.inv(variances)  # (grid, runs, spans, spans)
     member = (windows[:, None] == np.arange(windows.max() + 1)).astype(np.float64)
-    pulled = np.einsum("grij,rj->gri", precision, y)
-    levels = precision.sum(axis=1)
-    raised = precision[:, upper].sum(axis=1)
-    across = np.einsum("gij,jw->giw", raised, member)
-    cleared = np.linalg.inv(levels)
-    shared = np.einsum("gij,gj->gi", cleared, pulled.sum(axis=1))
-    left = np.einsum("iw,giv->gwv", member, across) - np.einsum("giw,gij,gjv->gwv", across, cleared, across)
-    pull = np.einsum("iw,gi->gw", member, pulled[:, upper].sum(axis=1)) - np.einsum("giw,gi->gw", across, shared)
-    covariances = np.linalg.inv(left)
-    means = np.einsum("gwv,gv->gw", covariances, pull)
-    squares = np.einsum("ri,gri->g", y, pulled) - (pulled.sum(axis=1) * shared).sum(axis=1) - (means * pull).sum(axis=1)
+    weighted = np.einsum("grij,rj->gri", precision, y)
+    levels = precision.sum(axis=1)  # information on the level that both sides share at each span
+    cross = np.einsum("gij,jw->giw", precision[:, upper].sum(axis=1), member)
+    level_covariance = np.linalg.inv(levels)
+    level_means = np.einsum("gij,gj->gi", level_covariance, weighted.sum(axis=1))
+    information = np.einsum("iw,giv->gwv", member, cross) - np.einsum(
+        "giw,gij,gjv->gwv", cross, level_covariance, cross
+    )
+    score = np.einsum("iw,gi->gw", member, weighted[:, upper].sum(axis=1)) - np.einsum("giw,gi->gw", cross, level_means)
+    covariances = np.linalg.inv(information)
+    means = np.einsum("gwv,gv->gw", covariances, score)
+    squares = np.einsum("ri,gri->g", y, weighted) - (weighted.sum(axis=1) * level_means).sum(axis=1)
+    squares = squares - (means * score).sum(axis=1)
+    log_determinants = [np.linalg.slogdet(matrix)[1] for matrix in (variances, levels, information)]
     likely = np.log(prior) - 0.5 * (
-        squares
-        + np.linalg.slogdet(variances)[1].sum(axis=1)
-        + np.linalg.slogdet(levels)[1]
-        + np.linalg.slogdet(left)[1]
+        squares + log_determinants[0].sum(axis=1) + log_determinants[1] + log_determinants[2]
     )
     weights = np.exp(likely - likely.max())
     return MixedModel(weights / weights.sum(), means, covariances)
@@ -116,8 +116,8 @@ def _variances(own: FloatArray, windows: IntArray, steps: FloatArray, *, seeds: 
     count = own.shape[1]
     followed = np.array(
         [
-            [block_correlation(count, int(np.clip(round(held), 1, MAX_SPAN_STEPS)), likeness) for held in steps]
-            for likeness in AR1_PRIOR
+            [block_correlation(count, int(np.clip(round(span_steps), 1, MAX_SPAN_STEPS)), ar1) for span_steps in steps]
+            for ar1 in AR1_PRIOR
         ]
     )
     stepped = np.square(STEP_NOISE_SDS)[None, :, None, None, None] * followed[:, None]
@@ -149,17 +149,15 @@ TESTED_WINDOWS: Final = ("all", "late")
 class Noninferiority:
     """One side over the other: a factor with its 95 % interval, and the smallest factor such data could show."""
 
-    ratio: float
-    low: float
-    high: float
-    p_value: float  # one-sided: the first side is higher
-    detectable: float  # a true factor of this size would be told from 1 in 95 of 100 such pairs; inf: none would
-    spans: int  # matched spans with enough tokens on both sides
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p_value: float = math.nan  # one-sided: the first side is higher
+    detectable: float = math.inf  # a true factor of this size would show in 95 of 100 such pairs; inf: none would
+    spans: int = 0  # matched spans with enough tokens on both sides
 
 
-UNKNOWN: Final = Noninferiority(
-    ratio=math.nan, low=math.nan, high=math.nan, p_value=math.nan, detectable=math.inf, spans=0
-)
+UNKNOWN: Final = Noninferiority()
 """Too few spans to say anything."""
 
 
@@ -178,24 +176,24 @@ def noninferiority_test(
 def noninferiority_by_window(
     variant: Sequence[Curve], baseline: Sequence[Curve], *, windows: Sequence[str], floor: float | None = LEVEL_FLOOR
 ) -> list[Noninferiority]:
-    """Return `versus` for several windows, of one fit."""
-    held = [one if floor is None else floor_curve(one, floor) for one in (*variant, *baseline)]
+    """Return `noninferiority_test` for several windows, of one fit."""
+    curves = [curve if floor is None else floor_curve(curve, floor) for curve in (*variant, *baseline)]
     if not variant or not baseline:
         raise ValueError("either side needs a run")
-    if len({len(one.spans) for one in held}) != 1:
+    if len({len(curve.spans) for curve in curves}) != 1:
         raise ValueError("curves over different spans cannot be paired")
-    upper = np.arange(len(held)) < len(variant)
-    values = np.array([one.log_value for one in held])
-    own = np.array([one.own for one in held])
+    upper = np.arange(len(curves)) < len(variant)
+    values = np.array([curve.log_value for curve in curves])
+    own = np.array([curve.own for curve in curves])
     there = np.isfinite(values) & np.isfinite(own)
     paired = there[upper].any(axis=0) & there[~upper].any(axis=0)
     member = third_of(len(paired))[paired]
     if len(member) < MIN_SPANS:
-        return [replace(UNKNOWN, spans=int(np.isin(member, _window_numbers(window)).sum())) for window in windows]
-    present, place = np.unique(member, return_inverse=True)
-    steps = np.array([(one.spans[-1].last - one.spans[0].first + 1) / len(one.spans) for one in held])
-    fitted = fit_mixed_model(values[:, paired], own[:, paired], upper=upper, windows=place, steps=steps)
-    counted = np.bincount(place)
+        return [Noninferiority(spans=int(np.isin(member, _window_numbers(window)).sum())) for window in windows]
+    present, window_index = np.unique(member, return_inverse=True)
+    steps = np.array([(curve.spans[-1].last - curve.spans[0].first + 1) / len(curve.spans) for curve in curves])
+    fitted = fit_mixed_model(values[:, paired], own[:, paired], upper=upper, windows=window_index, steps=steps)
+    counted = np.bincount(window_index)
     return [_read_ratio(fitted, np.where(np.isin(present, _window_numbers(window)), counted, 0)) for window in windows]
 
 
@@ -207,7 +205,7 @@ def _read_ratio(fitted: MixedModel, counted: IntArray) -> Noninferiority:
     """Read the factor off a fit, each window counting by its spans."""
     spans = int(counted.sum())
     if spans < MIN_WINDOW_SPANS:
-        return replace(UNKNOWN, spans=spans)
+        return Noninferiority(spans=spans)
     known = fitted.of(counted / spans)
     middle, low, high = (known.quantile(q) for q in (0.5, 0.025, 0.975))
     return Noninferiority(
@@ -220,12 +218,12 @@ def _read_ratio(fitted: MixedModel, counted: IntArray) -> Noninferiority:
     )
 
 
-def decide(found: Noninferiority, *, limit: float = RATIO_LIMIT, p_value: float | None = None) -> Decision:
-    """Decide whether a tail is worse: beyond noise and beyond the limit; not worse only where SHOWN is excluded.
+def decide(result: Noninferiority, *, limit: float = RATIO_LIMIT, p_value: float | None = None) -> Decision:
+    """Decide whether a tail is worse: beyond noise and beyond the limit; not worse only where EXCLUDED_RATIO is.
 
     `p_value`: adjusted for other tests made; the test's own without it.
     """
-    adjusted = found.p_value if p_value is None else p_value
-    if adjusted < FALSE_ALARM_RATE and found.ratio > limit:
+    adjusted = result.p_value if p_value is None else p_value
+    if adjusted < FALSE_ALARM_RATE and result.ratio > limit:
         return "worse"
-    return "not_worse" if found.high < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing
+    return "not_worse" if result.high < max(EXCLUDED_RATIO, limit) else "cannot_say"  # NaN is below nothing

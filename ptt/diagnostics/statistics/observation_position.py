@@ -62,10 +62,10 @@ class PositionCounter:
     def add(self, batch: Batch, magnitude: FloatArray, fine: IntArray, finite: BoolArray | None) -> None:
         """Take a batch: |r| and its bin for the model tokens that are `finite` (None: all), in their order."""
         large = np.flatnonzero(magnitude >= FLOOR)
-        held, bins_held, dropped = magnitude[large], fine[large], large[:0]
+        magnitudes, fine_bins, dropped = magnitude[large], fine[large], large[:0]
         if finite is not None:
             large, dropped = np.flatnonzero(finite)[large], np.flatnonzero(~finite)
-        self._parts.append(_BatchPart(batch.seq, batch.runs, large, held, bins_held, dropped))
+        self._parts.append(_BatchPart(batch.seq, batch.runs, large, magnitudes, fine_bins, dropped))
         self._tokens += len(batch.segment)
         if self._tokens > MAX_GATHERED_TOKENS:
             self._fold()
@@ -74,8 +74,10 @@ class PositionCounter:
         """Return all records (records.STRETCH)."""
         if self._parts:
             self._fold()
-        found = pl.concat(self._frames)
-        return found if found["seq"].is_sorted() else found.sort("seq", "turn", "distance")  # sorting lists is slow
+        counted = pl.concat(self._frames)
+        return (
+            counted if counted["seq"].is_sorted() else counted.sort("seq", "turn", "distance")
+        )  # sorting lists is slow
 
     def _fold(self) -> None:
         self._frames.append(_count_positions(_concatenate(self._parts)))
@@ -109,11 +111,11 @@ def _count_positions(part: _BatchPart) -> pl.DataFrame:
     among = np.searchsorted(part.large, bounds)
     offsets, coarse, coarse_n = _coarse(part.fine, among)
     peak, peak_at = np.zeros(len(row)), np.zeros(len(row), np.int64)
-    held = np.flatnonzero(np.diff(among))
-    if len(held):
-        peak[held], first = _peaks(part.magnitude, among, held)
-        peak_at[held] = _position_in_row(part.runs, part.large[first])
-    found = pl.DataFrame(
+    with_large = np.flatnonzero(np.diff(among))
+    if len(with_large):
+        peak[with_large], first = _peaks(part.magnitude, among, with_large)
+        peak_at[with_large] = _position_in_row(part.runs, part.large[first])
+    counted = pl.DataFrame(
         {
             "seq": part.seq[row].astype(np.uint32),
             "turn": turn.astype(np.uint32),
@@ -121,11 +123,11 @@ def _count_positions(part: _BatchPart) -> pl.DataFrame:
             "n": count.astype(np.uint32),
             "peak": peak,
             "peak_at": peak_at.astype(np.uint32),
-            "coarse_bin": _list_series(offsets, coarse.astype(np.uint8)),
-            "coarse_n": _list_series(offsets, coarse_n.astype(np.uint32)),
+            "coarse_bin": list_series(offsets, coarse.astype(np.uint8)),
+            "coarse_n": list_series(offsets, coarse_n.astype(np.uint32)),
         }
     )
-    return found.filter(pl.col("n") > 0) if len(part.dropped) else found
+    return counted.filter(pl.col("n") > 0) if len(part.dropped) else counted
 
 
 def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -151,23 +153,23 @@ def _cut_runs(runs: ModelRuns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 def _coarse(fine: IntArray, among: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Count large tokens by stretch and coarse bin; stretch i holds those from among[i] to among[i + 1]."""
     count = np.diff(among)
-    held = np.flatnonzero(count)
-    key = np.repeat((np.arange(len(held)) * _LARGE_BINS).astype(np.int32), count[held])
+    used_stretches = np.flatnonzero(count)
+    key = np.repeat((np.arange(len(used_stretches)) * _LARGE_BINS).astype(np.int32), count[used_stretches])
     key += _LARGE_OF[fine]
     key.sort()
     first = np.flatnonzero(np.diff(key, prepend=-1))
     used = key[first]
     n = np.diff(first, append=len(key))
     listed = np.zeros(len(count), np.int64)
-    listed[held] = np.diff(np.searchsorted(used, np.arange(len(held) + 1) * _LARGE_BINS))
+    listed[used_stretches] = np.diff(np.searchsorted(used, np.arange(len(used_stretches) + 1) * _LARGE_BINS))
     return np.append(0, np.cumsum(listed)), used.astype(np.int64) % _LARGE_BINS + _FIRST, n
 
 
-def _peaks(magnitude: FloatArray, among: IntArray, held: IntArray) -> tuple[FloatArray, IntArray]:
+def _peaks(magnitude: FloatArray, among: IntArray, with_large: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the greatest of each stretch in `held`, and the first large token that has it."""
-    start = among[held]
+    start = among[with_large]
     peak = np.maximum.reduceat(magnitude, start)
-    equal = np.flatnonzero(magnitude == np.repeat(peak, np.diff(among)[held]))
+    equal = np.flatnonzero(magnitude == np.repeat(peak, np.diff(among)[with_large]))
     return peak, equal[np.searchsorted(equal, start)]
 
 
@@ -178,5 +180,6 @@ def _position_in_row(runs: ModelRuns, token: IntArray) -> IntArray:
     return runs.place[run] + token - first[run]
 
 
-def _list_series(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
+def list_series(offsets: IntArray, values: npt.NDArray[np.generic]) -> pl.Series:
+    """Return lists of values, list i from offsets[i] to offsets[i + 1]."""
     return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))

@@ -7,8 +7,9 @@ of different temperatures in one file.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -47,27 +48,32 @@ class PairSample:
 def pair_sample(samples: pl.DataFrame, *, numerator: str, denominator: str) -> PairSample | None:
     """Take the facts on one pair, or None where no sampled sequence holds both."""
     tops, bottoms, firsts = [], [], []
-    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
-        mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
-        if not (len(mask) == len(top) == len(bottom)) or not mask.any():
-            continue
+    for _, mask, top, bottom in _sampled_pairs(samples, numerator, denominator):
         after = np.zeros(len(mask), np.bool_)
         after[1:] = mask[1:] & ~mask[:-1] & (np.cumsum(mask)[:-1] > 0)
         tops.append(top[mask])
         bottoms.append(bottom[mask])
         firsts.append(after[mask])
-    if not tops:
-        return None
-    return _summarize_pair(tops, bottoms, firsts)
+    return _summarize_pair(tops, bottoms, firsts) if tops else None
+
+
+def _sampled_pairs(
+    samples: pl.DataFrame, numerator: str, denominator: str
+) -> Iterator[tuple[dict[str, Any], BoolArray, FloatArray, FloatArray]]:
+    """Yield row, mask and both logprobs of every sampled sequence that holds both and has model tokens."""
+    for row in samples.drop_nulls([numerator, denominator]).iter_rows(named=True):
+        mask = np.array(row["model_mask"], dtype=np.bool_)
+        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
+        if len(mask) == len(top) == len(bottom) and mask.any():
+            yield row, mask, top, bottom
 
 
 def mask_placeholders(values: list[float | None]) -> FloatArray:
     """Return the values with placeholders as NaN: they have a finding of their own and would rule every fit."""
-    found = np.array(values, dtype=np.float64)
+    masked = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        found[(found <= MISSING_BELOW) | (found == PAD) | (found > IMPOSSIBLE_ABOVE)] = np.nan
-    return found
+        masked[(masked <= MISSING_BELOW) | (masked == PAD) | (masked > IMPOSSIBLE_ABOVE)] = np.nan
+    return masked
 
 
 def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: list[BoolArray]) -> PairSample:
@@ -75,20 +81,25 @@ def _summarize_pair(tops: list[FloatArray], bottoms: list[FloatArray], firsts: l
     with np.errstate(invalid="ignore"):
         r = top - bottom
     finite = np.isfinite(r)
-    large = np.abs(r) >= np.quantile(np.abs(r[finite]), 0.99) if finite.any() else finite
-    slope, fit = _fit_slope(bottom[finite], r[finite])
-    moved = finite & (np.abs(r) > 1e-6)
+    magnitude = np.abs(r)
+    p99 = float(np.quantile(magnitude[finite], 0.99)) if finite.any() else np.nan
+    slope, r_squared = _fit_slope(bottom[finite], r[finite])
+    moved = finite & (magnitude > 1e-6)
     return PairSample(
         tokens=int(finite.sum()),
         lag_correlation={lag: _lag_correlation(tops, bottoms, lag) for lag in LAGS},
         slope=slope,
-        r_squared=fit,
+        r_squared=r_squared,
         median_r=float(np.median(r[moved])) if moved.any() else 0.0,
-        p99=float(np.quantile(np.abs(r[finite]), 0.99)) if finite.any() else np.nan,
-        negative_share=float((r[moved] < 0).mean()) if moved.any() else np.nan,
-        boundary_share=float(first[large & finite].mean()) if (large & finite).any() else np.nan,
-        boundary_tokens=float(first[finite].mean()) if finite.any() else np.nan,
+        p99=p99,
+        negative_share=_share(r[moved] < 0),
+        boundary_share=_share(first[finite & (magnitude >= p99)]),
+        boundary_tokens=_share(first[finite]),
     )
+
+
+def _share(flags: BoolArray) -> float:
+    return float(flags.mean()) if len(flags) else np.nan
 
 
 def _lag_correlation(tops: list[FloatArray], bottoms: list[FloatArray], lag: int) -> float:
@@ -98,13 +109,9 @@ def _lag_correlation(tops: list[FloatArray], bottoms: list[FloatArray], lag: int
     return _correlation(np.concatenate(left), np.concatenate(right))
 
 
-def _usable(x: FloatArray, y: FloatArray) -> BoolArray:
-    with np.errstate(invalid="ignore"):
-        return np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN_ABOVE) | (y < CERTAIN_ABOVE))
-
-
 def _correlation(x: FloatArray, y: FloatArray) -> float:
-    usable = _usable(x, y)
+    with np.errstate(invalid="ignore"):
+        usable = np.isfinite(x) & np.isfinite(y) & ((x < CERTAIN_ABOVE) | (y < CERTAIN_ABOVE))
     if usable.sum() < MIN_TOKENS:
         return np.nan
     x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
@@ -113,12 +120,15 @@ def _correlation(x: FloatArray, y: FloatArray) -> float:
 
 
 def _fit_slope(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    """Fit y = a + slope x by least squares; give slope and R^2."""
+    """Return slope and R^2 of y on x over tokens that are not nearly certain; NaN with too few."""
     with np.errstate(invalid="ignore"):
         usable = np.isfinite(x) & (x < CERTAIN_ABOVE)
-    if usable.sum() < MIN_TOKENS:
-        return np.nan, np.nan
-    x, y = x[usable] - x[usable].mean(), y[usable] - y[usable].mean()
+    return _least_squares(x[usable], y[usable]) if usable.sum() >= MIN_TOKENS else (np.nan, np.nan)
+
+
+def _least_squares(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Return slope and R^2 of y = a + slope x; NaN where either does not vary."""
+    x, y = x - x.mean(), y - y.mean()
     spread, total = dot(x, x), dot(y, y)
     if spread == 0 or total == 0:
         return np.nan, np.nan
@@ -142,9 +152,9 @@ def column_facts(samples: pl.DataFrame, column: str) -> tuple[float, float, floa
         return np.nan, np.nan, np.nan
     single = values.to_numpy().astype(np.float32)
     rounded = float((np.round(single.astype(np.float64), DECIMALS).astype(np.float32) == single).mean())
-    found, counts = np.unique(single, return_counts=True)
-    most = int(counts.argmax())
-    return rounded, float(found[most]), float(counts[most] / len(single))
+    distinct, counts = np.unique(single, return_counts=True)
+    commonest = int(counts.argmax())
+    return rounded, float(distinct[commonest]), float(counts[commonest] / len(single))
 
 
 FIT_BELOW: Final = -0.01  # nats: surer tokens move too little to be fitted
@@ -191,10 +201,8 @@ def temperature_mixture(
     since drift has negative ones of its own.
     """
     fits = []
-    for row in samples.drop_nulls([numerator, denominator]).sort("step", "seq").iter_rows(named=True):
-        mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = mask_placeholders(row[numerator]), mask_placeholders(row[denominator])
-        fit = _fit_sequence(top[mask], bottom[mask]) if len(mask) == len(top) == len(bottom) else None
+    for row, mask, top, bottom in _sampled_pairs(samples.sort("step", "seq"), numerator, denominator):
+        fit = _fit_sequence(top[mask], bottom[mask])
         if fit is not None:
             fits.append((row["seq"], *fit))
         if drift and len(fits) == MAX_DRIFT_SEQUENCES:
@@ -225,9 +233,5 @@ def _fit_sequence(top: FloatArray, bottom: FloatArray) -> tuple[float, float, fl
         return None
     x, y = bottom[usable], r[usable]
     size = math.sqrt(dot(y, y) / dot(x, x))
-    x, y = x - x.mean(), y - y.mean()
-    across, total = dot(x, x), dot(y, y)
-    if across == 0 or total == 0:
-        return 0.0, 0.0, size
-    slope = dot(x, y) / across
-    return slope, slope * dot(x, y) / total, size
+    slope, r_squared = _least_squares(x, y)
+    return (0.0, 0.0, size) if math.isnan(slope) else (slope, r_squared, size)

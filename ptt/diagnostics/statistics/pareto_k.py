@@ -8,7 +8,7 @@ whole sequence. Each both ways round, rho and 1/rho.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -113,26 +113,20 @@ def tail_heaviness(
     both = ((pair, 1.0), (inverse, -1.0))
     rows = []
     for window in range(len(windows)):
-        mine = labelled.filter(pl.col("window") == window)
+        in_window = labelled.filter(pl.col("window") == window)
         for number, name in enumerate((*names, "all")):
-            part = mine if number == ALL else mine.filter(pl.col("slice") == number)
+            part = in_window if number == ALL else in_window.filter(pl.col("slice") == number)
             if part.is_empty():
                 continue
-            for level, weights, numbers in _levels(counted, window, number, part, both):
-                rows.append((WINDOWS[window], name, level, weights, *numbers))
+            chosen = slice(None) if number == ALL else slice(number, number + 1)
+            figures = [
+                ("token", weights, _token_figures(counted, window, chosen, part, sign)) for weights, sign in both
+            ]
+            total, length = _sum_sequences(part)
+            for level, power in LEVELS.items():
+                figures += [(level, weights, _log_figures(sign * total / length**power)) for weights, sign in both]
+            rows += [(WINDOWS[window], name, level, weights, *numbers) for level, weights, numbers in figures]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
-def _levels(
-    counted: Histograms, window: int, number: int, part: pl.DataFrame, both: tuple[tuple[str, float], ...]
-) -> Iterator[tuple[str, str, Numbers]]:
-    chosen = slice(None) if number == ALL else slice(number, number + 1)
-    for weights, sign in both:
-        yield "token", weights, _token_figures(counted, window, chosen, part, sign)
-    total, length = _sum_sequences(part)
-    for level, power in LEVELS.items():
-        for weights, sign in both:
-            yield level, weights, _log_figures(sign * total / length**power)
 
 
 def _token_figures(counted: Histograms, window: int, chosen: slice, part: pl.DataFrame, sign: float) -> Numbers:
@@ -158,20 +152,7 @@ def _log_figures(logs: FloatArray) -> Numbers:
 
 
 def _figures(n: int, k: float, fraction: float, square: float | None) -> Numbers:
-    limit = k_threshold(n)
-    return (
-        n,
-        None if math.isnan(k) else k,
-        None if math.isnan(limit) else limit,
-        square,
-        None if square is None else square - 1,
-        1 / fraction - 1,
-        fraction,
-        _reason(n) if math.isnan(k) else None,
-    )
-
-
-def _reason(n: int) -> str:
-    if tail_size(n) < MIN_TAIL:
-        return f"{n} weights are too few"
-    return "too many weights are equal"
+    reason = f"{n} weights are too few" if tail_size(n) < MIN_TAIL else "too many weights are equal"
+    known, limit = (None if math.isnan(figure) else figure for figure in (k, k_threshold(n)))
+    chi2 = None if square is None else square - 1
+    return n, known, limit, square, chi2, 1 / fraction - 1, fraction, reason if known is None else None

@@ -26,29 +26,29 @@ def percentiles(cells: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     merged = merge_cells(cells, by=by)
     if not len(merged.n):
         return merged.groups.with_columns(pl.lit(None, pl.Float64).alias(name) for name in QUANTILES)
-    held = np.cumsum(merged.n)
+    cumulative = np.cumsum(merged.n)
     total = merged.groups["n"].to_numpy()
     before = np.cumsum(total) - total
     columns = {}
     for name, q in QUANTILES.items():
         position = (total - 1) * q
         rank = np.floor(position).astype(np.int64)
-        low = _order_statistic(merged, held, before + rank)
-        high = _order_statistic(merged, held, before + np.minimum(rank + 1, total - 1))
+        low = _order_statistic(merged, cumulative, before + rank)
+        high = _order_statistic(merged, cumulative, before + np.minimum(rank + 1, total - 1))
         columns[name] = low + (high - low) * (position - rank)
     return merged.groups.with_columns(pl.Series(name, values) for name, values in columns.items())
 
 
-def _order_statistic(merged: MergedCells, held: IntArray, rank: IntArray) -> FloatArray:
+def _order_statistic(merged: MergedCells, cumulative: IntArray, rank: IntArray) -> FloatArray:
     """Return |r| at `rank` counted over all cells in order; tokens of a bin are taken as spread evenly over it."""
-    cell = np.searchsorted(held, rank, side="right")
+    cell = np.searchsorted(cumulative, rank, side="right")
     index = merged.bin[cell]
     n = merged.n[cell]
-    inside = rank - (held[cell] - n)
+    inside = rank - (cumulative[cell] - n)
     low, high = bins.lower_edge(index), bins.lower_edge(index + 1)
     spread = low + (inside + 0.5) / n * (high - low)
-    alone = (n == 1) | (index == bins.OVERFLOW)
-    return np.where(index == bins.UNDERFLOW, 0.0, np.where(alone, merged.s_abs[cell] / n, spread))
+    exact = (n == 1) | (index == bins.OVERFLOW)
+    return np.where(index == bins.UNDERFLOW, 0.0, np.where(exact, merged.s_abs[cell] / n, spread))
 
 
 def moments(cells: pl.DataFrame, *, by: Sequence[str], sampled_from: str) -> pl.DataFrame:
@@ -84,17 +84,4 @@ def inverse_moments(sequences: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFra
         *by,
         (pl.col("s_inv") ** 2 / (n * pl.col("s_inv2"))).alias("ess_fraction_inverse"),
         ((pl.col("s_inv") + pl.col("s_r")) / n - 1).alias("k3_inverse"),
-    )
-
-
-def exceedance(cells: pl.DataFrame, *, by: Sequence[str], limit: float) -> pl.DataFrame:
-    """Return the share of tokens with |r| at or above the bin edge next to `limit`, and that edge."""
-    index = int(bins.bin_of(np.array([limit]))[0])
-    edge = float(bins.lower_edge([index + 1])[0])
-    above = pl.when(pl.col("bin") > index).then(pl.col("n")).otherwise(0)
-    return (
-        cells.group_by(*by)
-        .agg((above.cast(pl.Int64).sum() / pl.col("n").cast(pl.Int64).sum()).alias("share"))
-        .sort(*by)
-        .with_columns(edge=pl.lit(edge))
     )

@@ -54,40 +54,44 @@ def find_placeholders(
     low = [np.fmin.reduceat(side, starts) for side in values]  # fmin: a NaN must not hide its neighbours
     high = [np.fmax.reduceat(side, starts) for side in values]
     count = np.diff(np.append(starts, len(row_of)))
-    found = Placeholders(np.zeros(len(row_of), np.bool_), [])
-    for mine, other in ((0, 1), (1, 0)):
+    placeholders = Placeholders(np.zeros(len(row_of), np.bool_), [])
+    for side_index, other_index in ((0, 1), (1, 0)):
         with np.errstate(invalid="ignore"):
-            still = (low[mine] == high[mine]) & (count >= MIN_CONSTANT_TOKENS) & (high[other] - low[other] > MIN_SPREAD)
-        if still.any():
-            found.records.append((names[mine], Anomaly.FILLED_ROW, rows[still], count[still]))
-            found.unusable[np.repeat(still, count)] = True
-        side, against = values[mine], values[other]
-        _mark_tokens(found, names[mine], Anomaly.ZERO, (side == 0) & (against < UNCERTAIN_BELOW), row_of)
-        _mark_tokens(found, names[mine], Anomaly.PAD, side == PAD, row_of)
-        if np.fmin.reduce(low[mine]) <= MISSING_BELOW:
-            _mark_tokens(found, names[mine], Anomaly.MISSING, side <= MISSING_BELOW, row_of)
-        if np.fmax.reduce(high[mine]) > IMPOSSIBLE_ABOVE:
-            _mark_tokens(found, names[mine], Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
-    return found if found.records else None
+            constant = (
+                (low[side_index] == high[side_index])
+                & (count >= MIN_CONSTANT_TOKENS)
+                & (high[other_index] - low[other_index] > MIN_SPREAD)
+            )
+        if constant.any():
+            placeholders.records.append((names[side_index], Anomaly.FILLED_ROW, rows[constant], count[constant]))
+            placeholders.unusable[np.repeat(constant, count)] = True
+        side, against = values[side_index], values[other_index]
+        _mark_tokens(placeholders, names[side_index], Anomaly.ZERO, (side == 0) & (against < UNCERTAIN_BELOW), row_of)
+        _mark_tokens(placeholders, names[side_index], Anomaly.PAD, side == PAD, row_of)
+        if np.fmin.reduce(low[side_index]) <= MISSING_BELOW:
+            _mark_tokens(placeholders, names[side_index], Anomaly.MISSING, side <= MISSING_BELOW, row_of)
+        if np.fmax.reduce(high[side_index]) > IMPOSSIBLE_ABOVE:
+            _mark_tokens(placeholders, names[side_index], Anomaly.POSITIVE, side > IMPOSSIBLE_ABOVE, row_of)
+    return placeholders if placeholders.records else None
 
 
-def _mark_tokens(found: Placeholders, name: str, kind: Anomaly, where: BoolArray, row_of: IntArray) -> None:
-    where = where & ~found.unusable if found.records else where
+def _mark_tokens(placeholders: Placeholders, name: str, kind: Anomaly, where: BoolArray, row_of: IntArray) -> None:
+    where = where & ~placeholders.unusable if placeholders.records else where
     if where.any():
         rows, count = np.unique(row_of[where], return_counts=True)
-        found.records.append((name, kind, rows, count))
-        np.logical_or(found.unusable, where, out=found.unusable)
+        placeholders.records.append((name, kind, rows, count))
+        np.logical_or(placeholders.unusable, where, out=placeholders.unusable)
 
 
-def placeholder_records(found: Placeholders, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> Columns:
+def placeholder_records(placeholders: Placeholders, seq: IntArray, step: IntArray, columns: tuple[str, ...]) -> Columns:
     """Return the anomalies of a batch as records: seq, step, column (index into `columns`), kind, n."""
-    rows = np.concatenate([rows for _, _, rows, _ in found.records])
-    counts = [count for _, _, _, count in found.records]
+    rows = np.concatenate([rows for _, _, rows, _ in placeholders.records])
+    counts = [count for _, _, _, count in placeholders.records]
     each = [len(count) for count in counts]
     return {
         "seq": seq[rows].astype(np.uint32),
         "step": step[rows],
-        "column": np.repeat([columns.index(name) for name, _, _, _ in found.records], each).astype(np.uint8),
-        "kind": np.repeat([int(kind) for _, kind, _, _ in found.records], each).astype(np.uint8),
+        "column": np.repeat([columns.index(name) for name, _, _, _ in placeholders.records], each).astype(np.uint8),
+        "kind": np.repeat([int(kind) for _, kind, _, _ in placeholders.records], each).astype(np.uint8),
         "n": np.concatenate(counts).astype(np.uint32),
     }

@@ -38,9 +38,9 @@ def score_ranks(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: float 
     Times are compared within a step, on the log scale, so that long steps weigh no more than short ones; the middle of
     a window is its median, so that one hiccup makes no straggler.
     """
-    places = tuple(times)
+    ranks = tuple(times)
     common = _common(times)
-    if len(places) < 2 or len(common) < MIN_STEPS:
+    if len(ranks) < 2 or len(common) < MIN_STEPS:
         return None
     logs = np.log(np.stack([values[np.searchsorted(steps, common)] for steps, values in times.values()], axis=1))
     off = logs - np.median(logs, axis=1, keepdims=True)
@@ -52,7 +52,7 @@ def score_ranks(times: Mapping[str, tuple[IntArray, FloatArray]], *, sds: float 
     noise = sds * scatter * math.sqrt((1 + STEP_AR1) / (1 - STEP_AR1) / size)
     overall = np.median(off, axis=0)
     return RankScores(
-        places=places,
+        places=ranks,
         starts=common[bounds],
         relative=np.exp(middle.min(axis=1, keepdims=True) - middle),
         own=np.exp(np.minimum.accumulate(level, axis=0) - level),

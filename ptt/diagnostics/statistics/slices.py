@@ -55,10 +55,10 @@ def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) ->
     same_row_before = np.append(False, row[1:] == row[:-1])
     same_row_after = np.append(row[1:] == row[:-1], False)
     observation = ~is_model & same_row_before & same_row_after & (length >= min_observation[row])
-    seen = np.cumsum(observation)
+    observations_so_far = np.cumsum(observation)
     first_run = np.searchsorted(row, row)  # index of the first run of the same row
-    before_row = (seen - observation)[first_run]
-    turn = seen - before_row
+    before_row = (observations_so_far - observation)[first_run]
+    turn = observations_so_far - before_row
     last = np.maximum.accumulate(np.where(observation, np.arange(len(start)), 0))  # observation before each run
     since = np.where(turn > 0, start - (start + length)[last], 0)
     return ModelRuns(

@@ -59,8 +59,8 @@ def add_lags(identity: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
     bucket = pl.when(lag.is_null()).then(pl.lit(UNKNOWN)).otherwise(pl.lit(BUCKETS[0]))
     for least, name in ((1, "1"), (2, "2-3"), (4, "4-7"), (8, "8-15"), (16, "16+")):
         bucket = pl.when(lag >= least).then(pl.lit(name)).otherwise(bucket)
-    found = identity.with_columns(lag.alias("lag"), bucket.alias("bucket"))
-    return found, None if offset is None else int(offset)
+    labelled = identity.with_columns(lag.alias("lag"), bucket.alias("bucket"))
+    return labelled, None if offset is None else int(offset)
 
 
 def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[Span]) -> tuple[pl.DataFrame, str]:
@@ -77,12 +77,12 @@ def staleness(sequences: pl.DataFrame, identity: pl.DataFrame, blocks: Sequence[
     if offset is None:
         return empty, "every recorded policy version is null"
     rows = label_spans(rows.sort("step", "seq", "slice"), blocks, name="block")
-    found = []
+    table = []
     for number in range(len(SLICES)):
         part = rows.filter(pl.col("slice") == number)
         if part.height:
-            found += _slice_rows(part, number, offset)
-    return pl.DataFrame(found, schema=SCHEMA, orient="row"), ""
+            table += _slice_rows(part, number, offset)
+    return pl.DataFrame(table, schema=SCHEMA, orient="row"), ""
 
 
 def _slice_rows(rows: pl.DataFrame, number: int, offset: int) -> list[tuple[object, ...]]:
@@ -91,16 +91,16 @@ def _slice_rows(rows: pl.DataFrame, number: int, offset: int) -> list[tuple[obje
     table = np.bincount(cell, weights=n, minlength=size).astype(np.float64).reshape(rows.height, bins.COARSE_COUNT)
     slope = _slope_with_interval(rows, table)
     bucket = rows["bucket"].to_numpy()
-    found: list[tuple[object, ...]] = []
+    table_rows: list[tuple[object, ...]] = []
     for name in (*BUCKETS, UNKNOWN):
-        mine = bucket == name
-        if mine.any():
-            histogram = table[mine].sum(axis=0)
+        in_bucket = bucket == name
+        if in_bucket.any():
+            histogram = table[in_bucket].sum(axis=0)
             p95, p99 = (float(coarse_percentile(histogram, q)) for q in (0.95, 0.99))
             n_tokens = int(histogram.sum())
             share = n_tokens / float(table.sum())
-            found.append((number, name, n_tokens, int(mine.sum()), p95, p99, share, offset, *slope))
-    return found
+            table_rows.append((number, name, n_tokens, int(in_bucket.sum()), p95, p99, share, offset, *slope))
+    return table_rows
 
 
 def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> list[float | None]:
@@ -110,10 +110,10 @@ def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> list[float | 
     lag, n = rows["lag"].fill_null(0).to_numpy(), rows["n"].to_numpy().astype(np.float64)
     x: list[float] = []
     for name in BUCKETS:
-        mine = bucket == name
-        if n[mine].sum() >= MIN_TOKENS:
-            number[mine] = len(x)
-            x.append(math.log2(1 + float(np.average(lag[mine], weights=n[mine]))))
+        in_bucket = bucket == name
+        if n[in_bucket].sum() >= MIN_TOKENS:
+            number[in_bucket] = len(x)
+            x.append(math.log2(1 + float(np.average(lag[in_bucket], weights=n[in_bucket]))))
     if len(x) < 2:
         return [None, None, None]
     recorded = np.stack([table[number == index].sum(axis=0) for index in range(len(x))])
@@ -125,16 +125,16 @@ def _slope_with_interval(rows: pl.DataFrame, table: FloatArray) -> list[float | 
 def _slopes(histograms: FloatArray, x: FloatArray) -> FloatArray:
     """Return the weighted slope of log p99 on x for (draws, buckets, bins); NaN without two buckets."""
     p99 = coarse_percentile(histograms, 0.99)
-    held = np.isfinite(p99)
-    y = np.log(np.maximum(np.where(held, p99, FLOOR), FLOOR))
-    weight = histograms.sum(axis=-1) * held
+    known = np.isfinite(p99)
+    y = np.log(np.maximum(np.where(known, p99, FLOOR), FLOOR))
+    weight = histograms.sum(axis=-1) * known
     with np.errstate(invalid="ignore", divide="ignore"):
         total = weight.sum(axis=-1)
         mean_x, mean_y = (weight * x).sum(axis=-1) / total, (weight * y).sum(axis=-1) / total
         off = x - mean_x[:, None]
         spread = (weight * off**2).sum(axis=-1)
         slope = (weight * off * (y - mean_y[:, None])).sum(axis=-1) / spread
-    return np.where((held.sum(axis=-1) >= 2) & (spread > 0), slope, np.nan)
+    return np.where((known.sum(axis=-1) >= 2) & (spread > 0), slope, np.nan)
 
 
 def _resample_rows(block: IntArray, number: IntArray, table: FloatArray, buckets: int) -> FloatArray:

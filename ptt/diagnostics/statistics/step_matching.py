@@ -22,7 +22,6 @@ MAX_NAMED_RUNS: Final = 3  # runs in a reason
 class MatchedSpans:
     """Spans of the same stretches of an axis: for each run, as many, in its own steps."""
 
-    axis: str  # steps or tokens
     spans: tuple[tuple[Span, ...], ...]  # one entry a run
     first: float  # what all runs share of the axis
     last: float
@@ -52,7 +51,7 @@ def match_by_steps(
     names: of the runs, for the reason where they cannot be matched.
     """
     steps = [recorded_steps(profile) for profile in profiles]
-    return _match("steps", steps, [held.astype(np.float64) for held in steps], count, _named(names, steps))
+    return _match("steps", steps, [recorded.astype(np.float64) for recorded in steps], count, _named(names, steps))
 
 
 def match_by_tokens(
@@ -67,13 +66,13 @@ def match_by_tokens(
     steps that were not recorded are taken to lie on a line between the recorded ones.
     """
     steps = [recorded_steps(profile) for profile in profiles]
-    logged = [one for one in totals or () if one is not None]
+    logged = [total for total in totals or () if total is not None]
     if len(logged) == len(profiles):
-        places = [_logged_tokens(held, one) for held, one in zip(steps, logged, strict=True)]
-        if all(_rising(one) for one in places):
-            return _match("tokens", steps, places, count, _named(names, steps))
-    places = [_tokens_trained(profile, held) for profile, held in zip(profiles, steps, strict=True)]
-    return _match("tokens", steps, places, count, _named(names, steps))
+        positions = [_logged_tokens(recorded, total) for recorded, total in zip(steps, logged, strict=True)]
+        if all(_rising(total) for total in positions):
+            return _match("tokens", steps, positions, count, _named(names, steps))
+    positions = [_tokens_trained(profile, recorded) for profile, recorded in zip(profiles, steps, strict=True)]
+    return _match("tokens", steps, positions, count, _named(names, steps))
 
 
 def recorded_steps(profile: Profile) -> IntArray:
@@ -105,8 +104,8 @@ def _logged_tokens(steps: IntArray, logged: LoggedTotal) -> FloatArray:
 
 
 def _rising(totals: FloatArray) -> bool:
-    held = totals[np.isfinite(totals)]
-    return len(held) >= MIN_SPANS and bool((np.diff(held) >= 0).all())
+    finite = totals[np.isfinite(totals)]
+    return len(finite) >= MIN_SPANS and bool((np.diff(finite) >= 0).all())
 
 
 def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
@@ -114,39 +113,34 @@ def _named(names: Sequence[str], steps: Sequence[IntArray]) -> Sequence[str]:
 
 
 def _match(
-    axis: str, steps: Sequence[IntArray], places: Sequence[FloatArray], count: int, names: Sequence[str]
+    axis: str, steps: Sequence[IntArray], positions: Sequence[FloatArray], count: int, names: Sequence[str]
 ) -> MatchedSpans | NotMatched:
     """Cut what all runs share of the axis into at most `count` parts in which every run recorded a step."""
-    usable = [held[np.isfinite(at)] for held, at in zip(steps, places, strict=True)]
-    places = [at[np.isfinite(at)] for at in places]
-    if bare := [name for name, at in zip(names, places, strict=True) if not len(at)]:
+    usable = [recorded[np.isfinite(at)] for recorded, at in zip(steps, positions, strict=True)]
+    positions = [at[np.isfinite(at)] for at in positions]
+    if bare := [name for name, at in zip(names, positions, strict=True) if not len(at)]:
         return NotMatched(reason=f"{bare[0]} has no recorded step")
-    begins, ends = [float(at[0]) for at in places], [float(at[-1]) for at in places]
+    begins, ends = [float(at[0]) for at in positions], [float(at[-1]) for at in positions]
     first, last = max(begins), min(ends)
     if last < first:
         ended, begun = names[ends.index(last)], names[begins.index(first)]
-        other = f"another begins at {first:,.0f}" if ended == begun else f"{begun} begins at {first:,.0f}"
-        return NotMatched(reason=f"the runs share no {axis}: {ended} ends at {last:,.0f}, {other}")
-    inside = [at[(at >= first) & (at <= last)] for at in places]
+        begin = f"another begins at {first:,.0f}" if ended == begun else f"{begun} begins at {first:,.0f}"
+        return NotMatched(reason=f"the runs share no {axis}: {ended} ends at {last:,.0f}, {begin}")
+    inside = [at[(at >= first) & (at <= last)] for at in positions]
     fewest = min(inside, key=len)
     shared = f"of the {axis} that all runs share ({first:,.0f} to {last:,.0f})"
     if short := [(name, len(at)) for name, at in zip(names, inside, strict=True) if len(at) < MIN_SPANS]:
-        told = ", ".join(f"{name} recorded only {count_steps(held)}" for name, held in short[:MAX_NAMED_RUNS])
+        listed = ", ".join(f"{name} recorded only {count_steps(recorded)}" for name, recorded in short[:MAX_NAMED_RUNS])
         more = f" and {len(short) - MAX_NAMED_RUNS} more runs too few" if len(short) > MAX_NAMED_RUNS else ""
-        return NotMatched(reason=f"{shared} {told}{more}; at least {MIN_SPANS} are needed")
+        return NotMatched(reason=f"{shared} {listed}{more}; at least {MIN_SPANS} are needed")
     spans: list[list[Span]] = []
     for parts in range(max(MIN_SPANS, min(count, len(fewest))), MIN_SPANS - 1, -1):
         edges = np.linspace(first, last, parts + 1) if axis == "tokens" else _between(fewest, parts, first, last)
-        spans = [_spans(held, at, edges) for held, at in zip(usable, places, strict=True)]
-        if all(len(one) == parts for one in spans):
-            return MatchedSpans(
-                axis=axis,
-                spans=tuple(tuple(one) for one in spans),
-                first=first,
-                last=last,
-                edges=tuple(float(edge) for edge in edges),
-            )
-    worst = min(range(len(spans)), key=lambda place: len(spans[place]))
+        spans = [_spans(recorded, at, edges) for recorded, at in zip(usable, positions, strict=True)]
+        if all(len(cut) == parts for cut in spans):
+            matched = tuple(tuple(cut) for cut in spans)
+            return MatchedSpans(spans=matched, first=first, last=last, edges=tuple(edges.tolist()))
+    worst = min(range(len(spans)), key=lambda run: len(spans[run]))
     return NotMatched(
         reason=f"{shared} {names[worst]} recorded {count_steps(len(inside[worst]))}, which leave gaps: cut into"
         f" {MIN_SPANS} parts, {MIN_SPANS - len(spans[worst])} would hold none of them; each needs one"
@@ -158,21 +152,17 @@ def count_steps(steps: int) -> str:
     return f"{steps} step" + ("" if steps == 1 else "s")
 
 
-def _between(places: FloatArray, parts: int, first: float, last: float) -> FloatArray:
+def _between(positions: FloatArray, parts: int, first: float, last: float) -> FloatArray:
     """Return edges halfway between parts of as equal a number of places as can be."""
     # not the first parts alone one longer: a third of the parts is then a third of the run
-    pieces = np.split(places, np.arange(1, parts) * len(places) // parts)
-    cuts = [(float(one[-1]) + float(after[0])) / 2 for one, after in pairwise(pieces)]
+    pieces = np.split(positions, np.arange(1, parts) * len(positions) // parts)
+    cuts = [(float(piece[-1]) + float(next_piece[0])) / 2 for piece, next_piece in pairwise(pieces)]
     return np.array([first, *cuts, last])
 
 
-def _spans(steps: IntArray, places: FloatArray, edges: FloatArray) -> list[Span]:
+def _spans(steps: IntArray, positions: FloatArray, edges: FloatArray) -> list[Span]:
     """Return the recorded steps of each part, its upper edge excluded except the last; empty parts are left out."""
-    part = np.searchsorted(edges, places, side="right") - 1
-    part[places == edges[-1]] = len(edges) - 2
-    found = []
-    for number in range(len(edges) - 1):
-        mine = steps[part == number]
-        if len(mine):
-            found.append(Span(int(mine[0]), int(mine[-1])))
-    return found
+    part = np.searchsorted(edges, positions, side="right") - 1
+    part[positions == edges[-1]] = len(edges) - 2
+    pieces = (steps[part == number] for number in range(len(edges) - 1))
+    return [Span(int(piece[0]), int(piece[-1])) for piece in pieces if len(piece)]

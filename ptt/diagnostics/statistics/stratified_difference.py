@@ -34,25 +34,21 @@ def stratified_difference(
     """
     rows = []
     for name in np.unique(stratum):
-        mine = stratum == name
-        middle = float(np.median(by[mine]))
-        halves = [mine & (by < middle), mine & (by > middle)]
-        asked = [float(trials[half].sum()) for half in halves]
-        if min(asked) < MIN_TRIALS:
+        members = stratum == name
+        middle = float(np.median(by[members]))
+        halves = [members & (by < middle), members & (by > middle)]
+        counts = [float(trials[half].sum()) for half in halves]
+        if min(counts) < MIN_TRIALS:
             continue
-        shares = [float(hits[half].sum()) / count for half, count in zip(halves, asked, strict=True)]
+        shares = [float(hits[half].sum()) / count for half, count in zip(halves, counts, strict=True)]
         loads = [float(np.average(by[half], weights=trials[half])) for half in halves]
         rows.append((*shares, *loads))
     if len(rows) < 2:
         return None
     table = np.array(rows)
     gaps = table[:, 1] - table[:, 0]
-    low, high, load_low, load_high = (float(mean) for mean in table.mean(axis=0))
+    error = float(gaps.std(ddof=1)) / len(rows) ** 0.5
+    low, high, load_low, load_high = table.mean(axis=0).tolist()
     return StratifiedDifference(
-        strata=len(rows),
-        low=low,
-        high=high,
-        load_low=load_low,
-        load_high=load_high,
-        error=float(gaps.std(ddof=1)) / len(rows) ** 0.5,
+        strata=len(rows), low=low, high=high, load_low=load_low, load_high=load_high, error=error
     )

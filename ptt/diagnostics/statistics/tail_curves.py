@@ -62,14 +62,14 @@ def tail_curve(profile: Profile, *, slice_name: str, quantile: str, spans: Seque
 def tail_curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> dict[str, Curve]:
     """Measure p95 and p99 of one slice over disjoint, ascending spans of steps."""
     tails = resample_tails(profile, slice_name=slice_name, spans=spans, name="own noise")
-    found = {}
+    curves_by_quantile = {}
     for quantile, percentile in tails.percentiles.items():
         log_value = np.log(np.maximum(percentile.blocks, FLOOR))
         drawn = np.log(np.maximum(percentile.drawn, FLOOR))
         whole = np.isfinite(log_value) & np.isfinite(drawn).all(axis=1)
         own = np.where(whole, np.where(whole[:, None], drawn, 0.0).var(axis=1), np.nan)
         units = np.maximum(tails.units, 2)
-        found[quantile] = Curve(
+        curves_by_quantile[quantile] = Curve(
             slice=slice_name,
             quantile=quantile,
             spans=tuple(spans),
@@ -78,7 +78,7 @@ def tail_curves(profile: Profile, *, slice_name: str, spans: Sequence[Span]) -> 
             tokens=tails.tokens.astype(np.int64),
             units=tails.units,
         )
-    return found
+    return curves_by_quantile
 
 
 def resample_tails(profile: Profile, *, slice_name: str, spans: Sequence[Span], name: str) -> SliceTails:
@@ -87,11 +87,11 @@ def resample_tails(profile: Profile, *, slice_name: str, spans: Sequence[Span], 
     `windows` and `windows_drawn` of its percentiles are of the early, mid and late third of the spans. `name` names the
     random numbers: give each run its own, so that two runs' redrawings do not move together.
     """
-    number = {held: key for key, held in profile.slices.items()}[slice_name]
-    here = pl.col("slice") == number
+    number = {title: key for key, title in profile.slices.items()}[slice_name]
+    in_slice = pl.col("slice") == number
     return slice_tails(
-        profile.cells.filter(here),
-        profile.sequences.filter(here),
+        profile.cells.filter(in_slice),
+        profile.sequences.filter(in_slice),
         name=slice_name,
         blocks=tuple(spans),
         windows=split_thirds(spans),
@@ -117,20 +117,20 @@ def name_seed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
-def floor_curve(one: Curve, floor: float) -> Curve:
+def floor_curve(curve: Curve, floor: float) -> Curve:
     """Return the curve with every value below `floor` nats taken for it, and what noise is then left.
 
     own becomes the variance of max(x, floor) for normal x: a value far below the floor has none.
     """
     at = math.log(floor)
-    spread = np.sqrt(np.maximum(one.own, 1e-18))
-    apart = (at - one.log_value) / spread
-    below = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) if math.isfinite(z) else math.nan for z in apart])
-    density = np.exp(-0.5 * np.minimum(np.square(apart), 1400.0)) / math.sqrt(2 * math.pi)
-    mean = apart * below + density  # of max(z, apart), standard normal z
-    square = np.square(apart) * below + (1 - below) + apart * density
-    own = np.maximum(square - np.square(mean), 0.0) * one.own
-    return replace(one, log_value=np.maximum(one.log_value, at), own=np.where(apart > 30, 0.0, own))
+    spread = np.sqrt(np.maximum(curve.own, 1e-18))
+    distance = (at - curve.log_value) / spread
+    below = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) if math.isfinite(z) else math.nan for z in distance])
+    density = np.exp(-0.5 * np.minimum(np.square(distance), 1400.0)) / math.sqrt(2 * math.pi)
+    mean = distance * below + density  # of max(z, apart), standard normal z
+    square = np.square(distance) * below + (1 - below) + distance * density
+    own = np.maximum(square - np.square(mean), 0.0) * curve.own
+    return replace(curve, log_value=np.maximum(curve.log_value, at), own=np.where(distance > 30, 0.0, own))
 
 
 def join_tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | None = None) -> Curve:
@@ -138,14 +138,17 @@ def join_tail(percentiles: Sequence[Curve], *, floors: Mapping[str, float] | Non
 
     Their noise is taken as wholly shared, since they are of the same tokens: at most what it can be.
     """
-    held = [floor_curve(one, floors[one.quantile]) if floors else one for one in percentiles]
-    if sorted(one.quantile for one in held) != sorted(TAIL_QUANTILES) or len({one.spans for one in held}) != 1:
+    floored = [floor_curve(curve, floors[curve.quantile]) if floors else curve for curve in percentiles]
+    if (
+        sorted(curve.quantile for curve in floored) != sorted(TAIL_QUANTILES)
+        or len({curve.spans for curve in floored}) != 1
+    ):
         raise ValueError("a tail is p95 and p99 over the same spans")
     return replace(
-        held[0],
+        floored[0],
         quantile=TAIL,
-        log_value=np.mean([one.log_value for one in held], axis=0),
-        own=np.square(np.mean([np.sqrt(one.own) for one in held], axis=0)),
-        tokens=np.min([one.tokens for one in held], axis=0),
-        units=np.min([one.units for one in held], axis=0),
+        log_value=np.mean([curve.log_value for curve in floored], axis=0),
+        own=np.square(np.mean([np.sqrt(curve.own) for curve in floored], axis=0)),
+        tokens=np.min([curve.tokens for curve in floored], axis=0),
+        units=np.min([curve.units for curve in floored], axis=0),
     )

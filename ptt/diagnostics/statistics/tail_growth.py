@@ -75,17 +75,17 @@ class Percentile:
         with the block before and ends with the last step of its last block: the limit may be passed within one.
         """
         usable = np.flatnonzero(np.isfinite(self.blocks))
-        place = first_lasting_excess(self.blocks[usable] > limit)
-        if place is None:
+        first = first_lasting_excess(self.blocks[usable] > limit)
+        if first is None:
             return None
         levels = np.log(_floored(self.blocks[usable]))
         among = sliding_window_view(np.pad(levels, 1, mode="edge"), 3)
         noise = np.random.default_rng(SEED + 30).normal(size=(DRAWS, len(levels))) * _neighbour_sd(levels)
         drawn = [first_lasting_excess(row > math.log(limit)) for row in np.median(among, axis=1) + noise]
-        seen = [place, *(draw for draw in drawn if draw is not None)]
-        low, high = (int(bound) for bound in np.percentile(seen, INTERVAL, method="nearest"))
-        before = max(0, min(low, place) - 1)
-        return spans[usable[place]].first, (spans[usable[before]].first, spans[usable[max(high, place)]].last)
+        onsets = [first, *(draw for draw in drawn if draw is not None)]
+        low, high = (int(bound) for bound in np.percentile(onsets, INTERVAL, method="nearest"))
+        before = max(0, min(low, first) - 1)
+        return spans[usable[first]].first, (spans[usable[before]].first, spans[usable[max(high, first)]].last)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +113,14 @@ def tail_shift(post: SliceTails, text: SliceTails | None, *, steps: float) -> Ta
     The tail is the geometric mean of its percentiles: one figure, one test.
     """
     level, own = _level(post)
-    most = MAX_OWN_SHARE
+    max_own = MAX_OWN_SHARE
     if text is not None:
-        other, its_own = _level(text)
-        level, own, most = level - other, own + its_own, MAX_OWN_SHARE_DIFFERENCE
+        other_level, other_own = _level(text)
+        level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
     usable = level[np.isfinite(level)]
     third = len(usable) // 3
     factor = math.exp(usable[-third:].mean() - usable[:third].mean()) if third else math.nan
-    p_value = shift_p_value(level, own=own, steps=steps, most_own=most, seed=SEED + 20)
+    p_value = shift_p_value(level, own=own, steps=steps, most_own=max_own, seed=SEED + 20)
     return TailShift(factor=factor, p_value=p_value)
 
 
@@ -138,8 +138,8 @@ def _level(part: SliceTails) -> tuple[FloatArray, float]:
 
 def block_count(*, steps: int, units: int, tokens: int) -> int:
     """Return how many blocks to cut a run into: single steps in a short run, longer ones where those hold little."""
-    held = min(units // MIN_BLOCK_UNITS, tokens // MIN_BLOCK_TOKENS_BOTH)
-    return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, held)))
+    filled = min(units // MIN_BLOCK_UNITS, tokens // MIN_BLOCK_TOKENS_BOTH)
+    return max(1, min(MAX_BLOCKS, steps, max(MIN_BLOCKS, filled)))
 
 
 def _neighbour_sd(levels: FloatArray) -> float:
@@ -172,21 +172,21 @@ def slice_tails(
     tokens = by_block["n"].to_numpy()
     enough = tokens >= MIN_BLOCK_TOKENS
     member = np.array([sum(span.first <= block.first for span in windows) - 1 for block in blocks])
-    found = {}
+    percentile_tails = {}
     for number, (column, q) in enumerate(TAIL_QUANTILES.items()):
         fine = np.where(enough, by_block[column].to_numpy(), np.nan)
         drawn = rescale(coarse_percentile(redrawn.drawn, q), coarse_percentile(redrawn.recorded, q), fine)
         levels = np.log(_floored(fine[np.isfinite(fine)]))
         pooled = []
         for window, value in enumerate(by_window[column].to_numpy()):
-            mine = np.flatnonzero((member == window) & (redrawn.units > 0))
-            if not len(mine):
+            members = np.flatnonzero((member == window) & (redrawn.units > 0))
+            if not len(members):
                 pooled.append(np.full(drawn.shape[1], np.nan))
                 continue
-            histograms = pool_blocks(redrawn, mine, seed=seed + 1 + window)
-            centre = coarse_percentile(redrawn.recorded[mine].sum(axis=0), q)
+            histograms = pool_blocks(redrawn, members, seed=seed + 1 + window)
+            centre = coarse_percentile(redrawn.recorded[members].sum(axis=0), q)
             pooled.append(rescale(coarse_percentile(histograms, q), centre, np.asarray(value)))
-        found[column] = Percentile(
+        percentile_tails[column] = Percentile(
             blocks=fine,
             drawn=drawn,
             windows=by_window[column].to_numpy(),
@@ -199,15 +199,15 @@ def slice_tails(
         tokens=tokens,
         units=redrawn.units,
         window_tokens=by_window["n"].to_numpy(),
-        percentiles=found,
+        percentiles=percentile_tails,
     )
 
 
 def percentiles_by_span(cells: pl.DataFrame, spans: tuple[Span, ...]) -> pl.DataFrame:
     """Return n and percentiles per span, in order, with n = 0 and NaN where the slice has no token there."""
-    found = percentiles(label_spans(cells, spans, name="span"), by=["span"])
+    by_span = percentiles(label_spans(cells, spans, name="span"), by=["span"])
     every = pl.DataFrame({"span": np.arange(len(spans), dtype=np.int32)})
-    return every.join(found, on="span", how="left", maintain_order="left").with_columns(
+    return every.join(by_span, on="span", how="left", maintain_order="left").with_columns(
         pl.col("n").fill_null(0), pl.col("p50", "p95", "p99", "p999").fill_null(math.nan)
     )
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ptt.diagnostics.statistics import bins, placeholder_values
+from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.batch_layout import Batch, chunks, is_sound, lay_out
 from ptt.diagnostics.statistics.cells import (
@@ -34,10 +34,12 @@ from ptt.diagnostics.statistics.cells import (
     Columns,
     cell_key,
     concat_records,
+    conform,
     unpack_cells,
 )
 from ptt.diagnostics.statistics.logprob_pairs import Pair
-from ptt.diagnostics.statistics.observation_position import PositionCounter
+from ptt.diagnostics.statistics.observation_position import PositionCounter, list_series
+from ptt.diagnostics.statistics.placeholder_values import find_placeholders, placeholder_records
 
 Records = tuple[str, Columns]
 
@@ -46,25 +48,25 @@ COARSE_OF: Final = bins.coarse_bin_of(np.arange(BINS_PER_GROUP))
 
 
 def aggregate_batch(
-    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, stretches: PositionCounter
+    frame: pl.DataFrame, *, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
-    """Return the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
+    """Yield the records of all rows of `frame`, each with its kind, a bounded number of tokens at a time.
 
-    Stretches of the first pair go to `stretches`, which folds them later.
+    Positions of the first pair go to `positions`, which adds them up later.
     """
     for chunk in chunks(frame):
-        yield from _aggregate_chunk(chunk, pairs, min_observation, pool, stretches)
+        yield from _aggregate_chunk(chunk, pairs, min_observation, pool, positions)
 
 
 def _aggregate_chunk(
-    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, stretches: PositionCounter
+    frame: pl.DataFrame, pairs: tuple[Pair, ...], min_observation: int, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
     logps = sorted({name for pair in pairs for name in (pair.numerator, pair.denominator)})
     batch = lay_out(frame, logps, min_observation)
     if batch is not None:
         yield "rows", _row_records(batch)
         for number, pair in enumerate(pairs):
-            yield from _aggregate_pair(batch, pair, number, pool, stretches)
+            yield from _aggregate_pair(batch, pair, number, pool, positions)
         return
     usable = frame.select(is_sound(logps)).to_series()
     yield "rows", _unsound_records(frame.filter(~usable))
@@ -76,7 +78,7 @@ def _aggregate_chunk(
         both = [pair.numerator, pair.denominator]
         part = lay_out(frame.drop_nulls(both), both, min_observation)
         assert part is not None, "rows with both logprobs must lay out"
-        yield from _aggregate_pair(part, pair, number, pool, stretches)
+        yield from _aggregate_pair(part, pair, number, pool, positions)
 
 
 def _row_records(batch: Batch) -> Columns:
@@ -93,12 +95,12 @@ def _row_records(batch: Batch) -> Columns:
 
 def _unsound_records(rows: pl.DataFrame) -> Columns:
     nothing = np.zeros(rows.height, np.uint32)
-    known = {name: rows[name] for name in ("seq", "step")}
-    return {name: known.get(name, pl.Series(nothing)).cast(kind) for name, kind in ROW.items()}
+    copied = {name: rows[name] for name in ("seq", "step")}
+    return {name: copied.get(name, pl.Series(nothing)).cast(kind) for name, kind in ROW.items()}
 
 
 def _aggregate_pair(
-    batch: Batch, pair: Pair, number: int, pool: ArrayPool, stretches: PositionCounter
+    batch: Batch, pair: Pair, number: int, pool: ArrayPool, positions: PositionCounter
 ) -> Iterator[Records]:
     r = pool.of_length(len(batch.segment)).floats("s_r")
     top, bottom = batch.logps[pair.numerator], batch.logps[pair.denominator]
@@ -109,10 +111,13 @@ def _aggregate_pair(
         return
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, and counted as such below
         np.subtract(*sides, out=r, dtype=np.float64)
-    amiss = _find_placeholders(batch, pair, sides)
-    if amiss is not None:
-        yield "anomalies", placeholder_values.placeholder_records(amiss, batch.seq, batch.step, LOGP_COLUMNS)
-        r[amiss.unusable] = np.nan
+    bounds = np.searchsorted(segment, np.arange(0, segments + 1, 2))
+    rows = np.flatnonzero(np.diff(bounds))
+    names = pair.numerator, pair.denominator
+    placeholders = find_placeholders(names, sides, segment >> 1, bounds[rows], rows)
+    if placeholders is not None:
+        yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
+        r[placeholders.unusable] = np.nan
     finite = np.isfinite(r)
     bad = np.zeros(segments, np.int64)
     whole = bool(finite.all())
@@ -128,29 +133,16 @@ def _aggregate_pair(
             inverse = np.divide(1.0, weights["s_rho"], out=pool.floats("s_inv"))
             weights |= {"s_inv": inverse, "s_inv2": np.square(inverse, out=pool.floats("s_inv2"))}
             yield "sequences", _sequence_records(batch, weights, fine, segment, bad, pool)
-            stretches.add(batch, weights["s_abs"], fine, None if whole else finite)
-
-
-def _find_placeholders(
-    batch: Batch, pair: Pair, sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-) -> placeholder_values.Placeholders | None:
-    bounds = np.searchsorted(batch.segment, np.arange(0, 2 * len(batch.seq) + 1, 2))
-    rows = np.flatnonzero(np.diff(bounds))
-    return placeholder_values.find_placeholders(
-        (pair.numerator, pair.denominator), sides, batch.segment >> 1, bounds[rows], rows
-    )
+            positions.add(batch, weights["s_abs"], fine, None if whole else finite)
 
 
 def _weights(r: FloatArray, pool: ArrayPool) -> tuple[dict[str, FloatArray], IntArray]:
     magnitude = np.abs(r, out=pool.floats("s_abs"))
     fine = bins.bin_of(magnitude, out=pool.integers("fine"))
     rho = pool.floats("s_rho")
-    if magnitude.max() <= EXPONENT_CAP:
-        np.exp(r, out=rho)
-    else:
-        np.exp(np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=rho), out=rho)
-    rho2 = np.square(rho, out=pool.floats("s_rho2"))
-    r2 = np.square(r, out=pool.floats("s_r2"))
+    capped = r if magnitude.max() <= EXPONENT_CAP else np.clip(r, -EXPONENT_CAP, EXPONENT_CAP, out=rho)
+    np.exp(capped, out=rho)
+    rho2, r2 = np.square(rho, out=pool.floats("s_rho2")), np.square(r, out=pool.floats("s_r2"))
     return {"s_rho": rho, "s_rho2": rho2, "s_r": r, "s_r2": r2, "s_abs": magnitude}, fine
 
 
@@ -175,10 +167,10 @@ class ArrayPool:
         return self._array(name, np.int64)
 
     def _array(self, name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        held = self._arrays.get(name)
-        if held is None or len(held) < self._length:
-            held = self._arrays[name] = np.empty(self._length + self._length // 4, dtype)
-        return held[: self._length]
+        array = self._arrays.get(name)
+        if array is None or len(array) < self._length:
+            array = self._arrays[name] = np.empty(self._length + self._length // 4, dtype)
+        return array[: self._length]
 
 
 def _bad_records(batch: Batch, bad: IntArray, number: int) -> Columns:
@@ -222,28 +214,24 @@ def _sequence_records(
     segments = 2 * len(batch.seq)
     bounds = np.searchsorted(segment, np.arange(segments + 1))
     count = np.diff(bounds)
-    held = np.flatnonzero(count)
-    start = bounds[held]
+    used_segments = np.flatnonzero(count)
+    start = bounds[used_segments]
     key = np.take(COARSE_OF, fine, out=pool.integers("key"), mode="clip")
     key += np.multiply(segment, bins.COARSE_COUNT, out=pool.integers("row"))
     table = np.bincount(key)
     used = np.flatnonzero(table)
-    offsets = np.searchsorted(used, np.append(held, segments) * bins.COARSE_COUNT)
-
-    def listed(values: npt.NDArray[Any]) -> pl.Series:
-        return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values)))
-
+    offsets = np.searchsorted(used, np.append(used_segments, segments) * bins.COARSE_COUNT)
     return {
-        "seq": batch.seq[held // 2].astype(np.uint32),
-        "step": batch.step[held // 2],
-        "slice": (held % 2).astype(np.uint8),
-        "n": count[held].astype(np.uint32),
-        "n_bad": bad[held].astype(np.uint32),
+        "seq": batch.seq[used_segments // 2].astype(np.uint32),
+        "step": batch.step[used_segments // 2],
+        "slice": (used_segments % 2).astype(np.uint8),
+        "n": count[used_segments].astype(np.uint32),
+        "n_bad": bad[used_segments].astype(np.uint32),
         **{name: np.add.reduceat(weights[name], start) for name in SEQUENCE_SUMS},
         "min_r": np.minimum.reduceat(weights["s_r"], start),
         "max_r": np.maximum.reduceat(weights["s_r"], start),
-        "coarse_bin": listed((used % bins.COARSE_COUNT).astype(np.uint8)),
-        "coarse_n": listed(table[used].astype(np.uint32)),
+        "coarse_bin": list_series(offsets, (used % bins.COARSE_COUNT).astype(np.uint8)),
+        "coarse_n": list_series(offsets, table[used].astype(np.uint32)),
     }
 
 
@@ -293,29 +281,29 @@ def token_pass(
     `tokens_per_row` only sets how many rows are taken at a time; every `sample_every`-th row is kept whole (0: none);
     `on_rows` hears how many were done.
     """
-    found: dict[str, list[Columns]] = {name: [] for name in KINDS}
+    parts: dict[str, list[Columns]] = {name: [] for name in KINDS}
     samples: list[pa.Table] = []
-    pool, stretches = ArrayPool(), PositionCounter()
+    pool, positions = ArrayPool(), PositionCounter()
     rows = max(16, int(BATCH_TOKENS / max(tokens_per_row, 1.0)))
     for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, lazy=True, engine="streaming"):
         for kind, records in aggregate_batch(
-            batch, pairs=pairs, min_observation=min_observation, pool=pool, stretches=stretches
+            batch, pairs=pairs, min_observation=min_observation, pool=pool, positions=positions
         ):
-            found[kind].append(records)
+            parts[kind].append(records)
         if sample_every:
             samples.append(_sample_rows(batch, sample_every))
         if on_rows is not None:
             on_rows(batch.height)
     return TokenTables(
-        cells=unpack_cells(_merge_cells(concat_records(found["cells"], CELL))),
-        sequences=_sort_sequences(concat_records(found["sequences"], SEQUENCE)),
-        stretches=stretches.records(),
-        rows=concat_records(found["rows"], ROW).sort("seq"),
-        anomalies=concat_records(found["anomalies"], ANOMALY)
+        cells=unpack_cells(_merge_cells(concat_records(parts["cells"], CELL))),
+        sequences=_sort_sequences(concat_records(parts["sequences"], SEQUENCE)),
+        stretches=positions.records(),
+        rows=concat_records(parts["rows"], ROW).sort("seq"),
+        anomalies=concat_records(parts["anomalies"], ANOMALY)
         .unique(["seq", "column", "kind"])
         .sort("seq", "column", "kind"),
         samples=_concat_samples(samples),
-        bad=concat_records(found["bad"], BAD)
+        bad=concat_records(parts["bad"], BAD)
         .group_by("pair", "step", "slice")
         .agg(pl.col("n_bad").sum())
         .sort("pair", "step", "slice"),
@@ -331,18 +319,16 @@ def _sort_sequences(sequences: pl.DataFrame) -> pl.DataFrame:
 def _sample_rows(batch: pl.DataFrame, every: int) -> pa.Table:
     """Copy some rows, with Arrow: Polars' own threads are busy decoding, and would have to be waited for."""
     chosen = pa.array(np.flatnonzero(batch["seq"].to_numpy() % every == 0))
-    held = [name for name in SAMPLE if name in batch.columns]
-    return pa.table([batch[name].to_arrow().take(chosen) for name in held], names=held)
+    columns = [name for name in SAMPLE if name in batch.columns]
+    return pa.table([batch[name].to_arrow().take(chosen) for name in columns], names=columns)
 
 
 def _concat_samples(parts: list[pa.Table]) -> pl.DataFrame:
     """Put kept sequences together; logprobs that a batch lacks are null."""
-    found = [part for part in parts if part.num_rows]
-    if not found:
+    filled = [part for part in parts if part.num_rows]
+    if not filled:
         return pl.DataFrame(schema=SAMPLE)
-    whole = pl.DataFrame(pa.concat_tables(found, promote_options="permissive"))
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in SAMPLE.items() if name not in whole.columns]
-    return whole.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SAMPLE.items()).sort("seq")
+    return conform(pl.DataFrame(pa.concat_tables(filled, promote_options="permissive")), SAMPLE).sort("seq")
 
 
 def _merge_cells(cells: pl.DataFrame) -> pl.DataFrame:

@@ -32,13 +32,13 @@ def trend_p_value(values: FloatArray, *, seed: int, permutations: int = 9999) ->
     count = len(usable)
     if count < 4:
         return math.nan
-    _, place, ties = np.unique(usable, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(ties) - (ties + 1) / 2)[place]  # equal values share a rank: a flat stretch is no trend
+    _, rank_of, ties = np.unique(usable, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties + 1) / 2)[rank_of]  # equal values share a rank: a flat stretch is no trend
     position = centred_positions(count)
-    seen = dot(ranks, position)
+    observed = dot(ranks, position)
     generator = np.random.default_rng(seed)
     shuffled = generator.permuted(np.broadcast_to(ranks, (permutations, count)), axis=1)
-    return float((1 + np.count_nonzero(product(shuffled, position) >= seen - 1e-9)) / (1 + permutations))
+    return float((1 + np.count_nonzero(product(shuffled, position) >= observed - 1e-9)) / (1 + permutations))
 
 
 def shift_p_value(
@@ -56,14 +56,14 @@ def shift_p_value(
     count = len(usable)
     if count < MIN_SHIFT_BLOCKS:
         return math.nan
-    seen, scatter = (float(value) for value in _thirds_statistic(usable))
+    observed, scatter = (float(value) for value in _thirds_statistic(usable))
     if scatter <= MIN_VARIANCE:  # no noise at all: any shift is one
-        return 1.0 if seen <= 0 else 1 / (1 + draws)
-    alone = min(most_own, own / scatter) if math.isfinite(own) else 0.0
-    likeness = (1 - alone) * block_correlation(count, max(1, round(steps))) + alone * np.eye(count)
-    noise = product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(likeness).T)
+        return 1.0 if observed <= 0 else 1 / (1 + draws)
+    own_share = min(most_own, own / scatter) if math.isfinite(own) else 0.0
+    correlation = (1 - own_share) * block_correlation(count, max(1, round(steps))) + own_share * np.eye(count)
+    noise = product(np.random.default_rng(seed).normal(size=(draws, count)), np.linalg.cholesky(correlation).T)
     drawn, _ = _thirds_statistic(noise)
-    return float((1 + np.count_nonzero(drawn >= seen - 1e-9)) / (1 + draws))
+    return float((1 + np.count_nonzero(drawn >= observed - 1e-9)) / (1 + draws))
 
 
 def _thirds_statistic(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -116,10 +116,10 @@ def rolling_mean(values: FloatArray, width: int, *, minimum: int | None = None) 
     """Return the mean of the finite ones of the last `width` values; NaN before `minimum` (or `width`) entries."""
     finite = np.isfinite(values)
     pad = np.zeros(width)
-    held = sliding_window_view(np.concatenate([pad, np.where(finite, values, 0.0)]), width)[1:]
+    windows = sliding_window_view(np.concatenate([pad, np.where(finite, values, 0.0)]), width)[1:]
     count = sliding_window_view(np.concatenate([pad, finite]), width)[1:].sum(axis=1)
     # each window is added up by itself: a running sum would keep what one huge value left of its neighbours
-    mean: FloatArray = np.divide(held.sum(axis=1), count, out=np.full(len(values), np.nan), where=count > 0)
+    mean: FloatArray = np.divide(windows.sum(axis=1), count, out=np.full(len(values), np.nan), where=count > 0)
     mean[: (width if minimum is None else minimum) - 1] = np.nan
     return mean
 
