@@ -24,7 +24,7 @@ from ptt.diagnostics.compare.wording import against, pair
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
 from ptt.reports.compare.markdown import compare_markdown
-from ptt.reports.compare.words import arm_rows, divergence_rows, metrics_counted
+from ptt.reports.compare.tables import arm_rows, divergence_rows, metrics_counted
 from ptt.reports.figures.compare.arms import arm_styles
 from ptt.reports.figures.compare.forest import FIGURE
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.json import TABLES, compare_json
-from ptt.reports.compare.markdown import MOST_FIGURES, compare_markdown
+from ptt.reports.compare.markdown import MAX_FIGURES, compare_markdown
 from ptt.reports.compare.terminal import print_comparison
 
 ROOT = Path(__file__).parents[2]
@@ -142,10 +142,10 @@ def left_often(count: int) -> Comparison:
 
 
 def test_what_left_the_baseline_is_listed_whole_or_its_rest_is_counted() -> None:
-    few, many = compare_markdown(left_often(9)), compare_markdown(left_often(MOST_FIGURES + 3))
+    few, many = compare_markdown(left_often(9)), compare_markdown(left_often(MAX_FIGURES + 3))
     assert few.count("below the baseline") == 9
     assert "more figures" not in few
-    assert many.count("below the baseline") == MOST_FIGURES
+    assert many.count("below the baseline") == MAX_FIGURES
     assert "And 3 more figures that left it: `divergence` in compare.json has all." in many
     assert "and 8 more that left it later, or when cannot be told, in the report" in printed(left_often(9))
 

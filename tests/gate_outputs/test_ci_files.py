@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from ptt.cli.app import app
-from ptt.reports.gate.check_text import EXIT_CODES, OUTCOMES
+from ptt.reports.gate.check_text import OUTCOME_TEXT
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "ci.md").read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def test_files_that_later_steps_read_are_those_the_gate_writes() -> None:
 
 
 def test_the_page_tells_every_exit_code_and_links_to_what_is_there() -> None:
-    for outcome, code in EXIT_CODES.items():
-        assert f"| {code} | {OUTCOMES[outcome] if code != 5 else 'unreadable'} |" in PAGE
+    for text in OUTCOME_TEXT.values():
+        assert f"| {text.exit_code} | {text.word if text.exit_code != 5 else 'unreadable'} |" in PAGE
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (DOCS / target).exists(), target

@@ -16,7 +16,7 @@ from ptt.cli.exits import Exit
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver
 from ptt.diagnostics.model import Link, Severity, Status
 from ptt.reports.gate import gate_json
-from ptt.reports.gate.check_text import EXIT_CODES, Standing
+from ptt.reports.gate.check_text import OUTCOME_TEXT, CheckStatus
 
 SCHEMA = json.loads((resources.files("ptt.reports.gate") / "gate.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -39,7 +39,7 @@ def test_any_report_fits_the_schema_and_keeps_its_texts(report: GateReport) -> N
     assert gate_json.render(report) == text
     content = json.loads(text.encode("utf-8"), parse_constant=no_constant)
     VALIDATOR.validate(content)
-    assert content["exit_code"] == EXIT_CODES[report.outcome]
+    assert content["exit_code"] == OUTCOME_TEXT[report.outcome].exit_code
     names = [run.name.encode("utf-8", "backslashreplace").decode() for run in report.runs]
     assert [run["name"] for run in content["runs"]] == names
 
@@ -50,7 +50,7 @@ def test_the_schema_knows_every_word_and_every_field() -> None:
     check, run = parts["check"]["properties"], parts["run"]["properties"]
     assert parts["outcome"]["enum"] == list(Outcome)
     assert check["kind"]["enum"] == list(CheckKind)
-    assert check["standing"]["enum"] == list(Standing)
+    assert check["standing"]["enum"] == list(CheckStatus)
     assert check["severity"]["enum"] == [*Severity, None]
     assert parts["link"]["enum"] == [*Link, None]
     assert check["link"] == run["first_broken_link"] == {"$ref": "#/$defs/link"}
@@ -72,4 +72,4 @@ def test_numbers_that_are_none_are_null() -> None:
 def test_exit_codes_are_the_command_s() -> None:
     codes = {Outcome.PASSED: Exit.JUDGED, Outcome.CRASHED: Exit.CRASHED, Outcome.FAILED: Exit.FAILED}
     codes |= {Outcome.BLIND: Exit.BLIND, Outcome.UNREADABLE: Exit.UNREADABLE}
-    assert codes == EXIT_CODES
+    assert codes == {outcome: text.exit_code for outcome, text in OUTCOME_TEXT.items()}

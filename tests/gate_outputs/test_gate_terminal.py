@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GateReport, Outcome
 from ptt.reports.gate.check_text import measured
-from ptt.reports.gate.terminal import MOST_RUNS, print_gate
+from ptt.reports.gate.terminal import MAX_RUNS, print_gate
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTH = 100
@@ -69,10 +69,10 @@ def test_markup_of_rich_is_shown_as_written() -> None:
 def test_many_runs_that_passed_are_counted_and_the_worst_come_first() -> None:
     (good,) = SAMPLES["passed"].runs[:1]
     bad = run("bad", outcome=Outcome.UNREADABLE, error="torn")
-    runs = [replace(good, name=f"run-{n}") for n in range(MOST_RUNS + 5)]
+    runs = [replace(good, name=f"run-{n}") for n in range(MAX_RUNS + 5)]
     lines = printed(GateReport(outcome=Outcome.UNREADABLE, runs=(*runs, bad))).splitlines()
     assert "bad" in lines[0]
-    assert any(f"{MOST_RUNS + 5} runs passed" in line for line in lines)
+    assert any(f"{MAX_RUNS + 5} runs passed" in line for line in lines)
     assert len(lines) < 12
 
 
@@ -84,9 +84,9 @@ def test_of_hundreds_of_bad_runs_the_worst_are_shown_and_the_others_counted_with
     text = printed(GateReport(outcome=Outcome.FAILED, runs=(*good, *torn, *bad)))
     heads = [line for line in text.splitlines() if not line.startswith(" ")]
     assert sum("bad-" in line for line in heads) == 20
-    assert sum("torn-" in line for line in heads) == MOST_RUNS - 20
-    assert heads[MOST_RUNS : MOST_RUNS + 2] == [
-        f"◇ {200 - MOST_RUNS + 20} more runs cannot be read; the page named below lists all",
+    assert sum("torn-" in line for line in heads) == MAX_RUNS - 20
+    assert heads[MAX_RUNS : MAX_RUNS + 2] == [
+        f"◇ {200 - MAX_RUNS + 20} more runs cannot be read; the page named below lists all",
         "● 100 runs passed",
     ]
     assert "ptt-report/gate/index.html" in text.splitlines()[-1]

@@ -15,7 +15,7 @@ from lxml import etree
 
 from ptt.diagnostics.gate.results import GateReport, Outcome
 from ptt.reports.gate import junit
-from ptt.reports.gate.check_text import Standing, cases_of, named
+from ptt.reports.gate.check_text import CheckStatus, cases_of, runs_by_name
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
 
@@ -55,8 +55,8 @@ COUNTED = {"testcase": "tests", "failure": "failures", "error": "errors", "skipp
 @repeatable
 def test_only_what_passed_has_no_mark(report: GateReport) -> None:
     suites = read(report)
-    for name, one in named(report).items():
-        wanted = Counter(case.standing is not Standing.PASSED for case in cases_of(one))
+    for name, one in runs_by_name(report).items():
+        wanted = Counter(case.status is not CheckStatus.PASSED for case in cases_of(one))
         assert Counter(bool(case.result) for case in suites[name]) == wanted
 
 

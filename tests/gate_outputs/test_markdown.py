@@ -142,7 +142,7 @@ def test_a_failed_check_tells_its_numbers_its_step_and_what_to_do() -> None:
 def test_a_comment_stays_below_what_a_host_takes() -> None:
     runs = [run(f"run-{i}", replace(TAILS, claim="x" * 600), BOUND) for i in range(200)]
     source = markdown.render(report(*runs))
-    assert len(source.encode("utf-8")) <= markdown.COMMENT
+    assert len(source.encode("utf-8")) <= markdown.COMMENT_BYTES
     assert "left out, as it would be too long" in source
     assert source.count("<details>") == source.count("</details>")
     assert "run-199" in source

@@ -136,7 +136,7 @@ def test_sarif_s_own_syntax_in_foreign_text_means_nothing() -> None:
 def test_more_results_than_code_scanning_keeps_are_cut_worst_first_and_counted() -> None:
     many = [replace(BLIND, id=f"b{i}") for i in range(10)] + [replace(BOUND, id=f"f{i}") for i in range(4_995)]
     log = log_of(report(run("r", *many)))
-    assert len(log["results"]) == sarif.MOST_RESULTS
+    assert len(log["results"]) == sarif.MAX_RESULTS
     assert {r["ruleId"] for r in log["results"]} >= {f"f{i}" for i in range(4_995)}
     (told,) = [n for n in log["invocations"][0]["toolExecutionNotifications"] if "left out" in n["message"]["text"]]
     assert told["message"]["text"].startswith("The 5 least severe")

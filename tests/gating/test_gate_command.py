@@ -243,7 +243,7 @@ def test_github_gets_annotations_and_a_summary_behind_what_stands_there(monkeypa
 
 
 def test_what_github_has_no_room_for_is_told_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(github, "MOST_OF_A_LEVEL", 1)  # which the outcome takes
+    monkeypatch.setattr(github, "MAX_PER_LEVEL", 1)  # which the outcome takes
     for summary, place in (
         ("", f"{OUT / 'gate.json'}."),
         ("runs", f"{OUT / 'gate.json'}."),

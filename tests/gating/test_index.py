@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver, worst
 from ptt.diagnostics.model import Link, Status
-from ptt.reports.gate.index import OPEN_PASSED, SHOWN_CHECKS, index_html, view
+from ptt.reports.gate.index import MAX_CHECKS, MAX_OPEN_PASSED, index_html, view
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&]]>\x00\n{{ 1 }}"
 
@@ -51,7 +51,7 @@ def gate(*runs: GatedRun) -> GateReport:
 
 
 def test_a_verdict_is_not_said_twice_and_what_is_left_out_leads_to_the_report() -> None:
-    many = [check(number) for number in range(SHOWN_CHECKS + 3)]
+    many = [check(number) for number in range(MAX_CHECKS + 3)]
     unsaid = replace(run("a", Outcome.FAILED, *many, report="a/report.html"), status=Status.CANNOT_SAY)
     page = index_html(gate(replace(unsaid, headline="Cannot say: nothing is logged.")))
     assert page.count("Cannot say") == 1
@@ -108,10 +108,10 @@ def test_what_did_not_pass_stands_first_worst_first_then_as_given() -> None:
 
 
 def test_a_run_shows_its_failed_checks_and_counts_the_rest() -> None:
-    checks = [check(number) for number in range(SHOWN_CHECKS + 2)]
+    checks = [check(number) for number in range(MAX_CHECKS + 2)]
     waiver = Waiver(finding="x", owner="me", reason="known", expires="2030-01-01")
     (row,) = view(gate(run("f", Outcome.FAILED, *checks, check(90, Outcome.PASSED, waiver)))).standing_out
-    assert [told.id for told in row.checks] == [f"bound:{number}" for number in range(SHOWN_CHECKS)]
+    assert [told.id for told in row.checks] == [f"bound:{number}" for number in range(MAX_CHECKS)]
     assert row.checks[1].claim == "Late p99 is 1."
     assert row.more == "and 2 more"
     assert row.waived == "1 finding allowed for now"
@@ -127,7 +127,7 @@ def test_what_the_headline_says_is_not_said_again() -> None:
 
 
 def test_passed_runs_are_folded_unless_there_is_little_else_to_see() -> None:
-    few = [run(f"p{number}", Outcome.PASSED) for number in range(OPEN_PASSED)]
+    few = [run(f"p{number}", Outcome.PASSED) for number in range(MAX_OPEN_PASSED)]
     assert view(gate(*few)).passed_open
     assert not view(gate(*few, run("f", Outcome.FAILED))).passed_open
     assert not view(gate(*few, run("p", Outcome.PASSED))).passed_open

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
-from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
+from ptt.diagnostics.compare.comparison import Comparison, Member
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION: Final = 1
@@ -16,7 +17,7 @@ TABLES: Final = (
 
 
 def compare_json(comparison: Comparison, version: str) -> str:
-    """Give the text of compare.json; the same comparison gives the same bytes."""
+    """Return the text of compare.json; the same comparison gives the same bytes."""
     content: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "ptt_version": version,
@@ -25,18 +26,12 @@ def compare_json(comparison: Comparison, version: str) -> str:
         "cautions": comparison.cautions,
         "baseline": comparison.arms[0].name,
         "pair": comparison.pair,
-        "arms": [_arm(arm) for arm in comparison.arms],
+        "arms": [{"name": arm.name, "runs": [_run(run) for run in arm.members]} for arm in comparison.arms],
         "matched": comparison.matched,
-        "not_compared": [
-            {"what": item.what, "reason": item.reason, "enable": item.enable} for item in comparison.not_compared
-        ],
+        "not_compared": [asdict(item) for item in comparison.not_compared],
         **{name: comparison.tables[name].to_dicts() for name in TABLES},
     }
     return finite_json(content)
-
-
-def _arm(arm: Arm) -> dict[str, object]:
-    return {"name": arm.name, "runs": [_run(member) for member in arm.members]}
 
 
 def _run(member: Member) -> dict[str, object]:

@@ -1,52 +1,23 @@
-"""How the gate's outputs tell a check, a run and the whole in a line, so that all of them say the same."""
+"""What the gate's outputs say of a check, a run and the whole in a line, so that all of them say the same."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import NamedTuple
 from urllib.parse import quote
 
-from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver
+from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, GateReport, Outcome
 from ptt.diagnostics.model import Severity
 from ptt.reports.text.names import joined, sentence
 from ptt.reports.text.numbers import bounds, count, counted, number, with_unit
 from ptt.reports.text.sanitize import encodable, safe
 
-ARCHIVES = (".tar.gz", ".tgz", ".tar.zst", ".zip", ".json")
-"""A run kept in one file: what lies in it is no path of its own."""
 
-
-def evidence_path(run: GatedRun, file: str | None) -> str | None:
-    """Give the file below the checkout; None where the run's own path is not known, or leads out of it."""
-    base = _below(run.path)
-    if base is None:
-        return None
-    inner = _below(file)
-    if inner is None or base.endswith(ARCHIVES):
-        return base
-    return f"{base}/{inner}" if base != inner and not base.endswith(f"/{inner}") else base
-
-
-def evidence_uri(run: GatedRun, file: str | None) -> str:
-    """Give a relative URI for it; a run whose path is not known is placed under its name."""
-    path = evidence_path(run, file) or _below(run.name) or "run"
-    return quote(encodable(path), safe="/")
-
-
-def _below(path: str | None) -> str | None:
-    """Normalise a relative path; None for an absolute one, an empty one, and one with `..` in it."""
-    if not path:
-        return None
-    parts = [part for part in PurePosixPath(path.replace("\\", "/")).parts if part != "."]
-    if not parts or parts[0].startswith("/") or ".." in parts or (len(parts[0]) == 2 and parts[0][1] == ":"):
-        return None
-    return "/".join(parts)
-
-
-class Standing(StrEnum):
+class CheckStatus(StrEnum):
     """What an output shows of a check; the order is worst first."""
 
     CRASHED = "crashed"
@@ -58,10 +29,67 @@ class Standing(StrEnum):
     PASSED = "passed"
 
 
-COUNTS = frozenset({Standing.CRASHED, Standing.FAILED, Standing.UNREADABLE, Standing.BLIND})
+BLOCKING = frozenset({CheckStatus.CRASHED, CheckStatus.FAILED, CheckStatus.UNREADABLE, CheckStatus.BLIND})
 """What keeps a gate from passing."""
 
-LEAST_SEVERE = 9  # behind every severity: a check without one
+
+class StatusText(NamedTuple):
+    """What a status is called and how it is shown."""
+
+    word: str
+    mark: str
+    style: str  # on a terminal
+    junit: str  # element
+    github: str  # workflow command
+
+
+STATUS_TEXT = {
+    CheckStatus.CRASHED: StatusText("crashed", "✖", "bold magenta", "error", "error"),
+    CheckStatus.FAILED: StatusText("failed", "■", "bold red", "failure", "error"),
+    CheckStatus.UNREADABLE: StatusText("cannot be read", "◇", "bold magenta", "error", "error"),
+    CheckStatus.BLIND: StatusText("not judged", "◆", "bold cyan", "error", "warning"),
+    CheckStatus.TOLERATED: StatusText("not judged, which the policy lets pass", "◆", "cyan", "skipped", "notice"),
+    CheckStatus.WAIVED: StatusText("allowed for now", "▲", "yellow", "skipped", "notice"),
+    CheckStatus.PASSED: StatusText("passed", "●", "green", "", ""),
+}
+
+
+class OutcomeText(NamedTuple):
+    """What the outcome of a run, or of the whole, is called."""
+
+    exit_code: int  # of the command; a test holds it against the command's own list
+    word: str
+    of_runs: str  # of many: 3 runs ...
+    meaning: str
+    heading: str  # on the page, with its own meaning below
+    heading_meaning: str
+
+
+OUTCOME_TEXT = {
+    Outcome.CRASHED: OutcomeText(
+        1,
+        "crashed",
+        "crashed",
+        "a fault of the program itself",
+        "Crashed",
+        "a fault of ptt, or its process was killed",
+    ),
+    Outcome.FAILED: OutcomeText(
+        3, "failed", "failed", "a check found what the policy forbids", "Failed", "a check saw what it must not"
+    ),
+    Outcome.UNREADABLE: OutcomeText(
+        5, "cannot be read", "cannot be read", "a run cannot be read", "Unreadable", "the run cannot be read"
+    ),
+    Outcome.BLIND: OutcomeText(
+        4,
+        "blind",
+        "could not be judged",
+        "what the policy demands could not be judged",
+        "Blind",
+        "a check had nothing to judge by",
+    ),
+    Outcome.PASSED: OutcomeText(0, "passed", "passed", "every check passed", "Passed", "every check held"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,79 +99,93 @@ class Case:
     id: str
     title: str
     claim: str
-    standing: Standing
+    status: CheckStatus
+    run: GatedRun
+    run_name: str  # harmless to show, and unique
     check: CheckResult | None = None
 
+    @property
+    def file(self) -> str | None:
+        """The file below the run where the evidence lies."""
+        return self.check.file if self.check is not None else None
 
-def standing_of(check: CheckResult, run: GatedRun) -> Standing:
-    """Tell how a check stands; an allowance that nothing needs any more has no finding's severity, and is passed."""
+    @property
+    def severity(self) -> Severity | None:
+        """The severity of the finding behind it."""
+        return self.check.severity if self.check is not None else None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The order among others: by status, then by severity, the worst the lowest."""
+        return list(CheckStatus).index(self.status), NO_SEVERITY if self.severity is None else self.severity.rank
+
+
+NO_SEVERITY = 9  # behind every severity: a check without one
+
+
+def check_status(check: CheckResult, run: GatedRun) -> CheckStatus:
+    """Return a check's status; an allowance that nothing needs any more has no finding's severity, and is passed."""
     match check.outcome:
         case Outcome.PASSED if check.waiver and (check.kind is not CheckKind.WAIVER or check.severity is not None):
-            return Standing.WAIVED
+            return CheckStatus.WAIVED
         case Outcome.BLIND if check.excused or run.outcome is Outcome.PASSED:
-            return Standing.TOLERATED
-    return Standing(check.outcome.value)
+            return CheckStatus.TOLERATED
+    return CheckStatus(check.outcome.value)
 
 
-def cases_of(run: GatedRun) -> tuple[Case, ...]:
-    """Give all lines of a run in the order of its checks; ids are unique, for readers that drop what comes twice."""
-    ids = unique([check.id for check in run.checks])
+def cases_of(run: GatedRun, run_name: str = "") -> tuple[Case, ...]:
+    """Return all lines of a run in the order of its checks; ids are unique, for readers that drop what comes twice."""
+    *ids, own_id = unique([*(check.id for check in run.checks), "run"])
     checks = tuple(
         Case(
-            id=name,
-            title=check.title.strip() or name,
+            id=check_id,
+            title=check.title.strip() or check_id,
             claim=check.claim.strip() or check.outcome.value,
-            standing=standing_of(check, run),
+            status=check_status(check, run),
+            run=run,
+            run_name=run_name,
             check=check,
         )
-        for name, check in zip(ids, run.checks, strict=True)
+        for check_id, check in zip(ids, run.checks, strict=True)
     )
-    if run.error or run.outcome not in {check.outcome for check in run.checks}:
-        return (_own(run, taken=ids), *checks)
-    return checks
-
-
-def _own(run: GatedRun, *, taken: Sequence[str]) -> Case:
-    """Tell an outcome that no check carries: a run that cannot be read, a worker that died, no check at all."""
-    standing = Standing(run.outcome.value)
-    if standing is Standing.PASSED:
-        standing = Standing.TOLERATED if not run.checks else Standing.PASSED
+    if not run.error and run.outcome in {check.outcome for check in run.checks}:
+        return checks
+    # an outcome that no check carries: a run that cannot be read, a worker that died, no check at all
+    status = CheckStatus(run.outcome.value)
+    if status is CheckStatus.PASSED and not run.checks:
+        status = CheckStatus.TOLERATED
     claim = run.error or (run.headline if run.checks else "no check was asked of this run") or run.outcome.value
-    name = unique([*taken, "run"])[-1]
-    return Case(id=name, title="the run can be read and judged", claim=claim, standing=standing)
+    own = Case(
+        id=own_id, title="the run can be read and judged", claim=claim, status=status, run=run, run_name=run_name
+    )
+    return (own, *checks)
 
 
-def worst_first(cases: Iterable[Case]) -> list[Case]:
-    """Sort by standing, then by the severity of the finding behind it; equals keep their order."""
-    return sorted(cases, key=rank)
+def worst_first(cases: Sequence[Case]) -> list[Case]:
+    """Sort by status, then by the severity of the finding behind it; equals keep their order."""
+    return sorted(cases, key=lambda case: case.rank)
 
 
-def rank(case: Case) -> tuple[int, int]:
-    """Give the place of a case among others, the worst the lowest."""
-    severity = case.check.severity if case.check is not None else None
-    return list(Standing).index(case.standing), LEAST_SEVERE if severity is None else severity.rank
+def not_passed(report: GateReport) -> list[Case]:
+    """Return what did not simply pass, of all runs, worst first."""
+    cases = [case for name, run in runs_by_name(report).items() for case in cases_of(run, name)]
+    return worst_first([case for case in cases if case.status is not CheckStatus.PASSED])
 
 
-def findings_of(report: GateReport) -> list[tuple[str, GatedRun, Case]]:
-    """Give what did not simply pass, of all runs, worst first, each with its run and the name to show."""
-    found = [
-        (name, run, case)
-        for name, run in named(report).items()
-        for case in cases_of(run)
-        if case.standing is not Standing.PASSED
-    ]
-    return sorted(found, key=lambda one: rank(one[2]))
-
-
-def named(report: GateReport) -> dict[str, GatedRun]:
-    """Give the runs by a name that is harmless to show, and still unique once it is."""
+def runs_by_name(report: GateReport) -> dict[str, GatedRun]:
+    """Return the runs by a name that is harmless to show, and still unique once it is."""
     return dict(zip(unique([run.name for run in report.runs]), report.runs, strict=True))
 
 
+def runs_worst_first(report: GateReport) -> list[tuple[str, GatedRun]]:
+    """Return the runs with their names by outcome, worst first; equals stay as they were given."""
+    return sorted(runs_by_name(report).items(), key=lambda item: ORDER.index(item[1].outcome))
+
+
 def unique(names: Sequence[str]) -> list[str]:
-    """Make names harmless to show; two that then look alike get a number."""
+    """Make names harmless to show; two that then look the same get a number."""
     shown = [safe(name).strip() or "(no name)" for name in names]
-    taken = Counter(shown)
+    taken = set(shown)
     seen: set[str] = set()
     result = []
     for name in shown:
@@ -156,67 +198,56 @@ def unique(names: Sequence[str]) -> list[str]:
     return result
 
 
-EXIT_CODES = {Outcome.PASSED: 0, Outcome.CRASHED: 1, Outcome.FAILED: 3, Outcome.BLIND: 4, Outcome.UNREADABLE: 5}
-"""What the command ends with; a test holds it against the command's own list."""
+ARCHIVES = (".tar.gz", ".tgz", ".tar.zst", ".zip", ".json")
+"""A run kept in one file: what lies in it is no path of its own."""
 
-OUTCOMES = {
-    Outcome.PASSED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.BLIND: "blind",
-    Outcome.UNREADABLE: "cannot be read",
-    Outcome.CRASHED: "crashed",
-}
-SHAPES = {
-    Outcome.PASSED: "●",
-    Outcome.FAILED: "■",
-    Outcome.BLIND: "◆",
-    Outcome.UNREADABLE: "◇",
-    Outcome.CRASHED: "✖",
-}
-STANDINGS = {
-    Standing.CRASHED: "crashed",
-    Standing.FAILED: "failed",
-    Standing.UNREADABLE: "cannot be read",
-    Standing.BLIND: "not judged",
-    Standing.TOLERATED: "not judged, which the policy lets pass",
-    Standing.WAIVED: "allowed for now",
-    Standing.PASSED: "passed",
-}
-MEANINGS = {
-    Outcome.PASSED: "every check passed",
-    Outcome.FAILED: "a check found what the policy forbids",
-    Outcome.BLIND: "what the policy demands could not be judged",
-    Outcome.UNREADABLE: "a run cannot be read",
-    Outcome.CRASHED: "a fault of the program itself",
-}
-RUNS = {  # of many: 3 runs ...
-    Outcome.CRASHED: "crashed",
-    Outcome.FAILED: "failed",
-    Outcome.UNREADABLE: "cannot be read",
-    Outcome.BLIND: "could not be judged",
-    Outcome.PASSED: "passed",
-}
+
+def evidence_path(case: Case) -> str | None:
+    """Return the file below the checkout; None where the run's own path is not known, or leads out of it."""
+    base = _relative_path(case.run.path)
+    if base is None:
+        return None
+    inner = _relative_path(case.file)
+    if inner is None or base.endswith(ARCHIVES):
+        return base
+    return f"{base}/{inner}" if base != inner and not base.endswith(f"/{inner}") else base
+
+
+def evidence_uri(case: Case) -> str:
+    """Return a relative URI for it; a run whose path is not known is placed under its name."""
+    return quote(encodable(evidence_path(case) or _relative_path(case.run.name) or "run"), safe="/")
+
+
+def _relative_path(path: str | None) -> str | None:
+    """Normalise a relative path; None for an absolute one, an empty one, and one with `..` in it."""
+    parts = [part for part in PurePosixPath((path or "").replace("\\", "/")).parts if part != "."]
+    if not parts or parts[0].startswith("/") or ".." in parts or (len(parts[0]) == 2 and parts[0][1] == ":"):
+        return None
+    return "/".join(parts)
 
 
 def title(report: GateReport) -> str:
-    """Name the outcome with its exit code."""
-    return f"ptt gate: {OUTCOMES[report.outcome]} (exit code {EXIT_CODES[report.outcome]})"
+    """Return the outcome with its exit code."""
+    outcome = OUTCOME_TEXT[report.outcome]
+    return f"ptt gate: {outcome.word} (exit code {outcome.exit_code})"
+
+
+def outcome_mark(outcome: Outcome) -> str:
+    """Return the shape that stands before an outcome."""
+    return STATUS_TEXT[CheckStatus(outcome.value)].mark
 
 
 def headline(report: GateReport) -> str:
     """Count the runs by outcome, worst first."""
     if not report.runs:
         return "No run was looked at."
-    found = Counter(run.outcome for run in report.runs)
-    if len(found) == 1:
-        (outcome,) = found
-        return f"{_all(len(report.runs))} {RUNS[outcome]}."
-    parts = [f"{count(found[outcome])} {words}" for outcome, words in RUNS.items() if outcome in found]
-    return f"Of {counted(len(report.runs), 'run')}, {joined(parts)}."
-
-
-def _all(how_many: int) -> str:
-    return "The run" if how_many == 1 else f"All {counted(how_many, 'run')}"
+    runs = Counter(run.outcome for run in report.runs)
+    every = counted(len(report.runs), "run")
+    if len(runs) == 1:
+        (outcome,) = runs
+        return f"{'The run' if len(report.runs) == 1 else f'All {every}'} {OUTCOME_TEXT[outcome].of_runs}."
+    parts = [f"{count(runs[outcome])} {text.of_runs}" for outcome, text in OUTCOME_TEXT.items() if outcome in runs]
+    return f"Of {every}, {joined(parts)}."
 
 
 def measured(check: CheckResult) -> str:
@@ -242,42 +273,45 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _from_baseline(check: CheckResult, difference: float, level: float) -> str:
-    """Tell a difference as one: by how much it lies off the baseline's level, and by how much it may."""
+    """Write a difference as one: by how much it lies off the baseline's level, and by how much it may."""
     lowest, highest = check.allowed
     ends = [f"{with_unit(-lowest, safe(check.unit))} lower"] if lowest is not None else []
     ends += [f"{with_unit(highest, safe(check.unit))} higher"] if highest is not None else []
-    details = [f"may be {' or '.join(ends)}"] if ends else []
+    notes = [f"may be {' or '.join(ends)}"] if ends else []
     if check.low is not None or check.high is not None:
-        details.insert(0, f"95 % interval of the difference {_interval(check.low, check.high)}")
+        notes.insert(0, f"95 % interval of the difference {_interval(check.low, check.high)}")
     side = "higher" if difference > 0 or (difference == 0 and lowest is None) else "lower"
-    apart = f"{with_unit(abs(difference), safe(check.unit))} {side} than the baseline's {number(level)}"
-    return f"{apart} ({'; '.join(details)})" if details else apart
+    difference_text = f"{with_unit(abs(difference), safe(check.unit))} {side} than the baseline's {number(level)}"
+    return f"{difference_text} ({'; '.join(notes)})" if notes else difference_text
 
 
 def since(check: CheckResult) -> str:
-    """Tell where it began; empty where that is not known."""
+    """Return where it began; empty where that is not known."""
     return "" if check.step is None else f"since step {count(check.step)}"
 
 
-def allowed(waiver: Waiver, *, expired: bool = False) -> str:
-    """Tell who answers for a finding, until when and why."""
+def details(case: Case) -> str:
+    """Return what was measured and since when, as one sentence; empty where neither is known."""
+    parts = (measured(case.check), since(case.check)) if case.check is not None else ()
+    return sentence("; ".join(filter(None, parts)))
+
+
+def allowance(case: Case) -> str:
+    """Return who answers for a finding, until when and why, whether in force or expired; empty without an allowance."""
+    waiver = case.check.waiver if case.check is not None else None
+    if waiver is None:
+        return ""
     where = f" in {safe(waiver.slice)}" if waiver.slice else ""
+    expired = case.status in {CheckStatus.FAILED, CheckStatus.BLIND}
     until = f"its allowance expired on {safe(waiver.expires)}" if expired else f"allowed until {safe(waiver.expires)}"
     return f"{safe(waiver.finding)}{where}: {until}, {safe(waiver.owner)} answers for it: {clause(waiver.reason)}"
 
 
-def allowance(case: Case) -> str:
-    """Tell the allowance of a check that has one, in force or expired; empty without one."""
-    if case.check is None or case.check.waiver is None:
-        return ""
-    return allowed(case.check.waiver, expired=case.standing in {Standing.FAILED, Standing.BLIND})
-
-
-def untold_allowance(case: Case) -> str:
-    """Tell the allowance where the claim does not: who answers, and until when."""
+def unclaimed_allowance(case: Case) -> str:
+    """Return the allowance where the claim does not say who answers, and until when."""
     waiver = case.check.waiver if case.check is not None else None
-    told = waiver is not None and waiver.owner in case.claim and waiver.expires in case.claim
-    return "" if told else allowance(case)
+    claimed = waiver is not None and waiver.owner in case.claim and waiver.expires in case.claim
+    return "" if claimed else allowance(case)
 
 
 def clause(foreign: str) -> str:
@@ -292,28 +326,24 @@ def against(case: Case) -> str:
 
 
 def one_line(case: Case) -> str:
-    """Tell a check that did not pass in one line: what was demanded, what was seen, against which limit, since when."""
-    details = []
-    if case.check is not None:
-        details = [part for part in (measured(case.check), since(case.check)) if part]
-    told = against(case)
-    return f"{told} {sentence('; '.join(details))}" if details else told
+    """Write a check that did not pass in one line: what was demanded and seen, against which limit, since when."""
+    return f"{against(case)} {details(case)}".rstrip()
 
 
 def next_steps(case: Case) -> tuple[str, ...]:
-    """Give what to do, as sentences."""
+    """Return what to do, as sentences."""
     return () if case.check is None else tuple(sentence(step) for step in case.check.next)
 
 
 def size(run: GatedRun) -> str:
-    """Tell how much a run holds; nothing is known of one that was not read."""
+    """Return how much a run holds; nothing is known of one that was not read."""
     if run.status is None and not run.steps:
         return "not known"
     return f"{counted(run.steps, 'step')}, {counted(run.model_tokens, 'model token')}"
 
 
 def severity_level(severity: Severity | None) -> str:
-    """Give the level that SARIF and annotations know; a failed check without a severity is an error."""
+    """Return the level that SARIF and annotations know; a failed check without a severity is an error."""
     match severity:
         case Severity.MEDIUM:
             return "warning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from ptt.diagnostics.gate.results import CheckResult, GatedRun, GateReport
-from ptt.reports.gate.check_text import EXIT_CODES, headline, standing_of
+from ptt.reports.gate.check_text import OUTCOME_TEXT, check_status, headline
 from ptt.reports.output import finite_json
 from ptt.version import __version__
 
@@ -13,12 +13,12 @@ SCHEMA_VERSION = 1
 
 
 def render(report: GateReport, *, version: str = __version__) -> str:
-    """Give the text of gate.json; the same report gives the same bytes."""
+    """Return the text of gate.json; the same report gives the same bytes."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "ptt_version": version,
         "outcome": report.outcome.value,
-        "exit_code": EXIT_CODES[report.outcome],
+        "exit_code": OUTCOME_TEXT[report.outcome].exit_code,
         "headline": headline(report),
         "policy": dict(sorted(report.policy.items())),
         "baseline": report.baseline,
@@ -28,46 +28,26 @@ def render(report: GateReport, *, version: str = __version__) -> str:
     return finite_json(content)
 
 
+RUN_KEYS = (
+    "name", "path", "outcome", "status", "headline", "first_broken_link", "error", "framework", "steps",
+    "model_tokens", "report", "checks", "notes",
+)  # fmt: skip
+CHECK_KEYS = (
+    "id", "kind", "outcome", "standing", "title", "claim", "data", "fails_if", "observed", "limit", "unit", "interval",
+    "expected", "allowed", "severity", "link", "rule", "step", "file", "excused", "waiver", "next",
+)  # fmt: skip
+
+
 def _run(run: GatedRun) -> dict[str, object]:
-    return {
-        "name": run.name,
-        "path": run.path,
-        "outcome": run.outcome.value,
-        "status": run.status,
-        "headline": run.headline,
-        "first_broken_link": run.first_broken_link,
-        "error": run.error,
-        "framework": run.framework,
-        "steps": run.steps,
-        "model_tokens": run.model_tokens,
-        "report": run.report,
-        "checks": [_check(check, run) for check in run.checks],
-        "notes": run.notes,
-    }
+    values = vars(run) | {"checks": [_check(check, run) for check in run.checks]}
+    return {key: values[key] for key in RUN_KEYS}
 
 
 def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
-    return {
-        "id": check.id,
-        "kind": check.kind.value,
-        "outcome": check.outcome.value,
-        "standing": standing_of(check, run).value,
-        "title": check.title,
-        "claim": check.claim,
-        "data": check.data,
-        "fails_if": check.fails_if,
-        "observed": check.observed,
-        "limit": check.limit,
-        "unit": check.unit,
+    values = vars(check) | {
+        "standing": check_status(check, run),
         "interval": None if check.low is None and check.high is None else [check.low, check.high],
-        "expected": check.expected,
         "allowed": None if check.allowed == (None, None) else check.allowed,
-        "severity": check.severity,
-        "link": check.link,
-        "rule": check.rule,
-        "step": check.step,
-        "file": check.file,
-        "excused": check.excused,
         "waiver": None if check.waiver is None else asdict(check.waiver),
-        "next": check.next,
     }
+    return {key: values[key] for key in CHECK_KEYS}

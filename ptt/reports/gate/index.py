@@ -9,14 +9,15 @@ from urllib.parse import quote
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate.check_text import (
-    COUNTS,
-    STANDINGS,
+    BLOCKING,
+    OUTCOME_TEXT,
+    STATUS_TEXT,
     Case,
-    Standing,
+    CheckStatus,
     cases_of,
     clause,
     headline,
-    named,
+    runs_worst_first,
     worst_first,
 )
 from ptt.reports.output import render
@@ -25,29 +26,15 @@ from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.sanitize import encodable, safe, shortened
 
 TEMPLATE: Final = "index.html.j2"
-SHOWN_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report
-LONGEST_NAME: Final = 120
-OPEN_PASSED: Final = 25  # so many passed runs are shown unfolded where nothing else is to be shown
+MAX_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report
+MAX_NAME: Final = 120
+MAX_OPEN_PASSED: Final = 25  # so many passed runs are shown unfolded where nothing else is to be shown
 NONE: Final = "–"
-WORDS: Final = {
-    Outcome.PASSED: "Passed",
-    Outcome.FAILED: "Failed",
-    Outcome.BLIND: "Blind",
-    Outcome.UNREADABLE: "Unreadable",
-    Outcome.CRASHED: "Crashed",
-}
-MEANINGS: Final = {
-    Outcome.PASSED: "every check held",
-    Outcome.FAILED: "a check saw what it must not",
-    Outcome.BLIND: "a check had nothing to judge by",
-    Outcome.UNREADABLE: "the run cannot be read",
-    Outcome.CRASHED: "a fault of ptt, or its process was killed",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """How many runs stand one way."""
+    """How many runs have one outcome."""
 
     outcome: str
     word: str
@@ -56,7 +43,7 @@ class Count:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class CheckLine:
     """One check that did not pass."""
 
     id: str
@@ -74,7 +61,7 @@ class Row:
     status: str
     headline: str
     first_broken: str
-    checks: tuple[Told, ...]
+    checks: tuple[CheckLine, ...]
     more: str
     waived: str
     steps: str
@@ -101,29 +88,34 @@ class IndexView:
 
 
 def index_html(report: GateReport) -> str:
-    """Give the text of index.html; the same report gives the same bytes."""
+    """Return the text of index.html; the same report gives the same bytes."""
     return render(TEMPLATE, gate=view(report))
 
 
 def view(report: GateReport) -> IndexView:
     """Put a gate's answer into words."""
     numbers = Counter(run.outcome for run in report.runs)
-    ordered = sorted(named(report).items(), key=lambda entry: ORDER.index(entry[1].outcome))
-    passed = tuple(_row(run, name) for name, run in ordered if run.outcome is Outcome.PASSED)
-    others = tuple(_row(run, name) for name, run in ordered if run.outcome is not Outcome.PASSED)
+    runs = runs_worst_first(report)
+    passed = tuple(_row(run, name) for name, run in runs if run.outcome is Outcome.PASSED)
+    others = tuple(_row(run, name) for name, run in runs if run.outcome is not Outcome.PASSED)
     return IndexView(
         outcome=report.outcome.value,
-        word=WORDS[report.outcome],
+        word=OUTCOME_TEXT[report.outcome].heading,
         headline=headline(report),
         counts=tuple(
-            Count(outcome=outcome.value, word=WORDS[outcome], number=count(numbers[outcome]), meaning=MEANINGS[outcome])
+            Count(
+                outcome=outcome.value,
+                word=OUTCOME_TEXT[outcome].heading,
+                number=count(numbers[outcome]),
+                meaning=OUTCOME_TEXT[outcome].heading_meaning,
+            )
             for outcome in ORDER
             if numbers[outcome] and len(report.runs) > 1
         ),
         standing_out=others,
         passed=passed,
         passed_title=f"{counted(len(passed), 'run')} passed",
-        passed_open=not others and len(passed) <= OPEN_PASSED,
+        passed_open=not others and len(passed) <= MAX_OPEN_PASSED,
         policy=tuple((safe(key), _scalar(value)) for key, value in report.policy.items()),
         baseline=safe(report.baseline or ""),
         notes=tuple(map(sentence, report.notes)),
@@ -131,18 +123,23 @@ def view(report: GateReport) -> IndexView:
 
 
 def _row(run: GatedRun, name: str) -> Row:
-    cases = worst_first(cases_of(run))
-    told = [case for case in cases if case.check is not None and case.standing in COUNTS]
-    rest = len(told) - SHOWN_CHECKS
-    waived = sum(case.standing is Standing.WAIVED for case in cases)
+    cases = worst_first(cases_of(run, name))
+    blocking = [case for case in cases if case.check is not None and case.status in BLOCKING]
+    rest = len(blocking) - MAX_CHECKS
+    waived = sum(case.status is CheckStatus.WAIVED for case in cases)
+    verdict = STATUSES[run.status] if run.status is not None else ""
     return Row(
-        name=shortened(name, LONGEST_NAME),
+        name=shortened(name, MAX_NAME),
         outcome=run.outcome.value,
-        word=WORDS[run.outcome],
-        status=_status(run),
+        word=OUTCOME_TEXT[run.outcome].heading,
+        # nothing where the headline begins with it
+        status=f"{verdict}." if verdict and not run.headline.lower().startswith(verdict.lower()) else "",
         headline=sentence(run.error or run.headline),
         first_broken=LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
-        checks=tuple(_told(case, run.headline) for case in told[:SHOWN_CHECKS]),
+        checks=tuple(
+            CheckLine(id=safe(case.id), word=STATUS_TEXT[case.status].word, claim=_claim(case))
+            for case in blocking[:MAX_CHECKS]
+        ),
         more=f"and {count(rest)} more" if rest > 0 else "",
         waived=f"{counted(waived, 'finding')} allowed for now" if waived else "",
         steps=count(run.steps) if run.steps else NONE,
@@ -152,21 +149,11 @@ def _row(run: GatedRun, name: str) -> Row:
     )
 
 
-def _status(run: GatedRun) -> str:
-    """Give the verdict; nothing where the headline begins with it."""
-    word = STATUSES[run.status] if run.status is not None else ""
-    return "" if not word or run.headline.lower().startswith(word.lower()) else f"{word}."
-
-
-def _told(case: Case, headline: str) -> Told:
-    """Tell a check; what the headline above it says already is not said twice."""
-    claim = "" if case.claim and headline.startswith(case.claim) else sentence(case.claim)
-    return Told(id=safe(case.id), word=STANDINGS[case.standing], claim=claim and _with_bound(case, claim))
-
-
-def _with_bound(case: Case, claim: str) -> str:
-    """Add to what is said of a bound its value, and what was demanded: limit, window and unit stand there."""
-    check = case.check
+def _claim(case: Case) -> str:
+    """Return what was seen, of a bound with its value and what was demanded; nothing that the headline already says."""
+    check, claim = case.check, sentence(case.claim)
+    if not claim or case.run.headline.startswith(case.claim):
+        return ""
     if check is None or check.kind is not CheckKind.BOUND or check.observed is None:
         return claim
     value = with_unit(check.observed, safe(check.unit))

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ptt.diagnostics.gate.results import ORDER, GatedRun, GateReport
+from ptt.diagnostics.gate.results import GatedRun, GateReport
 from ptt.reports.gate.check_text import (
-    OUTCOMES,
-    SHAPES,
-    STANDINGS,
+    OUTCOME_TEXT,
+    STATUS_TEXT,
     Case,
-    Standing,
+    CheckStatus,
     against,
     cases_of,
     clause,
+    details,
     headline,
     measured,
-    named,
     next_steps,
-    since,
+    outcome_mark,
+    runs_worst_first,
     size,
     title,
-    untold_allowance,
+    unclaimed_allowance,
     worst_first,
 )
 from ptt.reports.text.markdown import html, text
@@ -30,91 +30,80 @@ from ptt.reports.text.names import STATUSES, sentence
 from ptt.reports.text.numbers import count, counted
 from ptt.reports.text.sanitize import safe
 
-COMMENT: Final = 65_000  # bytes; a comment on GitHub may have 65,536 characters
-MOST_PASSED = 500  # names of passed runs, folded
-MOST_ROWS = 500  # of the table of runs
-_CLOSING = 400  # bytes kept for the sentence that tells what was left out
+COMMENT_BYTES: Final = 65_000  # a comment on GitHub may have 65,536 characters
+MAX_PASSED = 500  # names of passed runs, folded
+MAX_ROWS = 500  # of the table of runs
+CLOSING_BYTES = 400  # kept for the sentence on what was left out
+RunCases = tuple[str, GatedRun, tuple[Case, ...]]
 
 
 def render(report: GateReport) -> str:
-    """Give the Markdown of a comment: runs that did not simply pass, and why."""
-    return summary(report, limit=COMMENT, every_run=False)
+    """Return the Markdown of a comment: runs that did not simply pass, and why."""
+    return summary(report, limit=COMMENT_BYTES, every_run=False)
 
 
 def summary(report: GateReport, *, limit: int, every_run: bool) -> str:
-    """Give the Markdown in at most `limit` bytes: what is left out is counted, the worst stays.
+    """Return the Markdown in at most `limit` bytes: what is left out is counted, the worst stays.
 
     every_run: passed runs get their row and their checks too, folded.
     """
-    runs = _worst_first(report)
-    plain = {name for name, _, cases in runs if all(case.standing is Standing.PASSED for case in cases)}
-    shown = [one for one in runs if every_run or one[0] not in plain]
-    blocks = [_opening(report), *_table(shown)]
-    blocks += [_section(*one, folded=every_run and one[0] in plain) for one in shown]
+    runs = [(name, run, cases_of(run, name)) for name, run in runs_worst_first(report)]
+    plain = {name for name, _, cases in runs if all(case.status is CheckStatus.PASSED for case in cases)}
+    shown = [run for run in runs if every_run or run[0] not in plain]
+    blocks = [f"## {outcome_mark(report.outcome)} {text(title(report))}\n\n{text(headline(report))}\n", *_table(shown)]
+    blocks += [_section(*run, folded=every_run and run[0] in plain) for run in shown]
     blocks += [] if every_run else _passed([name for name, _, _ in runs if name in plain])
     blocks += _closing(report)
     return _fitting(blocks, limit)
 
 
-def _worst_first(report: GateReport) -> list[tuple[str, GatedRun, tuple[Case, ...]]]:
-    every = [(name, run, cases_of(run)) for name, run in named(report).items()]
-    return sorted(every, key=lambda one: ORDER.index(one[1].outcome))
-
-
-def _opening(report: GateReport) -> str:
-    return f"## {SHAPES[report.outcome]} {text(title(report))}\n\n{text(headline(report))}\n"
-
-
-def _table(shown: Sequence[tuple[str, GatedRun, tuple[Case, ...]]]) -> list[str]:
+def _table(shown: Sequence[RunCases]) -> list[str]:
     if not shown:
         return []
     lines = ["| run | gate | verdict | what was seen | holds |", "|---|---|---|---|---|"]
-    for name, run, cases in shown[:MOST_ROWS]:
+    for name, run, cases in shown[:MAX_ROWS]:
         verdict = STATUSES[run.status] if run.status is not None else "none"
         cells = [text(name), _outcome(run, cases), verdict, text(run.error or run.headline), text(size(run))]
         lines.append(f"| {' | '.join(cells)} |")
-    rest = len(shown) - MOST_ROWS
+    rest = len(shown) - MAX_ROWS
     if rest > 0:
         lines += ["", f"And {counted(rest, 'run')} more; gate.json has all."]
     return ["\n".join(lines) + "\n"]
 
 
 def _outcome(run: GatedRun, cases: Sequence[Case]) -> str:
-    waived = sum(case.standing is Standing.WAIVED for case in cases)
-    unsaid = sum(case.standing is Standing.TOLERATED for case in cases)
-    told = f"{SHAPES[run.outcome]} {OUTCOMES[run.outcome]}"
-    told += f", {count(waived)} allowed for now" if waived else ""
-    return told + (f", {count(unsaid)} not judged" if unsaid else "")
+    statuses = [case.status for case in cases]
+    waived, tolerated = statuses.count(CheckStatus.WAIVED), statuses.count(CheckStatus.TOLERATED)
+    words = f"{outcome_mark(run.outcome)} {OUTCOME_TEXT[run.outcome].word}"
+    words += f", {count(waived)} allowed for now" if waived else ""
+    return words + (f", {count(tolerated)} not judged" if tolerated else "")
 
 
 def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -> str:
-    """Tell a run's checks: what did not pass in full, what passed folded."""
-    passed = [case for case in cases if case.standing is Standing.PASSED]
-    told = [_item(case) for case in worst_first(cases) if case.standing is not Standing.PASSED]
-    told += [f"- note: {text(sentence(note))}" for note in run.notes]
-    if run.report:
-        told.append(f"- report: {text(run.report)}, among the gate's output")
-    lines = [f"### {SHAPES[run.outcome]} {text(name)}: {OUTCOMES[run.outcome]}", ""]
-    lines += [*told, ""] if told else []
+    """Write a run's checks: what did not pass in full, what passed folded."""
+    passed = [case for case in cases if case.status is CheckStatus.PASSED]
+    lines = [_item(case) for case in worst_first(cases) if case.status is not CheckStatus.PASSED]
+    lines += _notes(run.notes)
+    lines += [f"- report: {text(run.report)}, among the gate's output"] if run.report else []
+    lines += [""] if lines else []
     if passed:
         lines += _folded(f"{counted(len(passed), 'check')} passed", [_passed_item(case) for case in passed])
-    body = "\n".join(lines).rstrip("\n") + "\n"
-    if not folded:
-        return body
-    return "\n".join(_folded(f"{html(name)}: {OUTCOMES[run.outcome]}", lines[2:])) + "\n"
+    outcome = OUTCOME_TEXT[run.outcome].word
+    if folded:
+        return "\n".join(_folded(f"{html(name)}: {outcome}", lines)) + "\n"
+    return "\n".join([f"### {outcome_mark(run.outcome)} {text(name)}: {outcome}", "", *lines]).rstrip("\n") + "\n"
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [f"- note: {text(sentence(note))}" for note in notes]
 
 
 def _item(case: Case) -> str:
-    """Tell one check: what was seen, against what, since when, who answers for it, and what to do."""
-    lines = [f"- **{STANDINGS[case.standing]}**: {text(against(case))}"]
-    check = case.check
-    if check is None:
-        return lines[0]
-    facts = "; ".join(part for part in (measured(check), since(check)) if part)
-    lines += [f"  - {text(sentence(facts))}"] if facts else []
-    lines += [f"  - Judged on: {text(clause(check.data))}"] if check.data else []
-    told = untold_allowance(case)
-    lines += [f"  - {text(told)}"] if told else []
+    """Write one check: what was seen, against what, since when, who answers for it, and what to do."""
+    lines = [f"- **{STATUS_TEXT[case.status].word}**: {text(against(case))}"]
+    data = clause(case.check.data) if case.check is not None else ""
+    facts = (("", details(case)), ("Judged on: ", data), ("", unclaimed_allowance(case)))
+    lines += [f"  - {head}{text(fact)}" for head, fact in facts if fact]
     lines += [f"  - Next: {text(step)}" for step in next_steps(case)]
     return "\n".join(lines)
 
@@ -131,16 +120,14 @@ def _passed_item(case: Case) -> str:
 def _passed(names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    lines = [f"- {text(name)}" for name in names[:MOST_PASSED]]
-    rest = len(names) - MOST_PASSED
+    lines = [f"- {text(name)}" for name in names[:MAX_PASSED]]
+    rest = len(names) - MAX_PASSED
     lines += [f"- and {counted(rest, 'run')} more"] if rest > 0 else []
     return ["\n".join(_folded(f"{counted(len(names), 'run')} passed", lines)) + "\n"]
 
 
 def _closing(report: GateReport) -> list[str]:
-    blocks = []
-    if report.notes:
-        blocks.append("\n".join(f"- note: {text(sentence(note))}" for note in report.notes) + "\n")
+    blocks = ["\n".join(_notes(report.notes)) + "\n"] if report.notes else []
     demanded = [f"- {text(name)}: {text(_value(report.policy[name]))}" for name in sorted(report.policy)]
     demanded += [f"- baseline: {text(report.baseline)}"] if report.baseline else []
     return [*blocks, "\n".join(_folded("What was demanded", demanded)) + "\n"] if demanded else blocks
@@ -159,7 +146,7 @@ def _fitting(blocks: Sequence[str], limit: int) -> str:
     kept, left, used = [], 0, 0
     for block in blocks:
         length = len(block.encode("utf-8")) + 1
-        if used + length > limit - _CLOSING:
+        if used + length > limit - CLOSING_BYTES:
             left += 1
             continue
         kept.append(block)

@@ -11,23 +11,18 @@ from rich.text import Text
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
 from ptt.reports.gate.check_text import (
-    COUNTS,
-    EXIT_CODES,
-    MEANINGS,
-    OUTCOMES,
-    RUNS,
-    SHAPES,
-    STANDINGS,
+    BLOCKING,
+    OUTCOME_TEXT,
+    STATUS_TEXT,
     Case,
-    Standing,
+    CheckStatus,
     allowance,
     cases_of,
+    details,
     headline,
-    measured,
-    named,
     next_steps,
     one_line,
-    since,
+    runs_worst_first,
     size,
     worst_first,
 )
@@ -35,25 +30,11 @@ from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe, shortened
 
-NARROWEST: Final = 40
-LONGEST_NAME: Final = 60
-MOST_RUNS: Final = 30  # with lines of their own, of those that passed and of those that did not; the page lists all
+MIN_WIDTH: Final = 40
+MAX_NAME: Final = 60
+MAX_RUNS: Final = 30  # with lines of their own, of those that passed and of those that did not; the page lists all
 INDENT: Final = 2
-LABEL: Final = 15
-STYLES: Final = {
-    Standing.CRASHED: "bold magenta",
-    Standing.FAILED: "bold red",
-    Standing.UNREADABLE: "bold magenta",
-    Standing.BLIND: "bold cyan",
-    Standing.TOLERATED: "cyan",
-    Standing.WAIVED: "yellow",
-    Standing.PASSED: "green",
-}
-MARKS: Final = {
-    Standing.TOLERATED: SHAPES[Outcome.BLIND],
-    Standing.WAIVED: "▲",
-    **{Standing(outcome.value): shape for outcome, shape in SHAPES.items()},
-}
+LABEL_WIDTH: Final = 15
 GROUPS: Final = {
     CheckKind.CRASH: "Faults of the program",
     CheckKind.SEVERITY: "What the rules found",
@@ -67,27 +48,33 @@ GROUPS: Final = {
 
 def print_gate(report: GateReport, console: Console, index: str, *, explain: bool = False) -> None:
     """Print the answer; `explain` shows each check with its data and what would have failed it."""
-    runs = sorted(named(report).items(), key=lambda item: _rank(item[1]))
+    runs = runs_worst_first(report)
     shown = runs if explain else _shown(runs)
     for name, run in shown:
-        _line(console, _head(name, run))
+        head = _outcome(run.outcome).append(f"  {shortened(name, MAX_NAME)}", style="bold")
+        _line(console, head.append(f"  {size(run)}" if run.checks else "", style="dim"))
+        cases = worst_first(cases_of(run, name))
         if explain:
-            _explain(console, run)
+            _explain(console, cases)
         else:
-            _checks(console, run, alone=len(runs) == 1)
+            _checks(console, run, cases, alone=len(runs) == 1)
+        _notes(console, run.notes, indent=INDENT)
     for text in _left_out(runs, shown):
         _line(console, text)
-    for note in report.notes:
-        _line(console, Text(f"note: {sentence(note)}", style="dim"))
-    _line(console, _outcome(report))
+    _notes(console, report.notes)
+    outcome = OUTCOME_TEXT[report.outcome]
+    text = _outcome(report.outcome, "ptt gate: ").append(
+        f", exit code {outcome.exit_code}: {outcome.meaning}. ", style="default"
+    )
+    _line(console, text.append(headline(report), style="default"))
     _line(console, Text("All of it: ", style="dim").append(safe(index), style="underline"))
 
 
 def _shown(runs: Sequence[tuple[str, GatedRun]]) -> list[tuple[str, GatedRun]]:
-    """Give the runs that get lines of their own: the worst of those that did not pass, and few that did, or none."""
-    passed = [one for one in runs if one[1].outcome is Outcome.PASSED]
-    others = [one for one in runs if one[1].outcome is not Outcome.PASSED]
-    return others[:MOST_RUNS] + (passed if len(passed) <= MOST_RUNS else [])
+    """Return the runs that get lines of their own: the worst of those that did not pass, and few that did, or none."""
+    passed = [item for item in runs if item[1].outcome is Outcome.PASSED]
+    others = [item for item in runs if item[1].outcome is not Outcome.PASSED]
+    return others[:MAX_RUNS] + (passed if len(passed) <= MAX_RUNS else [])
 
 
 def _left_out(runs: Sequence[tuple[str, GatedRun]], shown: Sequence[tuple[str, GatedRun]]) -> Iterator[Text]:
@@ -97,93 +84,75 @@ def _left_out(runs: Sequence[tuple[str, GatedRun]], shown: Sequence[tuple[str, G
     for outcome in ORDER:
         if left[outcome] > 0:
             passed = outcome is Outcome.PASSED
-            told = f"{counted(left[outcome], 'run' if passed else 'more run')} {RUNS[outcome]}"
-            standing = Standing(outcome.value)
-            text = Text(f"{MARKS[standing]} {told}", style=STYLES[standing])
+            words = f"{counted(left[outcome], 'run' if passed else 'more run')} {OUTCOME_TEXT[outcome].of_runs}"
+            text = _marked(CheckStatus(outcome.value), words)
             yield text if passed else text.append("; the page named below lists all", style="dim")
 
 
-def _rank(run: GatedRun) -> int:
-    """Order runs by outcome, worst first; equals stay as they were given."""
-    return list(Standing).index(Standing(run.outcome.value))
+def _marked(status: CheckStatus, words: str) -> Text:
+    text = STATUS_TEXT[status]
+    return Text(f"{text.mark} {words}", style=text.style)
 
 
-def _head(name: str, run: GatedRun) -> Text:
-    standing = Standing(run.outcome.value)
-    text = Text(f"{MARKS[standing]} {OUTCOMES[run.outcome]}", style=STYLES[standing])
-    text.append(f"  {shortened(name, LONGEST_NAME)}", style="bold")
-    return text.append(f"  {size(run)}" if run.checks else "", style="dim")
+def _outcome(outcome: Outcome, head: str = "") -> Text:
+    return _marked(CheckStatus(outcome.value), head + OUTCOME_TEXT[outcome].word)
 
 
-def _checks(console: Console, run: GatedRun, *, alone: bool) -> None:
+def _case(case: Case, words: str) -> Text:
+    return _marked(case.status, f"{STATUS_TEXT[case.status].word}  ").append(words, style="default")
+
+
+def _checks(console: Console, run: GatedRun, cases: Sequence[Case], *, alone: bool) -> None:
     """Print a line a check; of a run that passed among others, only what did not simply pass."""
-    cases = worst_first(cases_of(run))
-    if run.outcome is Outcome.PASSED and not alone:
-        cases = [case for case in cases if case.standing is not Standing.PASSED]
     for case in cases:
-        text = _mark(case).append(one_line(case), style="default")
-        _line(console, text, indent=INDENT)
-        if case.standing in COUNTS:
+        if case.status is CheckStatus.PASSED and run.outcome is Outcome.PASSED and not alone:
+            continue
+        _line(console, _case(case, one_line(case)), indent=INDENT)
+        if case.status in BLOCKING:
             _labelled(console, "next", next_steps(case)[:1])
-    _notes(console, run)
 
 
-def _explain(console: Console, run: GatedRun) -> None:
+def _explain(console: Console, cases: Sequence[Case]) -> None:
     """Print every check under its group: what was seen, on what, and what would have failed it."""
-    cases = worst_first(cases_of(run))
     for kind, title in ((None, ""), *GROUPS.items()):
-        mine = [case for case in cases if (case.check.kind if case.check else None) is kind]
-        if mine and title:
+        group = [case for case in cases if (case.check.kind if case.check else None) is kind]
+        if group and title:
             _line(console, Text(title, style="bold"), indent=INDENT)
-        for case in mine:
-            _line(console, _mark(case).append(sentence(case.title), style="default"), indent=2 * INDENT)
+        for case in group:
+            _line(console, _case(case, sentence(case.title)), indent=2 * INDENT)
             for label, texts in _parts(case):
                 _labelled(console, label, texts, indent=2 * INDENT)
-    _notes(console, run)
 
 
 def _parts(case: Case) -> Iterator[tuple[str, Sequence[str]]]:
-    """Give what is to be told of a check, each with its label."""
+    """Yield what there is to say of a check, each part with its label."""
     yield "seen", [sentence(case.claim)]
     if case.check is None:
         return
-    if detail := "; ".join(part for part in (measured(case.check), since(case.check)) if part):
-        yield "measured", [sentence(detail)]
-    where = [case.check.data, *([f"file {case.check.file}"] if case.check.file else [])]
-    yield "looked at", [sentence("; ".join(where))]
-    failing = case.standing in {Standing.FAILED, Standing.CRASHED}
+    yield "measured", [details(case)]
+    file = f"; file {case.file}" if case.file else ""
+    yield "looked at", [sentence(case.check.data + file)]
+    failing = case.status in {CheckStatus.FAILED, CheckStatus.CRASHED}
     yield ("fails on" if failing else "would fail on"), [sentence(case.check.fails_if)]
-    if told := allowance(case):
-        yield "allowance", [told]
-    if case.standing in COUNTS:
+    yield "allowance", [allowance(case)]
+    if case.status in BLOCKING:
         yield "next", next_steps(case)
 
 
-def _mark(case: Case) -> Text:
-    return Text(f"{MARKS[case.standing]} {STANDINGS[case.standing]}  ", style=STYLES[case.standing])
-
-
-def _notes(console: Console, run: GatedRun) -> None:
-    for note in run.notes:
-        _line(console, Text(f"note: {sentence(note)}", style="dim"), indent=INDENT)
-
-
-def _outcome(report: GateReport) -> Text:
-    standing = Standing(report.outcome.value)
-    text = Text(f"{MARKS[standing]} ptt gate: {OUTCOMES[report.outcome]}", style=STYLES[standing])
-    text.append(f", exit code {EXIT_CODES[report.outcome]}: {MEANINGS[report.outcome]}. ", style="default")
-    return text.append(headline(report), style="default")
+def _notes(console: Console, notes: Sequence[str], *, indent: int = 0) -> None:
+    for note in notes:
+        _line(console, Text(f"note: {sentence(note)}", style="dim"), indent=indent)
 
 
 def _labelled(console: Console, label: str, texts: Iterable[str], *, indent: int = INDENT) -> None:
     for index, text in enumerate(filter(None, texts)):
-        head = (label if index == 0 else "").ljust(LABEL)
+        head = (label if index == 0 else "").ljust(LABEL_WIDTH)
         _line(console, Text(text), indent=indent + INDENT, head=head)
 
 
 def _line(console: Console, text: Text, *, indent: int = 0, head: str = "") -> None:
     """Print a text, wrapped under itself; foreign text in it steers neither the terminal nor rich."""
-    room = max(console.width - indent - len(head), NARROWEST)
+    room = max(console.width - indent - len(head), MIN_WIDTH)
     for index, part in enumerate(text.wrap(console, room, overflow="fold")):
         part.rstrip()
         left = Text(" " * indent + (head if index == 0 else " " * len(head)), style="dim")
