@@ -8,16 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
+from ptt.diagnostics.parsers.io.values import INT32, as_number, as_step
 from ptt.diagnostics.parsers.recorder import PAIR, has_recorder_keys
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
-READ = SEQUENCES
 MASKS = ("model_mask", "train_mask", "tool_failed")
 IDS = ("sample_id", "group_id", "trajectory_id")
-INT32 = 1 << 31
+UNUSABLE = "row(s) lack a usable step, mask or pair of log-probabilities."
 
 
 def recognises(file: RunFile) -> bool:
@@ -41,11 +40,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 bad += wrong
         if frame.height:
             yield Rows(table="sequences", frame=frame)
-    if bad:
-        yield Lost(
-            rows=bad,
-            note=f"{file.rel}: {bad} row(s) lack a usable step, mask or pair of log-probabilities.",
-        )
+    yield from count_notes(file, {UNUSABLE: bad}, lost=(UNUSABLE,))
 
 
 def _fast(block: bytes) -> pl.DataFrame | None:
@@ -54,7 +49,7 @@ def _fast(block: bytes) -> pl.DataFrame | None:
     if first is None:
         return None
     shape: dict[str, pl.DataType] = {}
-    for name, kind in READ.items():
+    for name, kind in SEQUENCES.items():
         value = first.get(name)
         shape[name] = kind
         if isinstance(kind, pl.List) and not isinstance(value, list) and value is not None:
@@ -67,18 +62,13 @@ def _fast(block: bytes) -> pl.DataFrame | None:
             del shape[name]
     try:
         frame = pl.read_ndjson(io.BytesIO(block), schema=shape)
-    except (
-        pl.exceptions.PolarsError,
-        OSError,
-    ):  # bare NaN, ragged types or damage: some line needs a closer look
+    except (pl.exceptions.PolarsError, OSError):  # bare NaN, ragged types or damage: some line needs a closer look
         return None
     usable = frame.select(
         (pl.col("step").is_not_null() & pl.col("model_mask").is_not_null())
         & (pl.sum_horizontal(pl.col(name).is_not_null() for name in LOGPS if name in shape) >= PAIR)
     ).to_series()
-    if not usable.all():
-        return None
-    return _cast(frame)
+    return _cast(frame) if usable.all() else None
 
 
 def _cast(frame: pl.DataFrame) -> pl.DataFrame:
@@ -87,36 +77,27 @@ def _cast(frame: pl.DataFrame) -> pl.DataFrame:
     casts = []
     for name in kept:
         column = pl.col(name)
-        if name in MASKS and frame.schema[name] != READ[name]:
+        if name in MASKS and frame.schema[name] != SEQUENCES[name]:
             column = column.list.eval(pl.element() != 0)
-        casts.append(column.cast(READ[name]))
+        casts.append(column.cast(SEQUENCES[name]))
     return frame.select(casts)
 
 
 def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
     """Read line by line; return the rows that hold what a row must hold, and the count of the others."""
-    rows: list[dict[str, Any]] = []
-    bad = 0
-    for line in block.split(b"\n"):
-        if not line.strip():
-            continue
-        found = json_object(line)
-        row = None if found is None else _row(found)
-        if row is None:
-            bad += 1
-        else:
-            rows.append(row)
+    records = [json_object(line) for line in filter(bytes.strip, block.split(b"\n"))]
+    rows = [row for record in records if record is not None and (row := _row(record)) is not None]
     columns = {
         name: pl.Series([row.get(name) for row in rows], dtype=kind)
-        for name, kind in READ.items()
+        for name, kind in SEQUENCES.items()
         if any(row.get(name) is not None for row in rows)
     }
-    return pl.DataFrame(columns), bad
+    return pl.DataFrame(columns), len(records) - len(rows)
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any] | None:
     """Convert one object; None if its step, mask or log-probabilities cannot be used."""
-    row = {name: _converted(name, found[name]) for name in READ if name in found}
+    row = {name: _converted(name, found[name]) for name in SEQUENCES if name in found}
     if row.get("step") is None or row.get("model_mask") is None:
         return None
     return row if sum(row.get(name) is not None for name in LOGPS) >= PAIR else None
@@ -124,43 +105,29 @@ def _row(found: dict[str, Any]) -> dict[str, Any] | None:
 
 def _converted(name: str, value: Any) -> Any:
     """Bring one value to the type of its column; None if it is of another kind."""
-    kind = READ[name]
+    kind = SEQUENCES[name]
     if isinstance(kind, pl.List):
         return _converted_list(name, value) if isinstance(value, list) else None
     if kind == pl.String():
         return str(value) if isinstance(value, str) or (name in IDS and type(value) is int) else None
     if kind == pl.Float64():
-        return _number(value)
+        return as_number(value)
     step = as_step(value)
     return step if step is not None and (kind == pl.Int64() or -INT32 <= step < INT32) else None
 
 
 def _converted_list(name: str, values: list[Any]) -> list[Any] | None:
-    kinds = set(map(type, values)) - {type(None)}
+    kinds = {type(value) for value in values if value is not None}
     if name in MASKS:
-        if kinds <= {bool}:
-            return values
-        return [None if v is None else bool(v) for v in values] if kinds <= {bool, int} else None
+        return [None if value is None else bool(value) for value in values] if kinds <= {bool, int} else None
     if name == "tool_names":
         return values if kinds <= {str} else None
     if name == "token_ids":
-        known = [v for v in values if v is not None] if kinds <= {int} else []
-        fits = not kinds or (bool(known) and -INT32 <= min(known) <= max(known) < INT32)
+        fits = kinds <= {int} and all(-INT32 <= value < INT32 for value in values if value is not None)
         return values if fits else None
     if kinds <= {float}:
         return values
-    return [_number(v) for v in values] if kinds <= {float, int} else None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        return NON_FINITE.get(value.lower())
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # JSON integers have no limit, doubles do
-        return float("inf") if value > 0 else float("-inf")
+    return [as_number(value) for value in values] if kinds <= {float, int} else None
 
 
 PARSER = Parser(

@@ -7,21 +7,21 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.token_dumps import (
     Array,
     Sample,
-    content,
     grid,
     line,
     names_in,
     nested,
     node,
+    read_batch,
     sampled,
     sequences,
     step_named,
 )
-from ptt.diagnostics.parsers.unpickle import Plain, RefusedError, array_of
+from ptt.diagnostics.parsers.unpickle import Plain, array_of
 
 KEYS: Final = frozenset({"_rebuild_tensor_batch", "batch_dict"})
 BUILDER: Final = "_rebuild_tensor_batch"
@@ -31,6 +31,7 @@ LISTS: Final = {
     "action_log_probs": "old_logp",
     "base_action_log_probs": "ref_logp",
     "advantages": "advantage",
+    "loss_mask": "train_mask",
 }
 
 
@@ -41,27 +42,24 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield the sequences of one batch; the step stands in the file's name alone."""
-    found, lost = content(file)
-    yield from lost
-    if found is None:
-        return
+    yield from read_batch(file, _pieces, lacking="holds no response_mask where SkyRL writes it", framework="skyrl")
+
+
+def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
     batch = node(found, BUILDER)
     state = batch.args[1] if batch is not None and len(batch.args) > 1 else None
-    held = nested(state, "batch_dict")
-    try:
-        fields = {str(name): _tensor(value) for name, value in held.items()} if isinstance(held, dict) else {}
-    except RefusedError as error:
-        yield Lost(bytes=file.size, note=f"{file.rel} was not read: {error}.")
-        return
-    responses, ids = grid(fields.get("response_mask")), grid(fields.get("sequences"))
+    packed = nested(state, "batch_dict")
+    fields = {str(name): _tensor(value) for name, value in packed.items()} if isinstance(packed, dict) else {}
+    responses = grid(fields.get("response_mask"))
     if responses is None:
-        yield Lost(bytes=file.size, note=f"{file.rel} holds no response_mask where SkyRL writes it.")
-        return
-    yield Context(facts={"framework": "skyrl"})
-    groups = _groups(nested(state, "metadata", "policy_prompt_boundaries"), len(responses))
-    step = step_named(file.path)
-    rows = [_sample(fields, responses[at], ids, at) for at in range(len(responses))]
-    yield from sequences(file, [{**row, "step": step, **_named(step, at, groups[at])} for at, row in enumerate(rows)])
+        return None
+    step, groups = step_named(file.path), _groups(nested(state, "metadata", "policy_prompt_boundaries"), len(responses))
+    named = [  # by their step as well: rows are counted anew in each
+        {"step": step, "sample_id": f"{step}-{at}", "group_id": None if group is None else f"{step}-{group}"}
+        for at, group in enumerate(groups)
+    ]
+    samples = [{**_sample(fields, responses[at] != 0, at), **names} for at, names in enumerate(named)]
+    return sequences(file, samples)
 
 
 def _tensor(told: Plain) -> Plain:
@@ -69,42 +67,26 @@ def _tensor(told: Plain) -> Plain:
     match told:
         case {"format": str(way), "data": data}:
             return array_of(data, nested(told, "dtype"), nested(told, "shape")) if way == "numpy" else data
-        case _:
-            return None
+    return None
 
 
-def _sample(fields: dict[str, Plain], response: Array, ids: Array | None, at: int) -> Sample:
-    keep = response != 0
+def _sample(fields: dict[str, Plain], keep: Array, at: int) -> Sample:
+    """Cut row `at` of each list to the response, which is the end of the sequence."""
     lists = {ours: _row(fields.get(theirs), keep, at) for theirs, ours in LISTS.items()}
-    trained = _row(fields.get("loss_mask"), keep, at)
-    model = None if trained is None else sampled(trained, lists["rollout_logp"])
-    if model is not None and trained is not None and not model.any():  # nothing tells tools from text
-        model = np.ones(len(trained), np.bool_)
-    rollout = lists["rollout_logp"]
+    ids, trained, rollout = grid(fields.get("sequences")), lists["train_mask"], lists["rollout_logp"]
+    model = None if trained is None else sampled(trained, rollout)
+    if model is not None and not model.any():  # nothing tells tools from text
+        model = np.ones(len(model), np.bool_)
     if model is not None and rollout is not None and len(model) and rollout[-1] == 0.0:
         model = model.copy()
         model[-1] = False  # an end of sequence that SkyRL appended: nobody sampled it
-    return {
-        "token_ids": None if ids is None or len(ids) <= at else _ids(ids[at], keep),
-        "model_mask": model,
-        "train_mask": trained,
-        **lists,
-    }
+    tail = None if ids is None or ids.shape[1] < len(keep) else ids[:, ids.shape[1] - len(keep) :]
+    return {**lists, "token_ids": _row(tail, keep, at), "model_mask": model}
 
 
 def _row(found: Plain, keep: Array, at: int) -> Array | None:
     values = grid(found)
     return None if values is None or len(values) <= at or values.shape[1] != len(keep) else values[at][keep]
-
-
-def _ids(row: Array, keep: Array) -> Array | None:
-    """The response is the end of the sequence."""
-    return row[len(row) - len(keep) :][keep] if len(row) >= len(keep) else None
-
-
-def _named(step: int | None, at: int, group: str | None) -> dict[str, str | None]:
-    """Name sample and group by their step as well: rows are counted anew in each."""
-    return {"sample_id": f"{step}-{at}", "group_id": None if group is None else f"{step}-{group}"}
 
 
 def _groups(found: Plain, count: int) -> list[str | None]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.token_dumps import (
     Array,
     Sample,
@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.io.token_dumps import (
     names_in,
     nested,
     number,
+    read_batch,
     sampled,
     sequences,
 )
@@ -52,26 +53,23 @@ def read(file: RunFile) -> Iterator[Piece]:
     if file.name.startswith("eval_"):
         yield Lost(note=f"{file.rel} holds evaluation samples, which are no part of the training; it was not read.")
         return
-    found, lost = content(file)
-    yield from lost
-    if found is None:
-        return
-    step = integer(found.get("rollout_id")) if isinstance(found, dict) else None
-    if not isinstance(found, dict) or step is None:
-        yield Lost(bytes=file.size, note=f"{file.rel} has no rollout_id and no samples where slime writes them.")
-        return
-    yield Context(facts={"framework": "slime"})
-    if _is_rollout(found):
-        if _beside(file, TRAIN, step) is not None:
-            yield Lost(note=f"{file.rel}: the train data of this rollout hold the same sequences, and count instead.")
-        else:
-            yield from sequences(file, [_sampled(sample, step) for sample in _samples(found)])
-        return
-    origins = _origins(file, step)
-    samples, rank = _samples(found), integer(found.get("rank"))
-    rewards = _raw_rewards(found, samples)
-    made = [_trained(sample, step, rank, reward, origins) for sample, reward in zip(samples, rewards, strict=True)]
-    yield from sequences(file, made, why=SPLIT)
+    lacking = "has no rollout_id and no samples where slime writes them"
+    yield from read_batch(file, _pieces, lacking=lacking, framework="slime")
+
+
+def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
+    step = integer(nested(dump, "rollout_id"))
+    if not isinstance(dump, dict) or step is None:
+        return None
+    samples = _samples(dump)
+    if not _is_rollout(dump):
+        origins, rank, rewards = _origins(file, step), integer(dump.get("rank")), _raw_rewards(dump, samples)
+        made = [_trained(sample, step, rank, reward, origins) for sample, reward in zip(samples, rewards, strict=True)]
+        return sequences(file, made, why=SPLIT)
+    if _beside(file, TRAIN, step) is not None:
+        note = f"{file.rel}: the train data of this rollout hold the same sequences, and count instead."
+        return iter([Lost(note=note)])
+    return sequences(file, [_sampled(sample, step) for sample in samples])
 
 
 def _is_rollout(found: Found) -> bool:

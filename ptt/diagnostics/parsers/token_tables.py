@@ -10,14 +10,15 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from ptt.diagnostics.parsers import recorder, recorder_jsonl
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import first_objects, object_blocks
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, is_cut, schema_of
 from ptt.diagnostics.parsers.io.token_dumps import MASKS, NAMED_LOGPS, Batch, Sample, samples_of, sequences, step_named
 from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.schema import LOGPS as OURS
 
-ROWS: Final = 256
+BATCH_ROWS: Final = 256
+NO_MASK: Final = "row(s) hold no usable mask."
 Row = dict[str, Any]
 
 
@@ -47,8 +48,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         samples = [sample for row in rows if (sample := _sample(row, file)) is not None]
         bad += len(rows) - len(samples)
         yield from sequences(file, samples)
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) hold no usable mask.")
+    yield from count_notes(file, {NO_MASK: bad}, lost=(NO_MASK,))
 
 
 def _sample(row: Row, file: RunFile) -> Sample | None:
@@ -79,7 +79,7 @@ def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:
     try:
         with pq.ParquetFile(file.path) as parquet:
             total = parquet.metadata.num_rows
-            for batch in parquet.iter_batches(batch_size=ROWS):
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
                 rows = pl.DataFrame(batch).to_dicts()
                 done += len(rows)
                 yield rows
@@ -88,21 +88,10 @@ def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:
 
 
 def _lines(file: RunFile) -> Iterator[list[Row] | Lost]:
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        lines = [line for line in block.split(b"\n") if line.strip()]
-        rows: list[Row] = []
-        for number, line in enumerate(lines):
-            found = json_object(line)
-            if found is not None:
-                rows.append(found)
-            elif number == len(lines) - 1 and is_torn(block):
-                yield torn_line(file, block)
-            else:
-                yield Lost(rows=1)
-        yield rows
+    for block in object_blocks(file):
+        entries = list(block)
+        yield from (entry or Lost(rows=1) for entry in entries if not isinstance(entry, dict))
+        yield [entry for entry in entries if isinstance(entry, dict)]
 
 
 PARSER = Parser(

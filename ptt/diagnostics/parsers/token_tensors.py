@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from ptt.diagnostics.parsers import skyrl_batches, slime_dumps, verl_batches
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.token_dumps import (
     MASKS,
     NAMED_LOGPS,
     Batch,
     Sample,
-    content,
     integer,
     names_in,
+    nested,
+    read_batch,
     samples_of,
     sequences,
     step_named,
@@ -29,39 +30,27 @@ WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 def recognises(file: RunFile) -> bool:
     """Say yes by the names of the tensors."""
     found = names_in(file, KEYS)
-    return bool(found.intersection(MASKS)) and bool(found.intersection(NAMED_LOGPS)) and not _another(file)
-
-
-def _another(file: RunFile) -> bool:
-    return any(other.recognises(file) for other in OTHERS)
+    ours = bool(found.intersection(MASKS)) and bool(found.intersection(NAMED_LOGPS))
+    return ours and not any(other.recognises(file) for other in OTHERS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield the sequences of one dump: one batch, or several in a list, as TRL buffers them."""
-    found, lost = content(file)
-    yield from lost
-    if found is None:
-        return
-    told = found if isinstance(found, dict) else {}
-    step = integer(told.get("step"))
-    if step is None:
-        step = _told_beside(told)
+    yield from read_batch(file, _pieces, lacking=f"holds no {WANTED} of the shape sequences by tokens")
+
+
+def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
+    steps = (integer(nested(dump, "step")), _step_in_text(nested(dump, "__metadata__", "step")), step_named(file.path))
+    shared = next((step for step in steps if step is not None), None)
     samples: list[Sample] = []
-    for batch in _batches(found):
+    for batch in _batches(dump):
         own = integer(batch.get("step"))
-        samples += (
-            samples_of(batch, own if own is not None else step if step is not None else step_named(file.path)) or []
-        )
-    if not samples:
-        yield Lost(bytes=file.size, note=f"{file.rel} holds no {WANTED} of the shape sequences by tokens.")
-        return
-    yield from sequences(file, samples)
+        samples += samples_of(batch, shared if own is None else own) or []
+    return sequences(file, samples) if samples else None
 
 
-def _told_beside(told: dict[str | int, Plain]) -> int | None:
-    """Return the step from the texts that safetensors keeps beside its tensors."""
-    texts = told.get("__metadata__")
-    text = texts.get("step") if isinstance(texts, dict) else None
+def _step_in_text(text: Plain) -> int | None:
+    """Read a step from the texts that safetensors keeps beside its tensors."""
     return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 19 else None
 
 

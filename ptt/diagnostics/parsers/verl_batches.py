@@ -8,14 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.token_dumps import (
     Batch,
-    content,
     integer,
     names_in,
     nested,
     node,
+    read_batch,
     samples_of,
     sequences,
     step_named,
@@ -34,21 +34,13 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield the sequences of one saved rollout."""
-    found, lost = content(file)
-    yield from lost
-    if found is None:
-        return
-    try:
-        batch, step = _queue(found) if isinstance(found, dict) else _data_proto(found)
-        samples = samples_of(batch, step if step is not None else step_named(file.path))
-    except RefusedError as error:
-        yield Lost(bytes=file.size, note=f"{file.rel} was not read: {error}.")
-        return
-    if samples is None:
-        yield Lost(bytes=file.size, note=f"{file.rel} holds no response_mask where veRL writes it.")
-        return
-    yield Context(facts={"framework": "verl"})
-    yield from sequences(file, samples)
+    yield from read_batch(file, _pieces, lacking="holds no response_mask where veRL writes it", framework="verl")
+
+
+def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
+    batch, step = _queue(found) if isinstance(found, dict) else _data_proto(found)
+    samples = samples_of(batch, step_named(file.path) if step is None else step)
+    return None if samples is None else sequences(file, samples)
 
 
 def _queue(found: Plain) -> tuple[Batch, int | None]:
@@ -93,21 +85,17 @@ def _ragged(told: Plain) -> Plain:
         raise RefusedError("a ragged tensor's offsets fall")
     if len(offsets) and not 0 <= offsets[0] <= offsets[-1] <= len(values):
         raise RefusedError("a ragged tensor reaches beyond its values")
-    rows: list[Plain] = [values[start:end] for start, end in pairwise(offsets)]
-    if isinstance(lengths, np.ndarray) and lengths.ndim == 1 and len(lengths) == len(rows):
-        return [
-            row[: max(0, int(count))] for row, count in zip(rows, lengths, strict=True) if isinstance(row, np.ndarray)
-        ]
-    return rows
+    spans = list(pairwise(offsets))
+    if isinstance(lengths, np.ndarray) and lengths.ndim == 1 and len(lengths) == len(spans):
+        return [values[start:end][: max(0, int(count))] for (start, end), count in zip(spans, lengths, strict=True)]
+    return [values[start:end] for start, end in spans]
 
 
 def _data_proto(found: Plain) -> tuple[Batch, int | None]:
     """Read a DataProto: a consolidated TensorDict or arrays by name, then columns that are no tensors, and facts."""
     proto = node(found, "DataProto")
-    state = proto.state if proto is not None else None
-    parts: list[Plain] = state if isinstance(state, list) else []
     batch: Batch = {}
-    for part in parts:
+    for part in proto.state if proto is not None and isinstance(proto.state, list) else []:
         packed = node(part, "_rebuild_tensordict_files_consolidated")
         if packed is not None and len(packed.args) == 2:
             batch |= _leaves(packed.args[0], packed.args[1])
@@ -125,8 +113,7 @@ def _encoded(told: Plain) -> Plain:
             return [_encoded(row) for row in rows]
         case [str(dtype), shape, np.ndarray() as data]:
             return array_of(data, dtype, shape)
-        case _:
-            return None
+    return None
 
 
 def _leaves(told: Plain, body: Plain) -> Batch:

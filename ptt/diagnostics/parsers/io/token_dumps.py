@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Lost, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, Worker
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
@@ -323,3 +323,28 @@ def _entries(found: Plain, count: int) -> list[Plain]:
     if isinstance(found, np.ndarray) and found.ndim == 1 and len(found) == count:
         return list(found.tolist())
     return found if isinstance(found, list) and len(found) == count else []
+
+
+def read_batch(
+    file: RunFile,
+    pieces_in: Callable[[RunFile, Plain], Iterator[Piece] | None],
+    *,
+    lacking: str,
+    framework: str | None = None,
+) -> Iterator[Piece]:
+    """Yield what `pieces_in` makes of a file's value; where that is None the file is lost for what it is `lacking`."""
+    value, lost = content(file)
+    yield from lost
+    if value is None:
+        return
+    try:
+        pieces = pieces_in(file, value)
+    except RefusedError as error:
+        yield Lost(bytes=file.size, note=f"{file.rel} was not read: {error}.")
+        return
+    if pieces is None:
+        yield Lost(bytes=file.size, note=f"{file.rel} {lacking}.")
+        return
+    if framework is not None:
+        yield Context(facts={"framework": framework})
+    yield from pieces
