@@ -35,11 +35,8 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
         response, score = row["responses"], as_score(row.get("scores"))
         step = as_step(row.get("global_step"))
         step = int(named[1]) if step is None and named else step
-        prompt, group, env = (
-            row.get("prompt", row.get("messages")),
-            as_label(row.get("id")),
-            as_label(row.get("domain")),
-        )
+        prompt = row.get("prompt", row.get("messages"))
+        group, env = as_label(row.get("id")), as_label(row.get("domain"))
         samples.add(
             Sample(
                 step=step,

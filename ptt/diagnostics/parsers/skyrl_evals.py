@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.lines import begins_with, first_objects
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines
 from ptt.diagnostics.parsers.io.values import as_label, as_score
 
@@ -24,10 +24,9 @@ AGGREGATED: Final = "aggregated_results.jsonl"
 
 def recognises(file: RunFile) -> bool:
     """Say yes to dumped samples by their keys, and to the file of figures by its name and keys."""
-    found = first_objects(file)
     if file.name.startswith(AGGREGATED):
-        return any(FIGURE.fullmatch(name) for row in found for name in row)
-    return bool(found) and all(row.keys() >= KEYS for row in found)
+        return any(FIGURE.fullmatch(name) for row in first_objects(file) for name in row)
+    return begins_with(file, lambda row: row.keys() >= KEYS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:

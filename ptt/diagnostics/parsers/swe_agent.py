@@ -8,15 +8,16 @@ failed: that is guessed from its output.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.trajectories import ARGS_CHARS, Sample, Samples, attempt
-from ptt.diagnostics.parsers.io.values import as_count, as_hash, as_label, as_name, as_score, as_text, nested
+from ptt.diagnostics.parsers.io.values import as_hash, as_label, as_name, as_score, as_text, dicts_in, nested
 
-BEGINS: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
-HOLDS: Final = (
+FAILED_START: Final = ("Traceback (most recent call last)", "Error:", "ERROR:", "bash: ", "/bin/bash: ", "usage: ")
+FAILED_TEXT: Final = (
     ": command not found",
     "No such file or directory",
     "Your proposed edit has introduced new syntax error",
@@ -24,8 +25,8 @@ HOLDS: Final = (
     "was cancelled because it took more than",
     "Your command was not executed",
 )
-LOOKED_AT: Final = 2000  # letters at either end of an output; a file that is shown may hold any of these words
-OUT_OF_ROOM: Final = ("exit_context", "exit_cost", "exit_total_execution_time", "exit_format")
+SEARCHED_CHARS: Final = 2000  # letters at either end of an output; a file that is shown may hold any of these words
+LIMIT_EXITS: Final = ("exit_context", "exit_cost", "exit_total_execution_time", "exit_format")
 
 
 def recognises(file: RunFile) -> bool:
@@ -37,60 +38,50 @@ def recognises(file: RunFile) -> bool:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory, or of a retrying agent one an attempt."""
     samples = Samples(file, PARSER.name)
-    steps: list[dict[str, Any]] = []
-    attempts: list[dict[str, Any]] = []
+    parts: dict[str, list[dict[str, Any]]] = {"trajectory": [], "attempts": []}
     whole: dict[str, Any] = {}
-    for found in members(file, frozenset({"trajectory", "attempts"})):
-        if isinstance(found, Lost):
-            yield found
-            continue
-        key, value = found
-        if key in {"trajectory", "attempts"}:
-            if isinstance(value, dict):
-                (steps if key == "trajectory" else attempts).append(value)
-        elif key != "history":  # what the model saw: the same steps once more
-            whole[key] = value
-    runs = [one for one in attempts if isinstance(one.get("trajectory"), list)] if attempts else []
-    runs = runs or ([whole | {"trajectory": steps}] if steps else [])
-    bad = sum(not attempt(_Attempt(number, whole).add, run, samples) for number, run in enumerate(runs))
+    for member in members(file, frozenset(parts)):
+        if isinstance(member, Lost):
+            yield member
+        elif member[0] in parts:
+            parts[member[0]] += dicts_in([member[1]])
+        elif member[0] != "history":  # what the model saw: the same steps once more
+            whole[member[0]] = member[1]
+    runs = [run for run in parts["attempts"] if isinstance(run.get("trajectory"), list)]
+    runs = runs or ([{"trajectory": parts["trajectory"]}] if parts["trajectory"] else [])
+    bad = sum(not attempt(partial(_add, at, whole), run, samples) for at, run in enumerate(runs))
     yield from samples.close()
     if bad or not runs:
         yield Lost(rows=max(1, bad), note=f"{file.rel} holds no steps that could be read.")
 
 
-class _Attempt:
-    """One attempt at the instance that the file is named by."""
-
-    def __init__(self, number: int, whole: dict[str, Any]) -> None:
-        self.number = number
-        self.whole = whole
-
-    def add(self, found: dict[str, Any], samples: Samples) -> bool:
-        steps = [step for step in found["trajectory"] if isinstance(step, dict)]
-        info = found.get("info") or self.whole.get("info")
-        stop = as_label(nested(info, "exit_status"))
-        instance = samples.file.name.removesuffix(".traj")
-        messages = [message for step in steps for message in _messages(step)]
-        samples.add(
-            Sample(
-                step=None,
-                split="eval",
-                completion=messages,
-                identity=[instance, self.number, messages],
-                prompt=instance,
-                calls=[_call(step, at) for at, step in enumerate(steps) if as_text(step.get("action")).strip()],
-                columns={
-                    "group_id": instance,
-                    "env": as_label(found.get("environment") or self.whole.get("environment")),
-                    "stop_reason": stop,
-                    "truncated": None if stop is None else any(why in stop for why in OUT_OF_ROOM),
-                    "error_type": stop if stop and "error" in stop else None,
-                },
-            )
+def _add(at: int, whole: dict[str, Any], run: dict[str, Any], samples: Samples) -> bool:
+    """Add one attempt at the instance that the file is named by."""
+    steps = dicts_in(run["trajectory"])
+    info = run.get("info") or whole.get("info")
+    stop = as_label(nested(info, "exit_status"))
+    instance = samples.file.name.removesuffix(".traj")
+    messages = [message for step in steps for message in _messages(step)]
+    samples.add(
+        Sample(
+            step=None,
+            split="eval",
+            completion=messages,
+            identity=[instance, at, messages],
+            prompt=instance,
+            calls=[_call(step, at) for at, step in enumerate(steps) if as_text(step.get("action")).strip()],
+            columns={
+                "group_id": instance,
+                "env": as_label(run.get("environment") or whole.get("environment")),
+                "stop_reason": stop,
+                "truncated": None if stop is None else any(why in stop for why in LIMIT_EXITS),
+                "error_type": stop if stop and "error" in stop else None,
+            },
         )
-        for name in ("api_calls", "tokens_sent", "tokens_received", "instance_cost"):
-            samples.mean("swe-agent", None, name, as_score(nested(info, "model_stats", name)))
-        return bool(steps) and as_count(len(steps)) is not None
+    )
+    for name in ("api_calls", "tokens_sent", "tokens_received", "instance_cost"):
+        samples.mean("swe-agent", None, name, as_score(nested(info, "model_stats", name)))
+    return bool(steps)
 
 
 def _messages(step: dict[str, Any]) -> list[dict[str, Any]]:
@@ -119,8 +110,8 @@ def _call(step: dict[str, Any], at: int) -> dict[str, Any]:
 
 
 def _looks_failed(output: str) -> bool:
-    ends = output[:LOOKED_AT] + output[-LOOKED_AT:]
-    return output.lstrip().startswith(BEGINS) or any(words in ends for words in HOLDS)
+    ends = output[:SEARCHED_CHARS] + output[-SEARCHED_CHARS:]
+    return output.lstrip().startswith(FAILED_START) or any(words in ends for words in FAILED_TEXT)
 
 
 PARSER = Parser(

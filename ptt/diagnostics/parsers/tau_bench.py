@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final, TypeGuard
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import members
 from ptt.diagnostics.parsers.io.trajectories import ERROR_TEXT, Sample, Samples, attempt, calls_of
-from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_seconds, nested
+from ptt.diagnostics.parsers.io.values import as_count, as_label, as_score, as_seconds, dict_of, dicts_in, nested
 
-RUNS: Final = re.compile(rb'\s*\[\s*\{\s*"task_id"\s*:')
+TAU_RUNS: Final = re.compile(rb'\s*\[\s*\{\s*"task_id"\s*:')
 RESULTS: Final = re.compile(rb'\s*\{.*"(?:agent_info|environment_info)"\s*:', re.DOTALL)
 SIMULATION: Final = re.compile(rb'\s*\{(?=.*"task_id"\s*:)(?=.*"termination_reason"\s*:)', re.DOTALL)
 FAILED: Final = (*ERROR_TEXT, "Error:", "Unknown action")
-BROKEN: Final = frozenset({"agent_error", "user_error", "too_many_errors", "infrastructure_error"})
-WON: Final = 1 - 1e-6  # both benchmarks call a reward of one a success
+NO_CHAT: Final = "run(s) hold no conversation and do not count."
+ERRORS: Final = frozenset({"agent_error", "user_error", "too_many_errors", "infrastructure_error"})
+MIN_SUCCESS: Final = 1 - 1e-6  # both benchmarks call a reward of one a success
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to either benchmark's results by their first keys."""
     head = file.readable_head if file.name.endswith(".json") else b""
-    if RUNS.match(head):
+    if TAU_RUNS.match(head):
         return b'"reward"' in head
     results = RESULTS.match(head) is not None and b'"info"' in head and b'"timestamp"' in head
     return results or (SIMULATION.match(head) is not None and b'"duration"' in head)
@@ -47,13 +49,13 @@ def read(file: RunFile) -> Iterator[Piece]:
         if key == "":
             bad += not attempt(_add_run, value, samples)
         elif key == "simulations":
-            bad += not attempt(_Simulations(whole.get("info")).add, value, samples)
+            bad += not attempt(partial(_add_simulation, whole.get("info")), value, samples)
         elif key != "tasks":
             whole[key] = value
         if samples.full:
             yield from samples.take()
     if "messages" in whole or "termination_reason" in whole:
-        bad += not attempt(_Simulations(None).add, whole, samples)
+        bad += not attempt(partial(_add_simulation, None), whole, samples)
     info = whole.get("info")
     settings = nested(info, "agent_info", "llm_args")
     yield from samples.close(
@@ -61,8 +63,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         temperature=as_score(nested(settings, "temperature")),
         max_tokens=as_count(nested(settings, "max_tokens")),
     )
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} run(s) hold no conversation and do not count.")
+    yield from count_notes(file, {NO_CHAT: bad}, lost=(NO_CHAT,))
 
 
 def _add_run(found: dict[str, Any], samples: Samples) -> bool:
@@ -82,7 +83,7 @@ def _add_run(found: dict[str, Any], samples: Samples) -> bool:
             calls=calls_of(messages, error_text=FAILED),
             columns={
                 "group_id": task,
-                "success": None if reward is None else reward >= WON,
+                "success": None if reward is None else reward >= MIN_SUCCESS,
                 "error_type": error.partition(":")[0][:100] if isinstance(error, str) else None,
             },
         )
@@ -91,43 +92,39 @@ def _add_run(found: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-class _Simulations:
-    """Simulations of one results file, whose `info` names the domain."""
-
-    def __init__(self, info: Any) -> None:
-        self.domain = as_label(nested(info, "environment_info", "domain_name"))
-
-    def add(self, found: dict[str, Any], samples: Samples) -> bool:
-        messages = found.get("messages")
-        if not _is_chat(messages):
-            return False
-        chat = list(_flat(messages))
-        reward, task = as_score(nested(found, "reward_info", "reward")), as_label(found.get("task_id"))
-        parts = nested(found, "reward_info", "reward_breakdown")
-        stop = as_label(found.get("termination_reason"))
-        samples.add(
-            Sample(
-                step=None,
-                split="eval",
-                completion=chat,
-                identity=[as_label(found.get("id")), task, as_label(found.get("trial")), chat],
-                prompt=task,
-                reward=reward,
-                components={name: as_score(value) for name, value in parts.items()} if isinstance(parts, dict) else {},
-                calls=calls_of([_of_agent(message) for message in chat]),
-                timing=[_timing(message) for message in chat],
-                columns={
-                    "group_id": task,
-                    "env": self.domain,
-                    "success": None if reward is None else reward >= WON,
-                    "truncated": None if stop is None else stop == "max_steps",
-                    "stop_reason": stop,
-                    "error_type": stop if stop in BROKEN else None,
-                },
-            )
+def _add_simulation(info: Any, found: dict[str, Any], samples: Samples) -> bool:
+    """Add one simulation of a results file, whose `info` names the domain."""
+    messages = found.get("messages")
+    if not _is_chat(messages):
+        return False
+    chat = list(_flat(messages))
+    reward, task = as_score(nested(found, "reward_info", "reward")), as_label(found.get("task_id"))
+    domain = as_label(nested(info, "environment_info", "domain_name"))
+    parts = dict_of(nested(found, "reward_info", "reward_breakdown"))
+    stop = as_label(found.get("termination_reason"))
+    samples.add(
+        Sample(
+            step=None,
+            split="eval",
+            completion=chat,
+            identity=[as_label(found.get("id")), task, as_label(found.get("trial")), chat],
+            prompt=task,
+            reward=reward,
+            components={name: as_score(value) for name, value in parts.items()},
+            calls=calls_of([_of_agent(message) for message in chat]),
+            timing=[_timing(message) for message in chat],
+            columns={
+                "group_id": task,
+                "env": domain,
+                "success": None if reward is None else reward >= MIN_SUCCESS,
+                "truncated": None if stop is None else stop == "max_steps",
+                "stop_reason": stop,
+                "error_type": stop if stop in ERRORS else None,
+            },
         )
-        samples.mean(self.domain or "tau2", None, "reward", reward)
-        return True
+    )
+    samples.mean(domain or "tau2", None, "reward", reward)
+    return True
 
 
 def _is_chat(messages: Any) -> TypeGuard[list[dict[str, Any]]]:
@@ -137,11 +134,8 @@ def _is_chat(messages: Any) -> TypeGuard[list[dict[str, Any]]]:
 def _flat(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Take results of parallel calls out of the message that holds them."""
     for message in messages:
-        held = message.get("tool_messages")
-        if isinstance(held, list):
-            yield from (one for one in held if isinstance(one, dict))
-        else:
-            yield message
+        results = message.get("tool_messages")
+        yield from dicts_in(results) if isinstance(results, list) else (message,)
 
 
 def _of_agent(message: dict[str, Any]) -> dict[str, Any]:
