@@ -219,7 +219,7 @@ def gate(
     with plain_errors():
         from ptt.cli import gate as command
 
-        asked = command.Asked(
+        options = command.GateOptions(
             runs=tuple(runs or ()),
             listed=listed,
             settings=settings,
@@ -233,10 +233,10 @@ def gate(
                 name: place for name, place in (("junit", junit), ("sarif", sarif), ("markdown", markdown)) if place
             },
             github=github,
-            reports=reports.value,
+            reports=reports,
             quiet=quiet,
         )
-        code = command.run(asked)
+        code = command.run(options)
     raise typer.Exit(code)
 
 
@@ -285,7 +285,7 @@ def report(
         with artist() as drawing:
             from ptt.cli import report as command
 
-            wishes = command.Wishes(
+            options = command.ReportOptions(
                 out=out,
                 figures=figures,
                 redact=redact,
@@ -296,7 +296,7 @@ def report(
                 rules=rules or (),
                 as_json=json,
             )
-            code = command.run(source, wishes, drawing)
+            code = command.run(source, options, drawing)
     raise typer.Exit(code)
 
 

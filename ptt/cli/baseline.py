@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
-from ptt.cli.output import progress_bar, run_folders
+from ptt.cli.output import BASE, contains, progress_bar, run_folders
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.baseline.file import looks_like_one, read_baseline, text_of
 from ptt.diagnostics.gate.baseline.measure import Measured, baseline_of, measure, only_blind, without_refusals
@@ -70,7 +70,7 @@ def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path
 def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> list[Measured]:
     """Open each run, into a store of its own; the same run twice is no second seed."""
     chosen = api.read_settings(settings)
-    places = run_folders(runs, out or Path("ptt-report"))
+    places = run_folders(runs, out or Path(BASE))
     found: dict[str, Measured] = {}
     with progress_bar(Console(stderr=True)) as tell:
         for run, place in zip(runs, places, strict=True):
@@ -83,10 +83,8 @@ def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> 
 
 
 def _check_file(file: Path, runs: Sequence[Path]) -> None:
-    place = file.resolve()
     for run in runs:
-        home = run.resolve()
-        if place == home or (home.is_dir() and home in place.parents):
+        if file.resolve() == run.resolve() or contains(run, file):
             raise SettingsError(f"{file}: lies inside a run, which is never written to; give another file.")
     if file.is_dir():
         raise SettingsError(f"{file}: is a folder; give the file to write.")
@@ -98,7 +96,7 @@ def _check_file(file: Path, runs: Sequence[Path]) -> None:
 
 
 def _old(file: Path) -> tuple[Baseline | None, str]:
-    """Give the baseline that is renewed; one that cannot be read is written over, and that is said."""
+    """Read the baseline that is renewed; one that cannot be read is written over, and that is said."""
     if not file.exists():
         return None, ""
     try:

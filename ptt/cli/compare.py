@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import Exit
-from ptt.cli.output import check_figures, progress_bar
+from ptt.cli.output import check_figures, contains, output_base, progress_bar
 from ptt.diagnostics.compare.arms import group_of
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.errors import SettingsError
@@ -22,8 +22,7 @@ from ptt.reports.compare.terminal import print_comparison
 from ptt.reports.output import write_text
 from ptt.version import __version__
 
-BASE: Final = "ptt-report"
-MOST_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
+MAX_JOBS: Final = 4  # by default: each judges with threads of its own, and holds a run's tokens
 
 
 def run(
@@ -48,7 +47,10 @@ def run(
         groups[name] = members
     base, folder = _places(runs, out)
     for path in (*runs, *(Path(member) for members in groups.values() for member in members)):
-        _outside(path, folder)
+        if contains(path, folder):
+            raise SettingsError(
+                f"{folder}: lies inside {path}, which is never written to; give another place with --out."
+            )
         if figures is not None:
             check_figures(path, figures)
     with progress_bar(Console(stderr=True)) as tell:
@@ -59,7 +61,7 @@ def run(
             out=base,
             settings=chosen,
             rules=rules,
-            jobs=jobs or min(os.cpu_count() or 1, MOST_JOBS),
+            jobs=jobs or min(os.cpu_count() or 1, MAX_JOBS),
             progress=tell,
         )
     text = compare_json(compared, __version__)
@@ -76,16 +78,8 @@ def run(
 
 
 def _places(runs: list[Path], out: Path | None) -> tuple[Path, Path]:
-    """Give where each run's folder goes, and where the comparison's files go."""
+    """Return where each run's folder goes, and where the comparison's files go."""
     if out is not None:
         return out / "runs", out
-    here = Path.cwd().resolve()
-    inside = [home for run in runs if (home := run.resolve()).is_dir() and (here == home or home in here.parents)]
-    base = (inside[0].parent if inside else Path()) / BASE
+    base = output_base(runs)
     return base, base / "compare"
-
-
-def _outside(run: Path, folder: Path) -> None:
-    home, place = run.resolve(), folder.resolve()
-    if home.is_dir() and (place == home or home in place.parents):
-        raise SettingsError(f"{folder}: lies inside {run}, which is never written to; give another place with --out.")

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.cli.outcomes import CODES
+from ptt.cli.exits import CODES
 from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.model import Severity

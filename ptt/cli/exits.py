@@ -1,27 +1,19 @@
-"""Every exit code, and the one place where what a user can mend becomes a sentence."""
+"""Every exit code, and the one place where what a user can fix becomes a sentence."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
 
 import typer
 
-PLACES: Final = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EISDIR,
-        errno.ENOTDIR,
-        errno.ENAMETOOLONG,
-    }
-)
+OUTPUT_ERRORS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
+     errno.ENAMETOOLONG}
+)  # fmt: skip
 """Of what the system refuses: what lies at the place that output goes to, and not at us."""
 
 
@@ -37,9 +29,19 @@ class Exit(IntEnum):
     STOPPED = 130  # Ctrl-C, as shells have it
 
 
+CODES: Final[Mapping[str, Exit]] = {
+    "passed": Exit.JUDGED,
+    "failed": Exit.FAILED,
+    "blind": Exit.BLIND,
+    "unreadable": Exit.UNREADABLE,
+    "crashed": Exit.CRASHED,
+}
+"""By the outcome of a gate, whose module is not imported for it."""
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Print what a user can mend as one sentence and end with its code; anything else is a bug and may crash."""
+    """Print what a user can fix as one sentence and end with its code; anything else is a bug and may crash."""
     from ptt.diagnostics.errors import InputError, PttError, no_room
 
     try:
@@ -48,20 +50,22 @@ def plain_errors() -> Iterator[None]:
         typer.echo("ptt: stopped.", err=True)
         raise typer.Exit(Exit.STOPPED) from None
     except PttError as error:
-        from ptt.reports.text.sanitize import safe
-
-        typer.echo(f"ptt: {safe(str(error))}", err=True)
+        _complain(str(error))
         raise typer.Exit(Exit.UNREADABLE if isinstance(error, InputError) else Exit.USAGE) from error
     except OSError as error:
-        if error.errno not in PLACES or isinstance(error, BrokenPipeError):
+        if error.errno not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
             raise
-        from ptt.reports.text.sanitize import safe
-
-        where = safe(str(error.filename2 or error.filename or "the output"))
-        typer.echo(f"ptt: {where}: {error.strerror}; choose another place with --out, or make room.", err=True)
+        where = error.filename2 or error.filename or "the output"
+        _complain(f"{where}: {error.strerror}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
     except Exception as error:  # Polars' own kind, which is not imported here for it: a full disk in its words
         if not (why := no_room(error)):
             raise  # a bug of ours
-        typer.echo(f"ptt: the output: {why}; choose another place with --out, or make room.", err=True)
+        _complain(f"the output: {why}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
+
+
+def _complain(sentence: str) -> None:
+    from ptt.reports.text.sanitize import safe
+
+    typer.echo(f"ptt: {safe(sentence)}", err=True)

@@ -20,10 +20,10 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli import gate_runs
-from ptt.cli.exits import Exit
-from ptt.cli.gate_runs import Reports, Stopped, Task, Told, default_jobs, gate_all
-from ptt.cli.outcomes import CODES
-from ptt.cli.output import progress_bar, run_folders
+from ptt.cli.app import GateReports
+from ptt.cli.exits import CODES, Exit
+from ptt.cli.gate_runs import OnRun, Stopped, Task, default_jobs, gate_all
+from ptt.cli.output import contains, output_base, progress_bar, run_folders
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
@@ -35,8 +35,8 @@ from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe
 
 STANDARD_INPUT: Final = "-"
-MOST_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
-LONGEST_LIST: Final = 16 << 20  # bytes: ten thousand of the longest paths there can be
+MAX_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
+MAX_LIST_BYTES: Final = 16 << 20  # bytes: ten thousand of the longest paths there can be
 INSIDE: Final = ("findings.json", "store")  # what an output folder holds: a run is called after the folder then
 
 
@@ -62,8 +62,8 @@ def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
             doubled[home] = path
         else:
             taken[home] = path
-        if len(taken) > MOST_RUNS:
-            raise SettingsError(f"more than {MOST_RUNS} runs were given; gate them in several calls.")
+        if len(taken) > MAX_RUNS:
+            raise SettingsError(f"more than {MAX_RUNS} runs were given; gate them in several calls.")
     if not taken:
         raise SettingsError(_none(listed, own))
     notes = [f"Given more than once, and counted once: {path.name}." for path in doubled.values()]
@@ -85,7 +85,7 @@ def _given(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         if not glob.has_magic(word) or os.path.lexists(word):
             yield Path(word), False
             continue
-        found = sorted(islice(glob.iglob(word, recursive=True), MOST_RUNS + 1))  # noqa: PTH207  absolute ones as well
+        found = sorted(islice(glob.iglob(word, recursive=True), MAX_RUNS + 1))  # noqa: PTH207  absolute ones as well
         if not found:
             raise SettingsError(f"{word}: nothing here matches it; give a run, or a glob that finds some.")
         yield from ((Path(name), True) for name in found)
@@ -98,13 +98,13 @@ def _listed(path: Path | None) -> Iterator[tuple[Path, bool]]:
     piped = str(path) == STANDARD_INPUT
     try:
         if piped:
-            content = sys.stdin.buffer.read(LONGEST_LIST + 1)
+            content = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
         else:
             with path.open("rb") as file:
-                content = file.read(LONGEST_LIST + 1)
+                content = file.read(MAX_LIST_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"{path}: the list of runs cannot be read: {error.strerror or error}.") from error
-    if len(content) > LONGEST_LIST:
+    if len(content) > MAX_LIST_BYTES:
         raise SettingsError(f"{path}: is too long for a list of runs; it takes paths, one a line.")
     folder = Path() if piped else path.parent
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
@@ -134,7 +134,7 @@ SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class GateOptions:
     """What the command line said."""
 
     runs: tuple[str, ...]
@@ -148,19 +148,19 @@ class Asked:
     as_json: bool
     extra: Mapping[str, Path]  # format -> file
     github: bool
-    reports: str
+    reports: GateReports
     quiet: bool
 
 
-def run(asked: Asked) -> int:
+def run(options: GateOptions) -> int:
     """Gate the runs and give the exit code."""
-    if asked.as_json and asked.github:
+    if options.as_json and options.github:
         raise SettingsError("--json and --github both print to standard output; use --out for gate.json and --github.")
-    today = _day(asked.as_of)
-    settings = api.read_settings(asked.settings)
-    policy = api.gate_policy(asked.settings, baseline=asked.baseline)
-    out = _out(asked)
-    found = targets(asked.runs, listed=asked.listed, out=out)
+    today = _day(options.as_of)
+    settings = api.read_settings(options.settings)
+    policy = api.gate_policy(options.settings, baseline=options.baseline)
+    out = _out(options)
+    found = targets(options.runs, listed=options.listed, out=out)
     tasks = [
         Task(
             run=path,
@@ -170,22 +170,22 @@ def run(asked: Asked) -> int:
             settings=settings,
             policy=policy,
             today=today,
-            reports=Reports(asked.reports),
+            reports=options.reports,
         )
-        for path, folder in zip(found.runs, _folders(found, out, asked.extra.values()), strict=True)
+        for path, folder in zip(found.runs, _folders(found, out, options.extra.values()), strict=True)
     ]
-    _outside(found, {"--out": out, **{f"--{name}": place for name, place in asked.extra.items()}})
-    gate_runs.check(out, asked.extra, _inputs(asked, settings, policy, found))
-    with gate_runs.alone(out):
-        return _gated(asked, tasks, policy, found, out)
+    _outside(found, {"--out": out, **{f"--{name}": place for name, place in options.extra.items()}})
+    gate_runs.check(out, options.extra, _inputs(options, settings, policy, found))
+    with gate_runs.exclusive_output(out):
+        return _gated(options, tasks, policy, found, out)
 
 
-def _gated(asked: Asked, tasks: list[Task], policy: Policy, found: Targets, out: Path) -> int:
+def _gated(options: GateOptions, tasks: list[Task], policy: Policy, found: Targets, out: Path) -> int:
     """Gate the runs, write what was found, print it, and give the exit code."""
-    gate_runs.prepare(out, asked.extra)
+    gate_runs.prepare(out, options.extra)
     try:
-        with _ended_alike(), _progress(asked.quiet) as told:
-            runs = gate_all(tasks, jobs=asked.jobs or default_jobs(len(tasks)), told=told)
+        with _ended_alike(), _progress(options.quiet) as on_run:
+            runs = gate_all(tasks, jobs=options.jobs or default_jobs(len(tasks)), on_run=on_run)
     except Stopped as stopped:
         typer.echo(
             f"ptt: stopped after {stopped.done} of {counted(len(tasks), 'run')}; what was judged is kept in {out}, and "
@@ -200,19 +200,19 @@ def _gated(asked: Asked, tasks: list[Task], policy: Policy, found: Targets, out:
         baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
         notes=(*drift_notes(runs, policy), *found.notes),
     )
-    index = gate_runs.write(report, out, asked.extra)
-    _print(report, asked, index)
+    index = gate_runs.write(report, out, options.extra)
+    _print(report, options, index)
     return CODES[report.outcome]
 
 
-def _print(report: GateReport, asked: Asked, index: Path) -> None:
-    if asked.as_json:
+def _print(report: GateReport, options: GateOptions, index: Path) -> None:
+    if options.as_json:
         typer.echo(FORMATS[gate_runs.JSON].render(report), nl=False)
         return
-    start, end = github_guard(report) if asked.github else ("", "")
+    start, end = github_guard(report) if options.github else ("", "")
     if start:  # what runs are called, and what they logged, must not be taken for the runner's commands
         typer.echo(start)
-    print_gate(report, Console(), str(index), explain=asked.explain)
+    print_gate(report, Console(), str(index), explain=options.explain)
     if end:
         typer.echo(end)
         rest_in = {} if _summarise(report) else {"rest_in": str(index.parent / FORMATS[gate_runs.JSON].file)}
@@ -242,16 +242,12 @@ def _day(text: str | None) -> date:
         raise SettingsError(f"--as-of {text}: is no date; write it as 2026-01-31.") from error
 
 
-def _out(asked: Asked) -> Path:
+def _out(options: GateOptions) -> Path:
     """Give --out, or the default: below the current folder, or beside a run where that lies inside it."""
-    if asked.out is not None:
-        return asked.out
-    here = Path.cwd().resolve()
-    for word in asked.runs:
-        home = Path(word).resolve() if word in {".", "./"} or ".." in Path(word).parts else None
-        if home is not None and home.is_dir() and (here == home or home in here.parents):
-            return home.parent / "ptt-report" / "gate"
-    return Path("ptt-report") / "gate"
+    if options.out is not None:
+        return options.out
+    upward = [Path(word) for word in options.runs if word in {".", "./"} or ".." in Path(word).parts]
+    return output_base(upward) / "gate"
 
 
 def _shown(path: Path) -> str | None:
@@ -272,29 +268,28 @@ def _folders(found: Targets, out: Path, files: Iterable[Path]) -> list[Path]:
     return run_folders([named(run) for run in found.runs], out / "again", reserved=names)
 
 
-def _inputs(asked: Asked, settings: Settings, policy: Policy, found: Targets) -> dict[Path, str]:
+def _inputs(options: GateOptions, settings: Settings, policy: Policy, found: Targets) -> dict[Path, str]:
     """Give the files that this command reads, each with what it is."""
     read = dict.fromkeys(found.runs, "one of the runs")
     read |= dict.fromkeys(settings.rules, "a file of custom rules")
-    read[asked.settings or Path(FILE_NAME)] = "the settings file"
+    read[options.settings or Path(FILE_NAME)] = "the settings file"
     if policy.baseline is not None:
         read[policy.baseline.file] = "the baseline"
-    if asked.listed is not None:
-        read[asked.listed] = "the list of runs"
+    if options.listed is not None:
+        read[options.listed] = "the list of runs"
     return read
 
 
 def _outside(found: Targets, places: Mapping[str, Path]) -> None:
     """Refuse to write into a run."""
     for run in found.runs:
-        home = run.resolve()
         for option, place in places.items():
-            if home.is_dir() and home in (place.resolve(), *place.resolve().parents):
+            if contains(run, place):
                 raise SettingsError(f"{place}: lies inside {run}, which is never written to; give another {option}.")
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Told | None]:
+def _progress(quiet: bool) -> Iterator[OnRun | None]:
     """Show a bar on a terminal, and a line a run elsewhere."""
     console = Console(stderr=True)
     if quiet:

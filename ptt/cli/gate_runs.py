@@ -1,4 +1,4 @@
-"""Writes what a gate says over all runs: gate.json, the index page, and what CI was to be given."""
+"""Gate runs one by one or in processes of their own, and write what the gate says over all of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from ptt import api
+from ptt.cli.app import GateReports
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.judge import judge
@@ -37,14 +37,6 @@ MARK: Final = ".made-of"  # names what findings.json and report.html were made o
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
 
 
-class Reports(StrEnum):
-    """Of which runs a report.html is drawn."""
-
-    FAILED = "failed"  # of all that did not pass
-    ALL = "all"
-    NONE = "none"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One run and all that is needed to gate it."""
@@ -56,7 +48,7 @@ class Task:
     settings: Settings
     policy: Policy
     today: date
-    reports: Reports
+    reports: GateReports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,24 +60,21 @@ class Refused:
 
 def gate_one(task: Task) -> GatedRun | Refused:
     """Open, judge and write one run."""
+    gated = None
     try:
         opened = api.open_run(task.run, out=task.folder, settings=task.settings)
-        gated = _judged(task, opened)
-    except SettingsError as error:
-        return Refused(why=str(error))
+        gated = _judge(task, opened)
+        return _write_run(task, opened, gated)
     except BaseException as error:  # a panic of Polars is no Exception
-        return _full(task, error) or _failed(task, error)
-    try:
-        return _written(task, opened, gated)
-    except BaseException as error:  # what was judged stands, beside what went wrong
-        _only_faults(error)
-        return _full(task, error) or replace(gated, outcome=Outcome.CRASHED, error=_told(task, error))
-
-
-def _full(task: Task, error: BaseException) -> Refused | None:
-    """Tell that nothing more can be written: no fault of a run, and the next one would meet it as well."""
-    why = no_room(error)
-    return Refused(why=f"{task.folder.parent}: {why}; choose another place with --out, or make room.") if why else None
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise  # no fault of a run
+        if gated is None and isinstance(error, SettingsError):
+            return Refused(why=str(error))
+        if why := no_room(error):  # no fault of a run either, and the next one would meet it as well
+            return Refused(why=f"{task.folder.parent}: {why}; choose another place with --out, or make room.")
+        if gated is None:
+            return _failed(task, error)
+        return replace(gated, outcome=Outcome.CRASHED, error=_describe(task, error))  # what was judged stands
 
 
 def gate_kept(task: Task) -> GatedRun | None:
@@ -94,31 +83,25 @@ def gate_kept(task: Task) -> GatedRun | None:
         opened = api.kept_run(task.run, out=task.folder, settings=task.settings)
         if opened is None:
             return None
-        gated = _judged(task, opened)
-        if _wanted(task, gated) and not _drawn(task, opened):
-            return None
-        return _written(task, opened, gated)
-    except BaseException as error:
-        _only_faults(error)
-        return None  # whatever it is, it is met again, and told, where the run is opened
+        gated = _judge(task, opened)
+        drawn = (task.folder / REPORT).is_file() and _read(task.folder / MARK) == _made_of(task, opened)
+        return _write_run(task, opened, gated) if drawn or not _wants_report(task, gated) else None
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException:
+        return None  # whatever it is, it is met again, and reported, where the run is opened
 
 
-def _judged(task: Task, opened: LoadedRun) -> GatedRun:
+def _judge(task: Task, opened: LoadedRun) -> GatedRun:
     gated = judge(opened, task.policy, name=task.name, today=task.today)
     return replace(gated, path=task.shown, first_broken_link=opened.diagnosis.verdict.first_broken_link)
 
 
-def lost(task: Task, how: str) -> GatedRun:
-    """Tell of a run whose process died."""
-    error = f"{how}; gate this run alone, with --jobs 1 or where there is more memory."
-    return GatedRun(name=task.name, path=task.shown, outcome=Outcome.CRASHED, error=error)
-
-
-def _written(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
+def _write_run(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
     """Write findings.json, and report.html where one is wanted; what lies there of this very diagnosis stays."""
     findings, report, mark = (task.folder / name for name in (FINDINGS, REPORT, MARK))
-    made_of, wanted = _made_of(task, opened), _wanted(task, gated)
-    if _text(mark) != made_of:
+    made_of, wanted = _made_of(task, opened), _wants_report(task, gated)
+    if _read(mark) != made_of:
         for place in (mark, report):  # of another state of this run: a report would contradict the gate
             place.unlink(missing_ok=True)
         write_text(findings, findings_json(opened.diagnosis, __version__))
@@ -130,18 +113,14 @@ def _written(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
     return replace(gated, report=f"{task.folder.name}/{REPORT}") if wanted else gated
 
 
-def _wanted(task: Task, gated: GatedRun) -> bool:
-    """Tell whether a report is to be drawn."""
-    return task.reports is Reports.ALL or (task.reports is Reports.FAILED and gated.outcome is not Outcome.PASSED)
-
-
-def _drawn(task: Task, opened: LoadedRun) -> bool:
-    """Tell whether the report that lies there is of this diagnosis."""
-    return (task.folder / REPORT).is_file() and _text(task.folder / MARK) == _made_of(task, opened)
+def _wants_report(task: Task, gated: GatedRun) -> bool:
+    return task.reports is GateReports.ALL or (
+        task.reports is GateReports.FAILED and gated.outcome is not Outcome.PASSED
+    )
 
 
 def _made_of(task: Task, opened: LoadedRun) -> str:
-    """Name what is written: the diagnosis, and the tables that are kept beside it under its mark."""
+    """Hash what is written: the diagnosis, and the tables that are kept beside it under its mark."""
     digest = hashlib.sha256(f"{__version__}\n{opened.source}\n".encode())
     kept = task.folder / KEPT
     digest.update(kept.read_bytes() if kept.is_file() else findings_json(opened.diagnosis, __version__).encode())
@@ -150,51 +129,36 @@ def _made_of(task: Task, opened: LoadedRun) -> str:
 
 def _failed(task: Task, error: BaseException) -> GatedRun:
     """Say why a run has no checks."""
-    _only_faults(error)
     for name in (MARK, FINDINGS, REPORT):  # of an earlier pass: what they say is no longer known
         (task.folder / name).unlink(missing_ok=True)
     unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
     outcome = Outcome.UNREADABLE if unreadable else Outcome.CRASHED
-    return GatedRun(name=task.name, path=task.shown, outcome=outcome, error=_told(task, error))
+    return GatedRun(name=task.name, path=task.shown, outcome=outcome, error=_describe(task, error))
 
 
-def _only_faults(error: BaseException) -> None:
-    """Let Ctrl-C and the end of the process pass: they are no fault of a run."""
-    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-        raise error
-
-
-def _told(task: Task, error: BaseException) -> str:
+def _describe(task: Task, error: BaseException) -> str:
     """Put an error into words, without the places of this machine, so that they are the same everywhere."""
-    text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}{_where(error)}"
-    for place, shown in (
-        (task.run, task.run.name),
-        (task.run.absolute(), task.run.name),
-        (task.folder, task.folder.name),
-        (task.folder.absolute(), task.folder.name),
-        (Path(tempfile.gettempdir()), "…"),
-    ):
-        if len(place.parts) > 1:
-            text = text.replace(str(place), shown)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}{where}"
+    shown = {path: own.name for own in (task.run, task.folder) for path in (own, own.absolute())}
+    for path, name in {**shown, Path(tempfile.gettempdir()): "…"}.items():
+        if len(path.parts) > 1:
+            text = text.replace(str(path), name)
     return text
 
 
-def _where(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-
-
-def _text(path: Path) -> str | None:
+def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
 
 
-MOST_JOBS: Final = 4  # by default: each process may need the memory of a whole run
+MAX_JOBS: Final = 4  # by default: each process may need the memory of a whole run
 
-Told = Callable[[GatedRun, int, int], None]
-"""Hears of each run as it is done, how many are done, and of how many."""
+OnRun = Callable[[GatedRun, int, int], None]
+"""Called with each run as it is done, how many are done, and of how many."""
 
 
 class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
@@ -206,12 +170,14 @@ class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
 
 
 def default_jobs(runs: int) -> int:
-    """Give how many runs are judged at a time where nobody says."""
-    return max(1, min(_cores(), runs, MOST_JOBS))
+    """Return how many runs are judged at a time where nobody says."""
+    affinity = getattr(os, "sched_getaffinity", None)  # of a container's share, not of the whole machine
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(cores, runs, MAX_JOBS))
 
 
-def gate_all(tasks: Sequence[Task], *, jobs: int, told: Told | None = None) -> tuple[GatedRun, ...]:
-    """Gate every run, and give the answers in the order of the tasks.
+def gate_all(tasks: Sequence[Task], *, jobs: int, on_run: OnRun | None = None) -> tuple[GatedRun, ...]:
+    """Gate every run, and return the answers in the order of the tasks.
 
     Raises SettingsError where the settings turn out wrong in use, and Stopped on Ctrl-C; what was judged is kept.
     """
@@ -221,22 +187,27 @@ def gate_all(tasks: Sequence[Task], *, jobs: int, told: Told | None = None) -> t
             for number, answer in answers:
                 if isinstance(answer, Refused):
                     raise SettingsError(answer.why)
-                done[number] = lost(tasks[number], answer.how) if isinstance(answer, Died) else answer
-                if told is not None:
-                    told(done[number], len(done), len(tasks))
+                done[number] = _died(tasks[number], answer.how) if isinstance(answer, Died) else answer
+                if on_run is not None:
+                    on_run(done[number], len(done), len(tasks))
     except KeyboardInterrupt:
         raise Stopped(done=len(done)) from None
     return tuple(done[number] for number in range(len(tasks)))
 
 
+def _died(task: Task, how: str) -> GatedRun:
+    error = f"{how}; gate this run alone, with --jobs 1 or where there is more memory."
+    return GatedRun(name=task.name, path=task.shown, outcome=Outcome.CRASHED, error=error)
+
+
 def _answers(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun | Refused | Died]]:
     waiting = []
     for number, task in enumerate(tasks):
-        held = gate_kept(task)  # takes milliseconds, and a process some hundred of them to start
-        if held is None:
+        gated = gate_kept(task)  # takes milliseconds, and a process some hundred of them to start
+        if gated is None:
             waiting.append(number)
         else:
-            yield number, held
+            yield number, gated
     if len(waiting) < 2 or (jobs == 1 and len(waiting) <= EACH):
         for number in waiting:
             yield number, gate_one(tasks[number])
@@ -245,24 +216,16 @@ def _answers(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun 
         yield waiting[index], answer
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # of a container's share, not of the whole machine
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 INDEX: Final = "index.html"
 JSON: Final = "json"
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
+def exclusive_output(out: Path) -> Iterator[None]:
     """Keep other gates from writing to the same folder: two would mix their answers, and their stores."""
-    try:
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         file = (out / LOCK_FILE).open("ab")
-    except OSError as error:
-        raise SettingsError(f"{out}: cannot be written: {error.strerror or error}.") from error
     with file:
         if not acquire(file.fileno(), blocking=False):
             raise SettingsError(
@@ -273,58 +236,58 @@ def alone(out: Path) -> Iterator[None]:
 
 def check(out: Path, extra: Mapping[str, Path], inputs: Mapping[Path, str]) -> None:
     """Refuse places that are one file, no file, or read: what lies there would be lost before it is opened."""
-    taken: dict[Path | tuple[int, int], str] = {}
-    held = {key: what for path, what in inputs.items() for key in _keys(path)}
-    for name, place in _places(out, extra).items():
+    outputs: dict[Path | tuple[int, int], str] = {}
+    read = {key: what for path, what in inputs.items() for key in _identities(path)}
+    for name, path in _outputs(out, extra).items():
         option = f"--{name}" if name in extra else "--out"
-        _file_or_nothing(place)
-        for key in _keys(place):
-            if key in held:
-                raise SettingsError(f"{place}: is {held[key]}; give another file for {option}.")
-            if taken.setdefault(key, name) != name:
-                raise SettingsError(f"{place}: would be written twice; give another file for {option}.")
+        with _writing(path):
+            if path.is_dir():
+                raise SettingsError(f"{path}: is a folder; give a file to write to.")
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise SettingsError(f"{path}: is a link or a device; give a file to write to.")
+        for key in _identities(path):
+            if key in read:
+                raise SettingsError(f"{path}: is {read[key]}; give another file for {option}.")
+            if outputs.setdefault(key, name) != name:
+                raise SettingsError(f"{path}: would be written twice; give another file for {option}.")
 
 
-def _file_or_nothing(place: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        if place.is_dir():
-            raise SettingsError(f"{place}: is a folder; give a file to write to.")
-        if place.is_symlink() or (place.exists() and not place.is_file()):
-            raise SettingsError(f"{place}: is a link or a device; give a file to write to.")
+        yield
     except OSError as error:
-        raise SettingsError(f"{place}: cannot be written: {error.strerror or error}.") from error
+        raise SettingsError(f"{path}: cannot be written: {error.strerror or error}.") from error
 
 
-def _keys(path: Path) -> set[Path | tuple[int, int]]:
-    """Give all that tells a file: its place, and where it is there what the file system knows it by."""
+def _identities(path: Path) -> set[Path | tuple[int, int]]:
+    """Return all that identifies a file: its path, and where it is there its device and inode."""
     keys: set[Path | tuple[int, int]] = {path.absolute()}
     with suppress(OSError, RuntimeError):
         keys.add(path.resolve())
-        found = path.stat()
-        keys.add((found.st_dev, found.st_ino))
+        status = path.stat()
+        keys.add((status.st_dev, status.st_ino))
     return keys
 
 
 def prepare(out: Path, extra: Mapping[str, Path]) -> None:
     """Make sure that all can be written, and take away what an earlier gate wrote: it must not outlive a crash."""
-    for place in _places(out, extra).values():
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.unlink(missing_ok=True)
-        except OSError as error:
-            raise SettingsError(f"{place}: cannot be written: {error.strerror or error}.") from error
+    for path in _outputs(out, extra).values():
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def write(report: GateReport, out: Path, extra: Mapping[str, Path]) -> Path:
-    """Write all of it, `extra` by the name of its format, and give where the index page lies."""
-    for name, place in _places(out, extra).items():
+    """Write all of it, `extra` by the name of its format, and return where the index page lies."""
+    for name, path in _outputs(out, extra).items():
         try:
-            write_text(place, index_html(report) if name == INDEX else FORMATS[name].render(report))
+            write_text(path, index_html(report) if name == INDEX else FORMATS[name].render(report))
         except OSError as error:
             why = error.strerror or str(error)
-            raise SettingsError(f"{place}: {why}; choose another place with --out, or make room.") from error
+            raise SettingsError(f"{path}: {why}; choose another place with --out, or make room.") from error
     return out / INDEX
 
 
-def _places(out: Path, extra: Mapping[str, Path]) -> dict[str, Path]:
+def _outputs(out: Path, extra: Mapping[str, Path]) -> dict[str, Path]:
     return {INDEX: out / INDEX, JSON: out / FORMATS[JSON].file, **extra}

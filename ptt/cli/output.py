@@ -1,13 +1,13 @@
-"""Draw the report in a second process: importing matplotlib takes as long as judging a small run."""
+"""Say where output goes, show progress, and draw the report in a second process while the run is judged."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,31 +24,41 @@ if TYPE_CHECKING:
     from ptt.diagnostics.model import Diagnosis
 
 
+BASE: Final = "ptt-report"
 STORE: Final = "store"
-DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
+MAX_PARENTS: Final = 4  # that are named to distinguish two runs of one name
 RESERVED: Final = ("index.html", "gate.json", ".lock", "again", "store")
 """What commands over several runs write of their own, beside a folder a run."""
-LONGEST: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
+MAX_NAME: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
+
+
+def contains(run: Path, path: Path) -> bool:
+    """Return whether a path is a run's folder or lies inside it: a run is never written to."""
+    home = run.resolve()
+    return home.is_dir() and path.resolve().is_relative_to(home)
+
+
+def output_base(runs: Iterable[Path]) -> Path:
+    """Return the default folder of all output: below the current one, or beside a run that contains that."""
+    return next((run.resolve().parent for run in runs if contains(run, Path.cwd())), Path()) / BASE
 
 
 def output_folder(run: Path, out: Path | None) -> Path:
-    """Give `--out`, or the default: below the current folder, or beside the run where that lies inside it.
+    """Return `--out`, or the default of a run.
 
-    A folder that holds the output of another run of this name is left to it: the parents' names tell the two apart.
+    A folder that holds the output of another run of this name is left to it: the parents' names distinguish the two.
     """
     if out is not None:
         return out
-    home, here = run.resolve(), Path.cwd().resolve()
-    inside = home.is_dir() and (here == home or home in here.parents)
-    base, mine = (home.parent if inside else Path()) / "ptt-report", hash_location(run)
-    return next(base / name for name in _names(home) if noted_run(base / name / STORE) in (None, mine))
+    base, location = output_base([run]), hash_location(run)
+    return next(base / name for name in _names(run.resolve()) if noted_run(base / name / STORE) in (None, location))
 
 
 def _names(home: Path) -> Iterator[str]:
-    """Give what the output of a run may be called, the shortest first, without end."""
+    """Yield what the output of a run may be called, the shortest first, without end."""
     name = run_name(home)
     yield _printable(name)
-    for parent in home.parents[: DEEPEST - 1]:
+    for parent in home.parents[: MAX_PARENTS - 1]:
         if parent.name:
             name = f"{parent.name}-{name}"
             yield _printable(name)
@@ -56,25 +66,21 @@ def _names(home: Path) -> Iterator[str]:
         yield f"{_printable(name)}-{number}"
 
 
-def _cut(name: str) -> str:
-    return os.fsdecode(os.fsencode(name)[:LONGEST]) or "run"
-
-
 def _printable(name: str) -> str:
     """Spell a name so that any file, page and terminal can hold it: bytes that are no text, and steering, by number."""
-    text = os.fsencode(name)[:LONGEST].decode("utf-8", "backslashreplace")
+    text = os.fsencode(name)[:MAX_NAME].decode("utf-8", "backslashreplace")
     plain = "".join(sign if sign.isprintable() else f"_x{ord(sign):02x}" for sign in text.replace("\\", "_"))
-    return _cut(plain)
+    return os.fsdecode(os.fsencode(plain)[:MAX_NAME]) or "run"
 
 
 def run_folders(runs: Sequence[Path], base: Path, *, reserved: Collection[str] = ()) -> list[Path]:
-    """Give a folder of its own below `base` for the output of each run; equal names take their parents' names along.
+    """Return a folder of its own below `base` for the output of each run; equal names take their parents' names along.
 
     `reserved`: what the command itself writes into `base`.
     """
     homes = [run.resolve() for run in runs]
     names = [run_name(home) for home in homes]
-    for depth in range(1, DEEPEST):
+    for depth in range(1, MAX_PARENTS):
         doubled = {name for name, times in Counter(names).items() if times > 1}
         if not doubled:
             break
@@ -82,25 +88,20 @@ def run_folders(runs: Sequence[Path], base: Path, *, reserved: Collection[str] =
             f"{home.parents[depth - 1].name}-{name}" if name in doubled and len(home.parents) >= depth else name
             for home, name in zip(homes, names, strict=True)
         ]
-    taken = {name.casefold() for name in (*RESERVED, *reserved)}
-    return [base / _free(name, taken) for name in names]
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Give a name that is not taken, also where upper and lower case are one, and take it."""
-    name = _printable(name)
-    numbered = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
-    free = next(one for one in numbered if one.casefold() not in taken)
-    taken.add(free.casefold())
-    return free
+    taken = {name.casefold() for name in (*RESERVED, *reserved)}  # upper and lower case may be one
+    folders = []
+    for name in map(_printable, names):
+        numbered = chain([name], (f"{name}-{number}" for number in count(2)))
+        folders.append(base / next(free for free in numbered if free.casefold() not in taken))
+        taken.add(folders[-1].name.casefold())
+    return folders
 
 
 def check_figures(run: Path, figures: Path) -> None:
     """Refuse a folder for figures that is a file, or lies inside the run."""
-    home, place = run.resolve(), figures.resolve()
-    if home.is_dir() and (place == home or home in place.parents):
+    if contains(run, figures):
         raise SettingsError(f"{figures}: lies inside the run, which is never written to; give another --figures.")
-    if place.exists() and not place.is_dir():
+    if figures.exists() and not figures.is_dir():
         raise SettingsError(f"{figures}: is a file; --figures takes a folder.")
 
 
@@ -128,7 +129,7 @@ class Artist:
             pool.submit(_ready)  # starts the process
 
     def html(self, diagnosis: Diagnosis) -> str:
-        """Give the report."""
+        """Draw the report."""
         return self._pool.submit(_html, diagnosis).result()
 
 

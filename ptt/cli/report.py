@@ -31,7 +31,7 @@ FIGURES: Final = "figures"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class ReportOptions:
     """What the options ask for."""
 
     out: Path | None
@@ -45,48 +45,48 @@ class Wishes:
     as_json: bool
 
 
-def run(source: Path, wishes: Wishes, drawing: Artist) -> int:
+def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     """Write the report of what `source` is, and give the exit code."""
-    _check(wishes)
-    chosen = api.read_settings(wishes.settings)
-    for place in filter(None, (wishes.out, wishes.figures)):
+    _check(options)
+    chosen = api.read_settings(options.settings)
+    for place in filter(None, (options.out, options.figures)):
         _keep_clear(source, place)
     with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
-        store = output_folder(source, None) if wishes.out is None else Path(scratch)
-        shown = wishes.settings is None and not wishes.rules  # as it was, whatever ./ptt.toml says
-        opened = api.open_run(source, out=store, settings=chosen, rules=wishes.rules, progress=tell, as_judged=shown)
-        diagnosis = _shown(opened.diagnosis, opened.source, wishes)
-        folder = wishes.out or BASE / f"{diagnosis.run.name if wishes.redact else _name(source)}-report"
+        store = output_folder(source, None) if options.out is None else Path(scratch)
+        shown = options.settings is None and not options.rules  # as it was, whatever ./ptt.toml says
+        opened = api.open_run(source, out=store, settings=chosen, rules=options.rules, progress=tell, as_judged=shown)
+        diagnosis = _shown(opened.diagnosis, opened.source, options)
+        folder = options.out or BASE / f"{diagnosis.run.name if options.redact else _name(source)}-report"
         _keep_clear(source, folder)
-        written = _write(diagnosis, folder, wishes, drawing)
+        written = _write(diagnosis, folder, options, drawing)
     if diagnosis.guessable:
         typer.echo(f"ptt: {GUESSABLE}", err=True)
-    if wishes.as_json:
+    if options.as_json:
         typer.echo(findings_json(diagnosis, __version__), nl=False)
     else:
         print_diagnosis(diagnosis, Console(), str(written))
     return Exit.JUDGED
 
 
-def _check(wishes: Wishes) -> None:
+def _check(options: ReportOptions) -> None:
     """Refuse options that would do nothing, or less than they seem to."""
-    if not wishes.redact and (wishes.salt is not None or wishes.keep_tool_names):
+    if not options.redact and (options.salt is not None or options.keep_tool_names):
         raise SettingsError("--salt and --keep-tool-names say how to redact; give --redact as well, or leave them out.")
-    if wishes.salt is not None and not wishes.salt.strip():
+    if options.salt is not None and not options.salt.strip():
         raise SettingsError(
             "--salt is empty: anyone who guesses a name could find its hash; give a secret of your own."
         )
 
 
-def _shown(diagnosis: Diagnosis, source: str, wishes: Wishes) -> Diagnosis:
-    if not wishes.redact:
+def _shown(diagnosis: Diagnosis, source: str, options: ReportOptions) -> Diagnosis:
+    if not options.redact:
         return diagnosis
     from ptt.reports.redact.redact import default_salt, redacted
 
-    guessable = wishes.salt is None and diagnosis.from_findings
-    salt = wishes.salt or default_salt(source, findings_json(diagnosis, __version__))
-    return redacted(diagnosis, salt=salt, keep_tool_names=wishes.keep_tool_names, guessable=guessable)
+    guessable = options.salt is None and diagnosis.from_findings
+    salt = options.salt or default_salt(source, findings_json(diagnosis, __version__))
+    return redacted(diagnosis, salt=salt, keep_tool_names=options.keep_tool_names, guessable=guessable)
 
 
 def _origin(source: Path) -> Path:
@@ -121,17 +121,17 @@ def _holds_findings(folder: Path) -> bool:
     return (folder / FINDINGS).is_file()
 
 
-def _write(diagnosis: Diagnosis, folder: Path, wishes: Wishes, drawing: Artist) -> Path:
+def _write(diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist) -> Path:
     """Write every file, and give the one to open."""
     write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
     report = write_text(folder / "report.html", drawing.html(diagnosis))
-    figures = wishes.figures or (folder / FIGURES if wishes.postmortem else None)
+    figures = options.figures or (folder / FIGURES if options.postmortem else None)
     drawn: list[Path] = []
     if figures is not None:
         from ptt.reports.figures.drawing import write_figures
 
         drawn = write_figures(diagnosis, figures)
-    if not wishes.postmortem:
+    if not options.postmortem:
         return report
     from ptt.reports.run.postmortem import postmortem
 

@@ -310,7 +310,7 @@ def test_nothing_that_is_read_or_linked_to_is_written_over(words: tuple[str, ...
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks are of POSIX")
 def test_a_second_gate_does_not_write_into_the_folder_of_one_that_runs(here: Path) -> None:
-    with gate_runs.alone(OUT):
+    with gate_runs.exclusive_output(OUT):
         done = gate("runs/empty")
         assert done.exit_code == 2
         assert "another ptt gate is writing there" in done.stderr
