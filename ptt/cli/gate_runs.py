@@ -114,9 +114,9 @@ def _write_run(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
 
 
 def _wants_report(task: Task, gated: GatedRun) -> bool:
-    return task.reports is GateReports.ALL or (
-        task.reports is GateReports.FAILED and gated.outcome is not Outcome.PASSED
-    )
+    if task.reports is GateReports.FAILED:
+        return gated.outcome is not Outcome.PASSED
+    return task.reports is GateReports.ALL
 
 
 def _made_of(task: Task, opened: LoadedRun) -> str:
