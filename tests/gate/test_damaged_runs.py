@@ -20,7 +20,7 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers import PARSERS
-from ptt.diagnostics.store.damage import BESIDE
+from ptt.diagnostics.store.damage import SAMPLE_FORMATS
 
 ROOT = Path(__file__).parents[2]
 WELL = ROOT / "sample_logs" / "healthy"
@@ -142,4 +142,4 @@ def test_a_share_that_is_none_is_refused(text: str) -> None:
 
 
 def test_formats_beside_the_training_are_known_ones() -> None:
-    assert {one.name for one in PARSERS} > BESIDE
+    assert {one.name for one in PARSERS} > SAMPLE_FORMATS

@@ -7,7 +7,7 @@ from typing import Final
 
 from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome
-from ptt.diagnostics.store.damage import MOST_LOST, Damage, damage_of, percent
+from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 DAMAGE: Final = "extent:damage"
@@ -47,12 +47,12 @@ def _too_much(damage: Damage, most: float | None) -> bool:
     down and reviewed.
     """
     if most is None:
-        return damage.whole or damage.share > MOST_LOST
+        return damage.whole or damage.share > MAX_LOST
     return damage.share > most or (damage.unmeasured and most < 1)
 
 
 def _damaged(damage: Damage, most: float | None) -> CheckResult:
-    bad, limit = _too_much(damage, most), MOST_LOST if most is None else most
+    bad, limit = _too_much(damage, most), MAX_LOST if most is None else most
     set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
     whole = "" if most is not None else ", a file of tokens or metrics lost as a whole, a file that cannot be read"
     return CheckResult(

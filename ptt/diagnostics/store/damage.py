@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -12,15 +12,11 @@ from ptt.diagnostics.parsers.io.run_files import CLOSED
 from ptt.diagnostics.store.archives import DAMAGED
 from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, RUN_DIR, UNREADABLE, UNRECOGNISED
 
-MOST_LOST: Final = 0.01
+MAX_LOST: Final = 0.01
 """Of a run's bytes. A trainer that was killed loses the record it was writing, which is less; of more nobody knows
 whether the run would have failed in it."""
-
-
-NAMED: Final = 3  # lost files that are named; the others are counted
-
-
-BESIDE: Final = frozenset(
+MAX_NAMED: Final = 3  # lost files that are named; the others are counted
+SAMPLE_FORMATS: Final = frozenset(
     {
         "areal_perf", "areal_rollouts", "art_trajectories", "inspect_log", "microsoft_agents", "microsoft_records",
         "nemo_validation", "otel_spans", "roll_rollouts", "skyrl_evals", "swe_agent", "swift_completions", "tau_bench",
@@ -45,105 +41,108 @@ class Damage:
 
     @property
     def whole(self) -> bool:
-        """Tell whether parts are gone of which their bytes say nothing."""
+        """Whether parts are gone of which their bytes say nothing."""
         return self.unmeasured or bool(self.files or self.closed)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A source of a run; one of a findings.json is not `sized`: its rows are known, and its bytes are not."""
+
+    source: Source
+    sized: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes, or rows."""
+        source = self.source
+        return max(0, source.bytes) if self.sized else source.rows_ok + source.rows_bad
+
+    @property
+    def lost(self) -> float:
+        """Bytes lost; where its rows alone are counted, as many as their share of it. Rows where it is not sized."""
+        source = self.source
+        if not self.sized:
+            return float(source.rows_bad)
+        if source.bytes_lost > 0:
+            return float(min(source.bytes_lost, source.bytes))
+        rows = source.rows_ok + source.rows_bad
+        return source.bytes * source.rows_bad / rows if rows > 0 else 0.0
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether something is lost that the share cannot hold: a closed folder, or bytes of a file of any size."""
+        source = self.source
+        if source.kind == UNREADABLE:
+            return not self.sized or source.bytes_lost == 0
+        return not self.sized and source.bytes_lost > 0 and source.rows_bad == 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it holds tokens or metrics of training."""
+        return self.source.kind not in (UNRECOGNISED, UNREADABLE) and self.source.kind not in SAMPLE_FORMATS
+
+    def is_gone(self, token_folders: Collection[PurePosixPath]) -> bool:
+        """Return whether nothing is left of a file of tokens or metrics."""
+        source, path = self.source, PurePosixPath(self.source.path)
+        empty = source.bytes == 0 if self.sized else (source.note or "").startswith(EMPTY)
+        if empty and path.name.endswith(NEVER_EMPTY) and path.parent in token_folders:
+            return True
+        all_bytes = 0 < source.bytes <= source.bytes_lost if self.sized else source.bytes_lost > 0
+        return self.counts and source.rows_ok == 0 and (source.rows_bad > 0 or all_bytes)
 
 
 def damage_of(diagnosis: Diagnosis) -> Damage:
     """Add up what the sources of a diagnosis lost: bytes, and rows by their share of a file where bytes are unknown."""
-    sources, sized = diagnosis.sources, not diagnosis.from_findings
-    lost = sum(_lost(one, sized=sized) for one in sources)
-    held = sum(_held(one, sized=sized) for one in sources if one.kind != UNRECOGNISED)  # weights would hide any loss
-    torn = any(one.note is not None and one.note.startswith(DAMAGED) for one in sources)
-    gone = tuple(_gone(sources, sized=sized))
-    closed = tuple(one for one in sources if one.kind == UNREADABLE)
-    share = min(1.0, lost / held) if held else 0.0
+    sized = not diagnosis.from_findings
+    files = [_File(source, sized) for source in diagnosis.sources]
+    lost = sum(file.lost for file in files)
+    size = sum(file.size for file in files if file.source.kind != UNRECOGNISED)  # weights would hide any loss
+    paths = (PurePosixPath(file.source.path) for file in files if file.counts)
+    token_folders = {path.parent for path in paths if path.name.endswith(NEVER_EMPTY)}
+    gone = tuple(file.source.path for file in files if file.is_gone(token_folders))
+    torn = any((source.note or "").startswith(DAMAGED) for source in diagnosis.sources)
+    share = min(1.0, lost / size) if size else 0.0
     return Damage(
         share=share,
-        bytes=round(lost) if sized else sum(one.bytes_lost for one in sources),
+        bytes=round(lost) if sized else sum(source.bytes_lost for source in diagnosis.sources),
         torn=torn,
         files=gone,
-        closed=tuple(one.path for one in closed),
-        unmeasured=torn or any(_unmeasured(one, sized=sized) for one in sources),
-        words="; ".join(_words(share, torn, gone, closed, sources, sized=sized)),
+        closed=tuple(source.path for source in diagnosis.sources if source.kind == UNREADABLE),
+        unmeasured=torn or any(file.unmeasured for file in files),
+        words="; ".join(_words(files, share, gone, torn=torn)),
     )
 
 
-def _held(source: Source, *, sized: bool) -> int:
-    return max(0, source.bytes) if sized else source.rows_ok + source.rows_bad
-
-
-def _lost(source: Source, *, sized: bool) -> float:
-    """Give the bytes that a file lost; where its rows alone are counted, as many as their share of it.
-
-    Where nobody knows its size, as in a findings.json, the rows it lost.
-    """
-    if not sized:
-        return float(source.rows_bad)
-    rows = source.rows_ok + source.rows_bad
-    by_rows = source.bytes * source.rows_bad / rows if rows > 0 else 0.0
-    return float(min(source.bytes_lost, source.bytes)) if source.bytes_lost > 0 else by_rows
-
-
-def _unmeasured(source: Source, *, sized: bool) -> bool:
-    """Tell whether something is lost that the share cannot hold: a closed folder, or bytes of a file of any size."""
-    if source.kind == UNREADABLE:
-        return not sized or source.bytes_lost == 0
-    return not sized and source.bytes_lost > 0 and source.rows_bad == 0
-
-
-def _gone(sources: Sequence[Source], *, sized: bool) -> Iterable[str]:
-    """Name the files of tokens or metrics of which nothing is left."""
-    homes = {PurePosixPath(one.path).parent for one in sources if _counts(one) and one.path.endswith(NEVER_EMPTY)}
-    for one in sources:
-        all_bytes = 0 < one.bytes <= one.bytes_lost if sized else one.bytes_lost > 0
-        nothing = one.rows_ok == 0 and (one.rows_bad > 0 or all_bytes)
-        empty = _empty(one, sized=sized) and PurePosixPath(one.path).parent in homes
-        if empty or (nothing and _counts(one)):
-            yield one.path
-
-
-def _empty(source: Source, *, sized: bool) -> bool:
-    return source.path.endswith(NEVER_EMPTY) and (source.bytes == 0 if sized else (source.note or "").startswith(EMPTY))
-
-
-def _counts(source: Source) -> bool:
-    return source.kind not in (UNRECOGNISED, UNREADABLE) and source.kind not in BESIDE
-
-
-def _words(
-    share: float, torn: bool, gone: Sequence[str], closed: Sequence[Source], sources: Sequence[Source], *, sized: bool
-) -> Iterable[str]:
+def _words(files: Sequence[_File], share: float, gone: Sequence[str], *, torn: bool) -> Iterable[str]:
     if torn:
         yield "the archive is torn or damaged, and nobody knows what it held behind that"
-    for note in dict.fromkeys(one.note or "" for one in closed):
-        yield _closed([one.path for one in closed if (one.note or "") == note], note)
+    closed: dict[str, list[str]] = {}
+    for file in files:
+        if file.source.kind == UNREADABLE:
+            closed.setdefault(file.source.note or "", []).append(file.source.path)
+    for note, paths in closed.items():
+        yield _closed(paths, note)
     if gone:
-        what = (
-            "a file of tokens or metrics is lost"
-            if len(gone) == 1
-            else f"{len(gone)} files of tokens or metrics are lost"
-        )
-        yield f"{what}: {_some(gone)}"
+        what = "a file" if len(gone) == 1 else f"{len(gone)} files"
+        yield f"{what} of tokens or metrics {'is' if len(gone) == 1 else 'are'} lost: {_some(gone)}"
     if share > 0:
-        first = next(one.path for one in sources if _lost(one, sized=sized) > 0)
-        what = "bytes that are there" if sized else "rows that are told of"
+        first = next(file.source.path for file in files if file.lost > 0)
+        what = "bytes that are there" if files[0].sized else "rows that are told of"
         yield f"{percent(share)} of the {what} could not be read, the first in {first}"
-    unknown = [one for one in sources if one.kind != UNREADABLE and _unmeasured(one, sized=sized)]
+    unknown = [file.source for file in files if file.source.kind != UNREADABLE and file.unmeasured]
     if unknown:
-        yield (
-            f"{sum(one.bytes_lost for one in unknown)} bytes are lost of files of unknown size, the first in "
-            f"{unknown[0].path}"
-        )
+        lost = sum(source.bytes_lost for source in unknown)
+        yield f"{lost} bytes are lost of files of unknown size, the first in {unknown[0].path}"
 
 
 def _closed(paths: Sequence[str], note: str) -> str:
-    """Tell of what cannot be read for one reason, and what to do; a note on folders names them itself."""
+    """Say what cannot be read for one reason, and what to do; a note on folders names them itself."""
     if set(paths) == {RUN_DIR}:
         return f"a part {_lower(note)}"
     what = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-    why, _, mend = note.partition("; ")
-    return f"{what} {_lower(why or CLOSED)}: {_some(paths)}" + (f"; {mend.removesuffix('.')}" if mend else "")
+    why, _, advice = note.partition("; ")
+    return f"{what} {_lower(why or CLOSED)}: {_some(paths)}" + (f"; {advice.removesuffix('.')}" if advice else "")
 
 
 def _lower(note: str) -> str:
@@ -151,8 +150,8 @@ def _lower(note: str) -> str:
 
 
 def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    return ", ".join(paths[:NAMED]) + more
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(paths[:MAX_NAMED]) + more
 
 
 def percent(share: float) -> str:

@@ -37,7 +37,7 @@ RECORDED: Final = "recorded.parquet"  # a copy of all sequences, in a store that
 FLUSH_ROWS: Final = 200_000
 Progress = Callable[[int, int], None]
 Facts = dict[str, str | int | float | bool | None]
-BY_TRAJECTORY: Final = ("trajectories", "turns", "tool_calls", "rewards")
+TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards")
 
 
 def ingest(
@@ -55,10 +55,10 @@ def ingest(
     Texts of samples go into it only with `keep_text`. `on_file` hears how many files are done, and of how many.
     """
     try:
-        mark = fingerprint(files) + (" with texts" if keep_text else "")
-        held = read_manifest(folder)
-        if held is not None and held.fingerprint == mark and held.ptt_version == ptt_version:
-            return held
+        state = fingerprint(files) + (" with texts" if keep_text else "")
+        kept = read_manifest(folder)
+        if kept is not None and kept.fingerprint == state and kept.ptt_version == ptt_version:
+            return kept
         part = folder.with_name(folder.name + ".part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -66,16 +66,16 @@ def ingest(
         for number, file in enumerate(files):
             file = replace(file, keep_text=keep_text)
             if why := why_closed(file):
-                writer.pass_over(file, why)
+                writer.skip(file, why)
             else:
-                writer.take(file, next((parser for parser in parsers if parser.recognises(file)), None))
+                writer.read(file, next((parser for parser in parsers if parser.recognises(file)), None))
             if on_file is not None:
                 on_file(number + 1, len(files))
         in_part = writer.closed or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
             schema_version=VERSION,
             ptt_version=ptt_version,
-            fingerprint=mark + IN_PART * in_part,
+            fingerprint=state + IN_PART * in_part,
             in_place=tuple(writer.in_place),
             parts=tuple(writer.parts),
             wide=tuple(writer.wide),
@@ -104,18 +104,18 @@ class _Writer:
     parts: list[Part] = field(default_factory=list)
     wide: list[WidePart] = field(default_factory=list)
     closed: bool = False  # a file could not be opened
-    _told: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
+    _facts: list[tuple[tuple[int, float], Facts]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
-    _sources: list[dict[str, str | int | None]] = field(default_factory=list)
+    _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
 
-    def pass_over(self, file: RunFile, why: str) -> None:
+    def skip(self, file: RunFile, why: str) -> None:
         """Note a file that cannot be opened: all of it is lost, whatever it is."""
         self.closed = True
         self._source(file, UNREADABLE, lost=file.size, notes=[why])
 
-    def take(self, file: RunFile, parser: Parser | None) -> None:
+    def read(self, file: RunFile, parser: Parser | None) -> None:
         """Read one file, or note that nothing here reads it."""
         ok = bad = lost = repeated = 0
         kind = parser.name if parser else UNRECOGNISED
@@ -125,13 +125,13 @@ class _Writer:
         for piece in parser.read(file) if parser else ():
             match piece:
                 case Rows(table=table, frame=frame):
-                    if table in BY_TRAJECTORY:  # TRL writes the same samples again until it generates new ones
-                        new = frame.filter(~pl.col("trajectory_id").is_in(self._seen))
-                        fresh.update(new["trajectory_id"].unique())
-                        repeated += frame.height - new.height if table == "trajectories" else 0
-                        frame = new
+                    if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
+                        rows = frame.height
+                        frame = frame.filter(~pl.col("trajectory_id").is_in(self._seen))
+                        fresh.update(frame["trajectory_id"].unique())
+                        repeated += rows - frame.height if table == "trajectories" else 0
                     self._keep(table, frame, parser, file)
-                    ok += frame.height if table not in BY_TRAJECTORY[1:] else 0
+                    ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0
                 case Wide():
                     pieces.append(piece)
                     if sum(one.frame.height for one in pieces) >= FLUSH_ROWS:
@@ -143,7 +143,7 @@ class _Writer:
                     bad, lost = bad + rows, lost + count
                     notes += [note] if note else []
                 case Context(facts=facts):
-                    self._told.append((_weight(parser, facts), facts))
+                    self._facts.append((_weight(parser, facts), facts))
         ok += self._wide(pieces, file, parser)
         file.looks.clear()
         self._seen |= fresh
@@ -154,17 +154,7 @@ class _Writer:
     def _source(
         self, file: RunFile, kind: str, *, ok: int = 0, bad: int = 0, lost: int = 0, notes: Sequence[str]
     ) -> None:
-        self._sources.append(
-            {
-                "path": file.rel,
-                "kind": kind,
-                "bytes": file.size,
-                "rows_ok": ok,
-                "rows_bad": bad,
-                "bytes_lost": lost,
-                "note": " ".join(notes) or None,
-            }
-        )
+        self._sources.append((file.rel, kind, file.size, ok, bad, lost, " ".join(notes) or None))
 
     def _wide(self, pieces: list[Wide], file: RunFile, parser: Parser | None) -> int:
         """Write the waiting pieces of a file, and say how many values they hold."""
@@ -183,44 +173,40 @@ class _Writer:
             frame = frame.with_columns(priority=pl.lit(parser.priority, pl.Int32))
             schema = {**schema, "priority": pl.Int32()}
         if table == "sequences":  # a column of nulls would claim that something was recorded
-            held = [name for name in schema if name in frame.columns and frame[name].null_count() < frame.height]
-            frame, schema = frame.select(held), {name: schema[name] for name in held}
+            names = [name for name in schema if name in frame.columns and frame[name].null_count() < frame.height]
+            frame, schema = frame.select(names), {name: schema[name] for name in names}
         frame = frame.match_to_schema(
             pl.Schema(schema), missing_columns="insert", extra_columns="raise", integer_cast="upcast"
         )
         waiting = self._waiting.setdefault(table, [])
         waiting.append(frame)
         if table == "sequences":
-            self._note_part(frame, parser, file)
-        if table == "sequences" or sum(part.height for part in waiting) > FLUSH_ROWS:
+            self.parts.append(
+                Part(
+                    name=self._flush(table).name,
+                    source=file.rel,
+                    kind=parser.name if parser else UNRECOGNISED,
+                    first_row=sum(part.rows for part in self.parts if part.source == file.rel),
+                    rows=frame.height,
+                    columns=tuple(frame.columns),
+                )
+            )
+        elif sum(part.height for part in waiting) > FLUSH_ROWS:
             self._flush(table)
 
-    def _note_part(self, frame: pl.DataFrame, parser: Parser | None, file: RunFile) -> None:
-        before = sum(part.rows for part in self.parts if part.source == file.rel)
-        self.parts.append(
-            Part(
-                name=f"part-{self._written.get('sequences', 0):05d}.parquet",
-                source=file.rel,
-                kind=parser.name if parser else UNRECOGNISED,
-                first_row=before,
-                rows=frame.height,
-                columns=tuple(frame.columns),
-            )
-        )
-
-    def _flush(self, table: str) -> None:
-        frames = self._waiting.pop(table, [])
-        if frames:
-            number = self._written.get(table, 0)
-            self._written[table] = number + 1
-            target = self.folder / table / f"part-{number:05d}.parquet"
-            target.parent.mkdir(exist_ok=True)
-            pl.concat(frames).write_parquet(target, compression_level=1)  # as small as by default, in half the time
+    def _flush(self, table: str) -> Path:
+        number = self._written.get(table, 0)
+        self._written[table] = number + 1
+        target = self.folder / table / f"part-{number:05d}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        frame = pl.concat(self._waiting.pop(table))
+        frame.write_parquet(target, compression_level=1)  # as small as by default, in half the time
+        return target
 
     def facts(self) -> Facts:
         """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""
         merged: Facts = {}
-        for _, facts in sorted(self._told, key=lambda told: told[0], reverse=True):
+        for _, facts in sorted(self._facts, key=lambda weighed: weighed[0], reverse=True):
             merged.update({key: value for key, value in facts.items() if value is not None})
         return merged
 
@@ -228,7 +214,7 @@ class _Writer:
         """Write what is still waiting, and the list of sources."""
         for table in list(self._waiting):
             self._flush(table)
-        pl.DataFrame(self._sources, schema=SOURCES).write_parquet(self.folder / "sources.parquet")
+        pl.DataFrame(self._sources, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
 
 
 def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
@@ -241,9 +227,9 @@ def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:
 
 def recorded_copy(path: Path) -> InPlaceFile:
     """Describe the copy of all sequences as a file that is read where it lies."""
-    held = pl.scan_parquet([path], glob=False)
-    rows = int(held.select(pl.len()).collect().item())
-    columns = tuple(name for name in held.collect_schema().names() if name in TABLES["sequences"])
+    scan = pl.scan_parquet([path], glob=False)
+    rows = int(scan.select(pl.len()).collect().item())
+    columns = tuple(name for name in scan.collect_schema().names() if name in TABLES["sequences"])
     return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
 
 

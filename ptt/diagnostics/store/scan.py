@@ -1,4 +1,4 @@
-"""Keep what the token pass made, so that a second look at the same run does not read its tokens again."""
+"""Read a store: its tables, all sequences as one lazy frame, and what the token pass left there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
@@ -15,13 +16,15 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.schema import LOGPS, SEQUENCES, TABLES
 from ptt.diagnostics.statistics.token_pass import TokenTables
-from ptt.diagnostics.store.deduplicate_sources import SequenceFile, filled_in, joined
+from ptt.diagnostics.store.deduplicate_sources import SequenceFile, choose_sources, fill_from_duplicates
 from ptt.diagnostics.store.ingest import RECORDED, recorded_copy
-from ptt.diagnostics.store.manifest import Manifest, read_manifest
+from ptt.diagnostics.store.manifest import InPlaceFile, Manifest, Part, read_manifest
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct
 
-SAMPLED_FILES = 16
-ROW = "__row of the run"  # a name that no recorder's column has
+SAMPLED_FILES: Final = 16
+ROW: Final = "__row of the run"  # a name that no recorder's column has
+TOKEN_TABLES: Final = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
+ANEW: Final = "make the store anew with ptt diagnose or ptt ingest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,53 +82,43 @@ def scan_sequences(folder: Path, manifest: Manifest, root: Path, *, without: Ite
 
     `without`: names of files that turned out to be damaged inside.
     """
+    listed: list[tuple[Path, str, int, InPlaceFile | Part]]
+    listed = [(root / item.path, item.path, 0, item) for item in manifest.in_place]
+    listed += [(folder / "sequences" / part.name, part.source, part.first_row, part) for part in manifest.parts]
     left_out = set(without)
-    found = [
-        *(
+    choice = choose_sources(
+        [
             SequenceFile(
-                path=root / item.path, name=item.path, kind=item.kind, first_row=0, start=0, rows=item.rows,
-                columns=item.columns,
+                path=path, name=name, kind=item.kind, first_row=first, start=0, rows=item.rows, columns=item.columns
             )
-            for item in manifest.in_place
-        ),
-        *(
-            SequenceFile(
-                path=folder / "sequences" / part.name, name=part.source, kind=part.kind, first_row=part.first_row,
-                start=0, rows=part.rows, columns=part.columns,
-            )
-            for part in manifest.parts
-        ),
-    ]  # fmt: skip
-    choice = joined([file for file in found if file.name not in left_out and file.rows])
+            for path, name, first, item in listed
+            if name not in left_out and item.rows
+        ]
+    )
     starts = accumulate((file.rows for file in choice.files), initial=0)
     files = [replace(file, start=start) for file, start in zip(choice.files, starts, strict=False)]
     if not files:
         return None
-    frames = [_scan_group(group) for group in _groups(files)]
-    frame = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
-    beside = [replace(file, skipped=frozenset()) for file in choice.beside]
-    frame, told = filled_in(frame, [_scan_group(group) for group in _groups(beside)])
+    frame = pl.concat(_scan_groups(files), how="diagonal_relaxed")
+    duplicates = [replace(file, skipped=frozenset()) for file in choice.duplicates]
+    frame, filled = fill_from_duplicates(frame, _scan_groups(duplicates))
     return SequenceScan(
         frame=frame,
         files=tuple(files),
         columns=frozenset(frame.collect_schema().names()),
         tokens_per_row=_tokens_per_row(files),
-        notes=(*choice.notes, *told),
+        notes=(*choice.notes, *filled),
     )
 
 
-def _groups(files: list[SequenceFile]) -> list[list[SequenceFile]]:
-    """Put neighbours of one schema together: one scan takes many files, but only of the same types."""
-    groups: list[list[SequenceFile]] = []
-    last: object = None
-    for file in files:
+def _scan_groups(files: list[SequenceFile]) -> list[pl.LazyFrame]:
+    """Scan neighbours of one schema together: one scan takes many files, but only of the same types."""
+
+    def shape(file: SequenceFile) -> object:
         schema = _schema(file.path)
-        shape = (file.skipped, *((name, str(schema[name])) for name in file.columns))
-        if shape != last:
-            groups.append([])
-            last = shape
-        groups[-1].append(file)
-    return groups
+        return (file.skipped, *((name, str(schema[name])) for name in file.columns))
+
+    return [_scan_group(list(group)) for _, group in groupby(files, key=shape)]
 
 
 def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
@@ -145,12 +138,13 @@ def _scan_group(files: list[SequenceFile]) -> pl.LazyFrame:
     return chosen.filter(~pl.col("step").is_in(skipped)) if skipped else chosen
 
 
-def _canonical(name: str, found: pl.DataType) -> pl.Expr:
-    wanted = SEQUENCES[name]
-    column = pl.col(name)
-    if found == wanted or (name in LOGPS and found == pl.List(pl.Float64)):
-        return column  # float64 is kept: r is taken in float64 anyway
-    return column.cast(wanted, strict=False)
+def _canonical(name: str, dtype: pl.DataType) -> pl.Expr:
+    return pl.col(name) if _is_canonical(name, dtype) else pl.col(name).cast(SEQUENCES[name], strict=False)
+
+
+def _is_canonical(name: str, dtype: pl.DataType) -> bool:
+    """Return whether a column needs no cast; float64 logprobs are kept: r is taken in float64 anyway."""
+    return dtype == SEQUENCES[name] or (name in LOGPS and dtype == pl.List(pl.Float64))
 
 
 def _tokens_per_row(files: list[SequenceFile]) -> float:
@@ -163,73 +157,56 @@ def _tokens_per_row(files: list[SequenceFile]) -> float:
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             rows += group.num_rows
-            values += max(
-                (
-                    group.column(index).num_values
-                    for index in range(group.num_columns)
-                    if group.column(index).path_in_schema.startswith("model_mask")
-                ),
-                default=0,
-            )
+            columns = map(group.column, range(group.num_columns))
+            masks = (column.num_values for column in columns if column.path_in_schema.startswith("model_mask"))
+            values += max(masks, default=0)
     return values / rows if rows else 1.0
 
 
 def _schema(path: Path) -> pl.Schema:
-    """Give a file's schema; its name is taken as it stands, brackets and stars included."""
+    """Read a file's schema; its name is taken as it stands, brackets and stars included."""
     return pl.scan_parquet([path], glob=False).collect_schema()
 
 
-FRAMES = ("cells", "sequences", "stretches", "rows", "bad", "anomalies", "samples")
-
-
 def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:
-    """Give the tables kept under `key`, or None."""
-    place = folder / "tokens"
+    """Read the tables kept under `key`, or None."""
+    tokens = folder / "tokens"
     try:
-        if json.loads((place / "key.json").read_text(encoding="ascii")) != key:
+        if json.loads((tokens / "key.json").read_text(encoding="ascii")) != key:
             return None
-        return TokenTables(**{name: pl.read_parquet(place / f"{name}.parquet", glob=False) for name in FRAMES})
+        return TokenTables(**{name: pl.read_parquet(tokens / f"{name}.parquet", glob=False) for name in TOKEN_TABLES})
     except (OSError, ValueError, pl.exceptions.PolarsError):  # absent or half written: made anew
         return None
 
 
 def write_tokens(folder: Path, key: dict[str, object], tables: TokenTables) -> None:
     """Keep `tables` under `key`; the key is written last, so a torn write is no write."""
-    place = folder / "tokens"
-    place.mkdir(exist_ok=True)
-    (place / "key.json").unlink(missing_ok=True)
-    for name in FRAMES:
-        getattr(tables, name).write_parquet(place / f"{name}.parquet", compression="lz4")
-    (place / "key.json").write_text(json.dumps(key, sort_keys=True), encoding="ascii")
-
-
-ANEW = "make the store anew with ptt diagnose or ptt ingest"
+    tokens = folder / "tokens"
+    tokens.mkdir(exist_ok=True)
+    (tokens / "key.json").unlink(missing_ok=True)
+    for name in TOKEN_TABLES:
+        getattr(tables, name).write_parquet(tokens / f"{name}.parquet", compression="lz4")
+    (tokens / "key.json").write_text(json.dumps(key, sort_keys=True), encoding="ascii")
 
 
 def check_entries(store: Path) -> None:
     """Refuse a store that would have files read which lie elsewhere, or never end."""
+    folders = [store]
     try:
-        strange = _strange_entry(store)
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    elif not entry.is_file(follow_symlinks=False):
+                        name = Path(entry.path).relative_to(store).as_posix()
+                        raise InputError(f"{store}: holds {name}, a link or special file, which no store does; {ANEW}.")
     except OSError as error:
         raise InputError(f"{store}: cannot be read: {error.strerror or error}.") from error
-    if strange is not None:
-        raise InputError(f"{store}: holds {strange}, a link or special file, which no store does; {ANEW}.")
-
-
-def _strange_entry(store: Path) -> str | None:
-    waiting = [store]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                elif not entry.is_file(follow_symlinks=False):
-                    return Path(entry.path).relative_to(store).as_posix()
-    return None
 
 
 def open_existing(store: Path) -> Manifest | None:
-    """Give the manifest of a store that can be judged without its run; None where its tokens lay in the run."""
+    """Return the manifest of a store that can be judged without its run; None where its tokens lay in the run."""
     manifest = read_manifest(store)
     if manifest is None:
         raise InputError(f"{store}: is no store of this version; make it anew with ptt diagnose or ptt ingest.")
@@ -237,14 +214,10 @@ def open_existing(store: Path) -> Manifest | None:
     if not copied.is_file():
         return None if manifest.in_place else manifest
     try:
-        held, schema = recorded_copy(copied), pl.read_parquet_schema(copied)
+        recorded, schema = recorded_copy(copied), pl.read_parquet_schema(copied)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{copied}: cannot be read; {ANEW}.") from error
-    wrong = [name for name in held.columns if not _as_written(name, schema[name])]
-    if wrong or not {"step", "model_mask"} <= set(held.columns):
+    wrong = [name for name in recorded.columns if not _is_canonical(name, schema[name])]
+    if wrong or not {"step", "model_mask"} <= set(recorded.columns):
         raise InputError(f"{copied}: its columns are not those of a store ({', '.join(wrong)[:100]}); {ANEW}.")
-    return replace(manifest, in_place=(held,), parts=())
-
-
-def _as_written(name: str, found: pl.DataType) -> bool:
-    return found == SEQUENCES[name] or (name in LOGPS and found == pl.List(pl.Float64))
+    return replace(manifest, in_place=(recorded,), parts=())

@@ -29,7 +29,7 @@ def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, p
     frame = pl.concat([piece.frame for piece in pieces], how="diagonal")
     names = {raw: name for piece in pieces for raw, name in piece.names.items()}
     raws = [name for name in frame.columns if name not in INDEX]
-    columns = {raw: f"m{place}" for place, raw in enumerate(raws)}
+    columns = {raw: f"m{number}" for number, raw in enumerate(raws)}
     target = folder / FOLDER / f"part-{number:05d}.parquet"
     target.parent.mkdir(exist_ok=True)
     frame.rename(INDEX | columns).write_parquet(target, compression="lz4", statistics=False)
@@ -56,7 +56,7 @@ class Column:
     parts: tuple[tuple[WidePart, int], ...]  # each with the number of its values
 
     def frame(self) -> pl.DataFrame:
-        """Give step, value, flag, priority, source and seq, a row a value."""
+        """Return step, value, flag, priority, source and seq, a row a value."""
         sources = [pl.repeat(part.source, count, eager=True, dtype=pl.String) for part, count in self.parts]
         priorities = [pl.repeat(part.priority, count, eager=True, dtype=pl.Int32) for part, count in self.parts]
         return pl.DataFrame(
@@ -72,7 +72,7 @@ class Column:
 
 
 def flags_of(values: FloatArray) -> npt.NDArray[np.uint8]:
-    """Give the flag of each value: finite, NaN, or one of the infinities."""
+    """Return the flag of each value: finite, NaN, or one of the infinities."""
     flags = np.zeros(len(values), np.uint8)
     flags[np.isnan(values)] = Flag.NAN
     flags[values == np.inf] = Flag.POS_INF
@@ -88,7 +88,7 @@ class WideMetrics:
     parts: tuple[WidePart, ...] = ()
 
     def spellings(self) -> pl.DataFrame:
-        """Give name, name_raw, priority and len, the number of values: one row a spelling and source priority."""
+        """Return name, name_raw, priority and len, the number of values: one row a spelling and source priority."""
         rows = [
             (column.name, column.raw, part.priority, column.values) for part in self.parts for column in part.columns
         ]
@@ -98,18 +98,15 @@ class WideMetrics:
 
     def column(self, raw: str) -> Column:
         """Read one metric."""
-        held = [
-            (place, part, found) for place, part in enumerate(self.parts) for found in part.columns if found.raw == raw
-        ]
         steps, values, seqs, parts = [], [], [], []
-        for place, part, found in held:
-            series = self._read(part, [found.column])[found.column]
-            known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
-            of_step, of_row = self._index[place]
-            steps.append(of_step[known])
-            seqs.append(of_row[known])
-            values.append(series.to_numpy()[known])
-            parts.append((part, len(values[-1])))
+        for part, (part_steps, part_seqs) in zip(self.parts, self._index, strict=True):
+            for name in (column.column for column in part.columns if column.raw == raw):
+                series = self._read(part, [name])[name]
+                known = series.is_not_null().to_numpy() if series.null_count() else slice(None)
+                steps.append(part_steps[known])
+                seqs.append(part_seqs[known])
+                values.append(series.to_numpy()[known])
+                parts.append((part, len(values[-1])))
         return Column(
             steps=np.concatenate(steps),
             values=np.concatenate(values),
@@ -119,7 +116,7 @@ class WideMetrics:
         )
 
     def of_sources(self, sources: Collection[str], wanted: Callable[[str], bool]) -> pl.DataFrame:
-        """Give step, seq, name, value and source of the metrics whose name is wanted, one row a value."""
+        """Return step, seq, name, value and source of the metrics whose name is wanted, one row a value."""
         schema = {"step": pl.Int64, "seq": pl.Int64, "name": pl.String, "value": pl.Float64, "source": pl.String}
         frames = [pl.DataFrame(schema=schema)]
         for part in (part for part in self.parts if part.source in sources):
@@ -128,16 +125,16 @@ class WideMetrics:
             long = self._read(part, ["step", "seq", *names]).unpivot(
                 index=["step", "seq"], variable_name="name", value_name="value"
             )
-            told = long.drop_nulls("value").with_columns(
+            named = long.drop_nulls("value").with_columns(
                 pl.col("name").replace_strict(names, return_dtype=pl.String), pl.lit(part.source).alias("source")
             )
-            frames.append(told.match_to_schema(schema, integer_cast="upcast", float_cast="upcast"))
+            frames.append(named.match_to_schema(schema, integer_cast="upcast", float_cast="upcast"))
         return pl.concat(frames)
 
     def rows(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """Give the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
+        """Return the table of metrics where the rows of wide sources stand once each, under the name ALL, valueless.
 
-        Of a lone source that never went back the first row and the last are enough to tell where it lay.
+        Of a lone source that never went back the first row and the last are enough to say where it lay.
         """
         if not self.parts:
             return metrics
@@ -148,9 +145,14 @@ class WideMetrics:
         alone = len(sources) == 1 and others.is_empty()  # else steps of two sources are to be held against each other
         for source in sources:
             parts = [part for part in self.parts if part.source == source]
-            found = [self._read(part, ["step", "wall_time", "seq"]).with_columns(_source(part)) for part in parts]
-            beside = metrics.filter(mine & (pl.col("source") == source)).select(found[0].columns)
-            frame = pl.concat([*found, beside]).unique("seq", keep="first", maintain_order=True).sort("seq")
+            frames_of_source = [
+                self._read(part, ["step", "wall_time", "seq"]).with_columns(
+                    pl.lit(part.source).alias("source"), pl.lit(part.priority, pl.Int32).alias("priority")
+                )
+                for part in parts
+            ]
+            long = metrics.filter(mine & (pl.col("source") == source)).select(frames_of_source[0].columns)
+            frame = pl.concat([*frames_of_source, long]).unique("seq", keep="first", maintain_order=True).sort("seq")
             if alone and (frame["step"].diff() >= 0).all():
                 frame = frame[[0, -1]] if frame.height > 1 else frame
             frame = frame.with_columns(split=pl.lit("train"), name_raw=pl.lit(ALL))
@@ -173,9 +175,9 @@ class WideMetrics:
         return pl.read_parquet(self.folder / FOLDER / part.file, columns=list(columns), glob=False)
 
 
-def distinct(found: Sequence[IntArray]) -> IntArray:
-    """Give the distinct steps of several arrays, ascending; most are in order already, and sorting takes longest."""
-    joined = np.concatenate([np.empty(0, np.int64), *found])
+def distinct(arrays: Sequence[IntArray]) -> IntArray:
+    """Return the distinct steps of several arrays, ascending; most are in order already, and sorting takes longest."""
+    joined = np.concatenate([np.empty(0, np.int64), *arrays])
     if not bool((np.diff(joined) > 0).all()):
         joined = np.sort(joined)
         joined = joined[np.append(True, np.diff(joined) > 0)] if len(joined) else joined
@@ -185,7 +187,3 @@ def distinct(found: Sequence[IntArray]) -> IntArray:
 def read_wide(folder: Path, manifest: Manifest) -> WideMetrics:
     """Open the wide metrics of a store."""
     return WideMetrics(folder, manifest.wide)
-
-
-def _source(part: WidePart) -> list[pl.Expr]:
-    return [pl.lit(part.source).alias("source"), pl.lit(part.priority, pl.Int32).alias("priority")]

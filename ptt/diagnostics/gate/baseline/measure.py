@@ -19,7 +19,7 @@ from ptt.diagnostics.statistics.ess import pooled_ess
 from ptt.diagnostics.statistics.step_matching import MatchedSpans, NotMatched, match_by_steps, recorded_steps
 from ptt.diagnostics.statistics.tail_curves import Curve, Profile, tail_curves
 from ptt.diagnostics.statistics.windows import Span
-from ptt.diagnostics.store.damage import MOST_LOST, damage_of
+from ptt.diagnostics.store.damage import MAX_LOST, damage_of
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 FloatArray = npt.NDArray[np.float64]
@@ -97,7 +97,7 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     if diagnosis.verdict.status is Status.CANNOT_SAY:
         found.append(NOTHING_SAID)
     damage = damage_of(diagnosis)
-    if damage.whole or damage.share > MOST_LOST:
+    if damage.whole or damage.share > MAX_LOST:
         found.append(f"{TOO_DAMAGED}: {damage.words}"[:LONGEST])
     return tuple(sorted(set(found)))
 
