@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ptt.cli.exits import plain_errors
+from ptt.cli.options import (
+    FailOn,
+    GateReports,
+    KeepTextOption,
+    OutOption,
+    RulesOption,
+    RunArgument,
+    SettingsOption,
+)
 from ptt.version import __version__
 
 app = typer.Typer(
@@ -18,47 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Folder the trainer wrote to, or a single file of it.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", help="Where the output goes; by default ./ptt-report/<name of the run>."),
-]
-
-KeepTextOption = Annotated[
-    bool, typer.Option("--keep-text", help="Keep shortened texts of samples in the store; without it none is kept.")
-]
-
-SettingsOption = Annotated[
-    Path | None,
-    typer.Option("--settings", help="Settings file; by default ./ptt.toml where there is one."),
-]
-
-RulesOption = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", help="File or folder of rules of your own; may be given more than once."),
-]
-
-
-class FailOn(StrEnum):
-    """What `--fail-on` can be."""
-
-    NEVER = "never"
-    CRITICAL = "critical"
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-    INFO = "info"
-
-
-class GateReports(StrEnum):
-    """What `ptt gate --reports` can be."""
-
-    FAILED = "failed"
-    ALL = "all"
-    NONE = "none"
 
 
 def _version(wanted: bool) -> None:

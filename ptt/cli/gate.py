@@ -20,9 +20,9 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli import gate_runs
-from ptt.cli.app import GateReports
 from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import OnRun, Stopped, Task, default_jobs, gate_all
+from ptt.cli.options import GateReports
 from ptt.cli.output import contains, output_base, progress_bar, run_folders
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError

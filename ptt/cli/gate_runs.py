@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt import api
-from ptt.cli.app import GateReports
+from ptt.cli.options import GateReports
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.judge import judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity
-from ptt.diagnostics.verdict.headline import placed
+from ptt.diagnostics.verdict.headline import with_files
 
 FILES = pl.DataFrame(
     {
@@ -21,7 +21,7 @@ def evidence(onset: int | None, files: pl.DataFrame | None = FILES, **known: Jso
         id="any", severity=Severity.HIGH, link=Link.REWARD, claim="it broke", observed=1.0, limit=0.5, unit="x",
         onset_step=onset, evidence=known,
     )  # fmt: skip
-    return dict(placed([finding], files)[0].evidence)
+    return dict(with_files([finding], files)[0].evidence)
 
 
 def test_the_first_recorded_step_at_or_after_the_onset_is_named_else_the_last() -> None:

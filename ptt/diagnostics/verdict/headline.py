@@ -1,4 +1,4 @@
-"""From the rules' verdicts to one answer: what broke first, what followed from it, what to do."""
+"""Put the rules' verdicts together: what broke first, what followed from it, what to do."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from ptt.diagnostics.model import (
     Source,
     Status,
 )
-from ptt.diagnostics.verdict.causes import Explains, began, linked
+from ptt.diagnostics.verdict.causes import Explains, began, link_causes
 
 if TYPE_CHECKING:
     import polars as pl
 
 
 SIGNATURE: Final = "tool-tail-growth"
+KINDS: Final = {"tokens": "tokens_file", "samples": "samples_file"}
 WINDOW: Final = 20  # logged steps that most rules take a mean over
 MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
 UNHARMED: Final = "Nothing of medium severity or above was found."
@@ -56,7 +57,8 @@ def verdict_of(
     """Put the diagnosis together; `explains` names which failure brings which others about."""
     found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    findings = tuple(placed(linked(sorted(found, key=_order), explains or {}, slack=_slack(run)), tables.get("files")))
+    linked = link_causes(sorted(found, key=_order), explains or {}, slack=_slack(run))
+    findings = tuple(with_files(linked, tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
@@ -94,14 +96,14 @@ def _clean(verdicts: Sequence[RuleVerdict]) -> str:
 
 
 def _slack(run: Run) -> int:
-    """Give the steps within which two failures cannot be ordered: two windows of logged steps.
+    """Return the steps within which two failures cannot be ordered: two windows of logged steps.
 
     Two, since a reward is often logged at every second step only.
     """
     if run.first_step is None or run.last_step is None or run.step_count < 2:
         return 0
-    apart = (run.last_step - run.first_step) / (run.step_count - 1)
-    return round(min(2 * WINDOW, run.step_count / 6) * apart)
+    spacing = (run.last_step - run.first_step) / (run.step_count - 1)
+    return round(min(2 * WINDOW, run.step_count / 6) * spacing)
 
 
 def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:
@@ -146,27 +148,20 @@ def _next(roots: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(steps))[:MAX_NEXT]
 
 
-def placed(findings: Sequence[Finding], files: pl.DataFrame | None) -> list[Finding]:
+def with_files(findings: Sequence[Finding], files: pl.DataFrame | None) -> list[Finding]:
     """Add the file of the first recorded step at or after each onset (else the last before it) to the evidence.
 
     `files`: kind, step and path, as gathering gives them. A rule that names a file itself is left alone.
     """
     if files is None or files.is_empty():
         return list(findings)
-    held = {kind: files.filter(files["kind"] == kind) for kind in KINDS}
-    return [_placed(finding, held) for finding in findings]
+    rows_of = {key: rows for kind, key in KINDS.items() if (rows := files.filter(files["kind"] == kind)).height}
 
+    def named(finding: Finding) -> Finding:
+        if finding.onset_step is None:
+            return finding
+        first = {key: rows["step"].search_sorted(finding.onset_step) for key, rows in rows_of.items()}
+        paths = {key: str(rows["path"][min(first[key], rows.height - 1)]) for key, rows in rows_of.items()}
+        return replace(finding, evidence={**paths, **finding.evidence})
 
-def _placed(finding: Finding, held: dict[str, pl.DataFrame]) -> Finding:
-    onset = finding.onset_step
-    if onset is None:
-        return finding
-    found = {}
-    for kind, rows in held.items():
-        if rows.height:
-            place = min(rows["step"].search_sorted(onset), rows.height - 1)
-            found[KINDS[kind]] = str(rows["path"][place])
-    return replace(finding, evidence={**found, **finding.evidence})
-
-
-KINDS: Final = {"tokens": "tokens_file", "samples": "samples_file"}
+    return [named(finding) for finding in findings]

@@ -79,7 +79,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Does the evaluation follow the training?": ("evals",),
     "How old were the rollouts?": ("policy_version",),
 }
-INSTEAD: Final[Mapping[tuple[str, str], str]] = {("policy_logp", "ref_logp"): "old_logp"}
+STAND_INS: Final[Mapping[tuple[str, ...], str]] = {("policy_logp", "ref_logp"): "old_logp"}
 """Of a pair the first side may be stood in for: drift of pi_old is drift, a step late."""
 CURVES: Final = listed("curves")
 ANYWHERE: Final = frozenset({"metrics", "evals"})
@@ -93,7 +93,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
-    has = _has(folder, scan_sequences(folder, manifest, root), wide)
+    recorded = _recorded(folder, scan_sequences(folder, manifest, root), wide)
     algorithm = _algorithm(folder, manifest, wide)
     offline = algorithm.family not in (None, Family.ONLINE)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
@@ -104,106 +104,99 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         held=_held(table),
         unread=_unread(table),
         notes=(*manifest.notes, *_closed(table)),
-        questions=tuple(_question(title, needs, has, framework) for title, needs in asked.items()),
+        questions=tuple(_question(title, needs, recorded, framework) for title, needs in asked.items()),
         unasked=unasked if offline else "",
     )
 
 
 def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics) -> Algorithm:
-    """Tell the algorithm from settings and the names of training metrics."""
+    """Infer the algorithm from settings and the names of training metrics."""
     rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
     spelt = wide.spellings()
     names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
     return detect_algorithm(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
 
 
-def _has(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:
-    """Give what the run holds by the names the questions use, each with where it stands."""
-    has: dict[str, str] = {}
+def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:
+    """Return what the run holds by the names the questions use, each with where it stands."""
+    recorded: dict[str, str] = {}
     if scan is not None:
         rows = scan.logp_rows()
-        has = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
+        recorded = {side: f"{rows[side]} sequences" for side in LOGPS if rows[side]}
         others = ("model_mask", "policy_version", "reward", "tool_names")
-        has |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
-    has |= _sampled(folder)
+        recorded |= {column: f"{scan.rows} sequences" for column in others if column in scan.columns}
+    recorded |= _sampled(folder)
     metrics = read_table(folder, "metrics")
     names = {*metrics["name"].drop_nulls(), *wide.spellings()["name"].drop_nulls()}
     curves = [name for name in CURVES if name in names]
     if curves:
-        has["metrics"] = ", ".join(curves)
+        recorded["metrics"] = ", ".join(curves)
     for column, stand_ins in BY_METRICS.items():
         logged = [name for name in stand_ins if name in names]
         if logged:
-            has.setdefault(column, ", ".join(logged))
+            recorded.setdefault(column, ", ".join(logged))
     if evals := _evals(folder, metrics):
-        has["evals"] = evals
-    return has
+        recorded["evals"] = evals
+    return recorded
 
 
 def _sampled(folder: Path) -> dict[str, str]:
     """Say what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
     trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
-    has = {}
+    recorded = {}
     if trajectories.height:
-        has["trajectories"] = f"{trajectories.height} rows"
+        recorded["trajectories"] = f"{trajectories.height} rows"
     if calls.height:
         known = calls["ok"].drop_nulls().len()
-        has["tool_calls"] = f"{calls.height} rows" + (f", the outcome known of {known}" if known < calls.height else "")
+        outcomes = f", the outcome known of {known}" if known < calls.height else ""
+        recorded["tool_calls"] = f"{calls.height} rows{outcomes}"
     evaluated = trajectories.filter(pl.col("split") == "eval").select("trajectory_id")
     trained = rewards.join(evaluated, on="trajectory_id", how="anti")
     if trained.height:
-        has["rewards"] = f"{trained.height} rows"
-    return has
+        recorded["rewards"] = f"{trained.height} rows"
+    return recorded
 
 
 def _evals(folder: Path, metrics: pl.DataFrame) -> str:
     """Say what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
     figures = read_table(folder, "evals").drop_nulls("value")
     logged = metrics.filter(pl.col("split") == "eval")["name_raw"].n_unique()
-    told = [f"{logged} evaluation metrics"] if logged else []
+    parts = [f"{logged} evaluation metrics"] if logged else []
     if figures.height:
-        told.append(f"{figures.height} figures of {figures['suite'].n_unique()} evaluated suites")
-    return " and ".join(told)
+        parts.append(f"{figures.height} figures of {figures['suite'].n_unique()} evaluated suites")
+    return " and ".join(parts)
 
 
-def _question(title: str, needs: tuple[str, ...], has: Mapping[str, str], framework: str | None) -> Question:
-    wanted = list(needs)
-    stand_in = INSTEAD.get((needs[0], needs[1])) if len(needs) > 1 else None
-    if stand_in is not None and needs[0] not in has and stand_in in has:
-        wanted[0] = stand_in
-    missing = tuple(name for name in wanted if name not in has)
-    told = [name if name in LOGPS or name == "model_mask" else has[name] for name in wanted if name in has]
-    return Question(
-        title=title,
-        answered=not missing,
-        by=" and ".join(told[:2]) if not missing else "",
-        missing=missing,
-        switches=switches_for(framework, missing) if missing else (),
-    )
+def _question(title: str, needs: tuple[str, ...], recorded: Mapping[str, str], framework: str | None) -> Question:
+    stand_in = STAND_INS.get(needs[:2])
+    if stand_in is not None and needs[0] not in recorded and stand_in in recorded:
+        needs = (stand_in, *needs[1:])
+    if missing := tuple(name for name in needs if name not in recorded):
+        switches = switches_for(framework, missing)
+        return Question(title=title, answered=False, by="", missing=missing, switches=switches)
+    by = [name if name in LOGPS or name == "model_mask" else recorded[name] for name in needs]
+    return Question(title=title, answered=True, by=" and ".join(by[:2]), missing=(), switches=())
 
 
 def _held(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
-    found = []
-    for parser in PARSERS:
-        rows = table.filter(pl.col("kind") == parser.name)
-        if rows.height:
-            notes = rows["note"].drop_nulls().to_list()
-            found.append(
-                FormatCoverage(
-                    kind=parser.name,
-                    describes=parser.describes,
-                    files=rows.height,
-                    rows=int(rows["rows_ok"].sum()),
-                    rows_bad=int(rows["rows_bad"].sum()),
-                    bytes_lost=int(rows["bytes_lost"].sum()),
-                    notes=tuple(dict.fromkeys(notes)),
-                )
-            )
-    return tuple(found)
+    of_kind = table.partition_by("kind", as_dict=True)
+    return tuple(
+        FormatCoverage(
+            kind=parser.name,
+            describes=parser.describes,
+            files=rows.height,
+            rows=int(rows["rows_ok"].sum()),
+            rows_bad=int(rows["rows_bad"].sum()),
+            bytes_lost=int(rows["bytes_lost"].sum()),
+            notes=tuple(rows["note"].drop_nulls().unique(maintain_order=True)),
+        )
+        for parser in PARSERS
+        if (rows := of_kind.get((parser.name,))) is not None
+    )
 
 
 def _closed(table: pl.DataFrame) -> tuple[str, ...]:
-    """Tell of files that cannot be opened, a line for each reason."""
+    """List files that cannot be opened, a line for each reason."""
     files = table.filter(pl.col("kind") == UNREADABLE).sort("path")
     parts = files.partition_by("note", maintain_order=True) if files.height else ()
     return tuple(f"{part.height} file(s), the first {part['path'][0]}: {part['note'][0]}" for part in parts)

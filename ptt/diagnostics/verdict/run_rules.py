@@ -1,4 +1,4 @@
-"""Ask every rule about a run's evidence and put their answers together; a rule that fails costs no other."""
+"""Run every rule on a run's evidence and put their verdicts together; a rule that crashes costs no other."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import numpy as np
 import polars as pl
 
 from ptt.diagnostics.custom.judge import Lookup
@@ -40,21 +41,20 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
 
+Result = TypeVar("Result")
+
 WATCHED: Final = listed("watched")
 
 
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:
-    """Give each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
-    moved = {}
-    judged = 0
+    """Return each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
+    movements = {}
     offline = evidence.algorithm.family not in (None, Family.ONLINE)  # where nobody looks for what nobody logs
     for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
-        if series is None or len(series.finite()[0]) < MIN_LOGGED:
-            moved[name] = "cannot_say"
-            continue
-        judged += 1
-        moved[name] = classify_trend(series.finite()[1])
+        values = np.empty(0) if series is None else series.finite()[1]
+        movements[name] = classify_trend(values) if len(values) >= MIN_LOGGED else "cannot_say"
+    judged = sum(name != "cannot_say" for name in movements.values())
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
     for verdict in verdicts:
@@ -67,11 +67,11 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
                 alarms[metric] = onset
                 intervals[metric] = _alarm_interval(evidence.metrics.get(metric), finding, onset)
     status = "alarming" if alarms else "quiet" if judged >= len(WATCHED) / 2 else "cannot_say"
-    return Aggregates(status=status, metrics=moved, alarms=alarms, alarm_intervals=intervals)
+    return Aggregates(status=status, metrics=movements, alarms=alarms, alarm_intervals=intervals)
 
 
 def _alarm_interval(series: Series | None, finding: Finding, alarm: int) -> Steps:
-    """Give how closely the step of an alarm is known: by redrawing the series where its mean over a limit raised it."""
+    """Return how closely an alarm's step is known: by redrawing the series where its mean over a limit raised it."""
     if series is not None and finding.limit is not None and series.excess(finding.limit) == alarm:
         return excess_interval(series, finding.limit, alarm)
     low, high = finding.onset_interval or (alarm, alarm)
@@ -80,33 +80,34 @@ def _alarm_interval(series: Series | None, finding: Finding, alarm: int) -> Step
 
 def diagnosis_of(
     gathered: Gathered,
-    own_rules: Sequence[CustomRule],
+    custom_rules: Sequence[CustomRule],
     table: pl.DataFrame,
     manifest: Manifest,
     tokens: local.Tokens | None,
 ) -> Diagnosis:
-    """Give the diagnosis: the rules, the signature, then the user's own rules, which take no part in it."""
-    verdicts, crashes = _judge((rule.id, partial(rule.run, gathered.evidence)) for rule in RULES)
-    judgement = _signature(gathered.evidence, verdicts)
-    if isinstance(judgement, RuleCrash):
-        crashes.append(judgement)
-        judgement = _unjudged(gathered.evidence, verdicts)
-    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
-    mine = ((rule.name, partial(judge_custom, rule, gathered.evidence, lookup.series)) for rule in own_rules)
-    own, faults = _judge(mine)  # after the signature, which they have no part in
-    every = (judgement.verdict, *verdicts, *own)
+    """Return the diagnosis: the rules, the signature, then the user's own rules, which take no part in it."""
+    evidence = gathered.evidence
+    crashes: list[RuleCrash] = []
+    verdicts = _run(((rule.id, partial(rule.run, evidence)) for rule in RULES), crashes)
+    signature = _run([(tool_tail_growth.ID, partial(_signature, evidence, verdicts))], crashes)
+    if not signature:
+        reason = "the rule itself failed; see the crash below"
+        signature = [tool_tail_growth.cannot_say(reason, None, aggregates_of(evidence, verdicts))]
+    lookup = Lookup(evidence, gathered.tables, gathered.wide)
+    custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
+    verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     return verdict_of(
-        run=gathered.evidence.run,
-        signature=judgement.signature,
-        verdicts=[_enabled(verdict, gathered.evidence.run.framework) for verdict in every],
-        crashes=[*crashes, *faults],
+        run=evidence.run,
+        signature=signature[0].signature,
+        verdicts=[_with_framework_line(verdict, evidence.run.framework) for verdict in verdicts],
+        crashes=crashes,
         sources=list_sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
         explains=explains(),
     )
 
 
-def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
+def _with_framework_line(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
     """Name the framework's own line where what is missing has one."""
     if not isinstance(verdict, NotJudged) or not verdict.missing:
         return verdict
@@ -114,38 +115,25 @@ def _enabled(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
     return verdict if line is None else replace(verdict, enable=line)
 
 
-def _judge(asked: Iterable[tuple[str, Callable[[], RuleVerdict]]]) -> tuple[list[RuleVerdict], list[RuleCrash]]:
-    """Ask each rule, by its id; one that raises is told of, and the others are asked all the same."""
-    verdicts: list[RuleVerdict] = []
-    crashes: list[RuleCrash] = []
-    for name, answer in asked:
+def _run(rules: Iterable[tuple[str, Callable[[], Result]]], crashes: list[RuleCrash]) -> list[Result]:
+    """Run each rule, by its id; one that raises is added to `crashes`, and the others are run all the same."""
+    results = []
+    for name, rule in rules:
         try:
-            verdicts.append(answer())
+            results.append(rule())
         except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
-            crashes.append(RuleCrash(id=name, error=_where(error)))
-    return verdicts, crashes
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(last.filename).name}:{last.lineno}"  # without paths of this machine
+            crashes.append(RuleCrash(id=name, error=f"{type(error).__name__}: {error} ({where})"))
+    return results
 
 
-def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement | RuleCrash:
-    try:
-        aggregates = aggregates_of(evidence, verdicts)
-        if evidence.algorithm.family not in (None, Family.ONLINE):
-            return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
-        pair = evidence.tails.pair if evidence.tails is not None else None
-        distrust = contaminated(verdicts, pair)
-        if distrust is not None:
-            return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
-        return tool_tail_growth.judge(evidence, aggregates)
-    except Exception as error:  # the signature is a rule like the others: shown, and costs the exit code
-        return RuleCrash(id=tool_tail_growth.ID, error=_where(error))
-
-
-def _unjudged(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
-    reason = "the rule itself failed; see the crash below"
-    return tool_tail_growth.cannot_say(reason, None, aggregates_of(evidence, verdicts))
-
-
-def _where(error: Exception) -> str:
-    """Name the error and the line of ours it came from, without paths of this machine."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
+    aggregates = aggregates_of(evidence, verdicts)
+    if evidence.algorithm.family not in (None, Family.ONLINE):
+        return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
+    pair = evidence.tails.pair if evidence.tails is not None else None
+    distrust = contaminated(verdicts, pair)
+    if distrust is not None:
+        return tool_tail_growth.cannot_say(f"the logprobs cannot be trusted: {distrust}", pair, aggregates)
+    return tool_tail_growth.judge(evidence, aggregates)
