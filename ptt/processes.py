@@ -24,12 +24,12 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 THREADS: Final = "POLARS_MAX_THREADS"  # each process takes all cores otherwise, and they wait for one another
-EACH: Final = 25
+TASKS_PER_PROCESS: Final = 25
 """Tasks of one process. Allocators keep some 3 MB of each small run; a new process costs a second or two and starts
 from nothing, so that a thousand runs need no more memory than a few do."""
-ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
-PATIENCE: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+HAS_MASKS: Final = hasattr(signal, "pthread_sigmask")  # not on Windows
+END_SECONDS: Final = 5.0  # seconds for a process that is told to end to clean up behind itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Died:
 def in_workers(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int
 ) -> Generator[tuple[int, Result | Died]]:
-    """Give each task's number and result as they are done; closing the generator ends all processes."""
+    """Yield each task's number and result as they are done; closing the generator ends all processes."""
     waiting = deque(range(len(tasks)))
     with TemporaryDirectory(prefix="ptt-work-") as scratch:  # what a killed process leaves lying goes with it
         threads = os.environ.get(THREADS) or str(max(1, (os.cpu_count() or 1) // jobs))
@@ -66,7 +66,7 @@ def in_workers(
                     if isinstance(answer, Died):
                         del crew[worker.line]
                         hire()
-                    elif waiting and worker.given < EACH:
+                    elif waiting and worker.given < TASKS_PER_PROCESS:
                         following = waiting.popleft()
                         worker.give(following, tasks[following])
                     else:
@@ -100,7 +100,7 @@ class _Worker:
             self.line.send(task)
 
     def answer(self) -> object:
-        """Give what the task gave, or how the process died."""
+        """Return what the task returned, or how the process died."""
         try:
             return self.line.recv()
         except (EOFError, OSError):
@@ -110,7 +110,7 @@ class _Worker:
     def end(self) -> None:
         """Wait for the process, and kill it where it does not end by itself."""
         self.line.close()
-        self.process.join(PATIENCE)
+        self.process.join(END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -119,8 +119,8 @@ class _Worker:
 def leave_ctrl_c_to_the_parent() -> None:
     """Ignore, in a process started uninterrupted, what reaches the whole group; from here on it can be told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    if HAS_MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
 
 def _serve(line: Connection, function: Callable[..., object]) -> None:
@@ -173,21 +173,22 @@ def uninterrupted() -> Iterator[None]:
 
     What is started in the block inherits that: it hears none before it can clean up.
     """
-    if not MASKS:
+    if not HAS_MASKS:
         yield
         return
     from multiprocessing import resource_tracker  # needs what Windows has not
 
     resource_tracker.ensure_running()  # a process starts it where there is none, and that lets both signals in again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     heard: list[int] = []  # by another thread, which is not masked: Python would tell the main one all the same
-    main = threading.current_thread() is threading.main_thread()
-    held = {one: signal.signal(one, lambda number, _: heard.append(number)) for one in ENDING} if main else {}
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {ending: signal.signal(ending, lambda number, _: heard.append(number)) for ending in END_SIGNALS}
     try:
         yield
     finally:
-        for one, handler in held.items():
-            signal.signal(one, signal.SIG_DFL if handler is None else handler)
+        for ending, handler in handlers.items():
+            signal.signal(ending, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number in heard[:1]:
             signal.raise_signal(number)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ptt.processes import EACH, Died, in_workers
+from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
 
 Task = tuple[str, int]
 
@@ -54,9 +54,9 @@ def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, say
 
 
 def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
-    tasks = [("who", number) for number in range(2 * EACH + 1)]
+    tasks = [("who", number) for number in range(2 * TASKS_PER_PROCESS + 1)]
     answers = [answer for _, answer in sorted(in_workers(work, tasks, jobs=1))]
-    assert [answers.count(who) for who in dict.fromkeys(answers)] == [EACH, EACH, 1]
+    assert [answers.count(who) for who in dict.fromkeys(answers)] == [TASKS_PER_PROCESS, TASKS_PER_PROCESS, 1]
 
 
 def test_memory_is_named_where_a_process_was_killed() -> None:

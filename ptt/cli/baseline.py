@@ -23,7 +23,7 @@ from ptt.version import __version__
 def update(
     file: Path, runs: Sequence[Path], *, name: str | None, even_failed: bool, settings: Path | None, out: Path | None
 ) -> int:
-    """Write the baseline, or say why these runs are none, and give the exit code."""
+    """Write the baseline, or say why these runs are none, and return the exit code."""
     _check_file(file, runs)
     console = Console()
     measured = _measured(runs, settings, out)
@@ -63,23 +63,23 @@ def diff(old: Path, new: Path | None, *, against: Sequence[Path], settings: Path
     print_moves(changes(before, measured), console, title="What moved, on the steps of the baseline")
     known = {run.source for run in before.runs}
     newer = [run for run in without_refusals(measured) if run.facts.source not in known]
-    if told := drifted(drift(before, newer), len(newer)):
-        console.print(f"Drift: {told}.", markup=False, highlight=False)
+    if drifting := drifted(drift(before, newer), len(newer)):
+        console.print(f"Drift: {drifting}.", markup=False, highlight=False)
 
 
 def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> list[Measured]:
     """Open each run, into a store of its own; the same run twice is no second seed."""
     chosen = api.read_settings(settings)
     places = run_folders(runs, out or Path(BASE))
-    found: dict[str, Measured] = {}
-    with progress_bar(Console(stderr=True)) as tell:
+    measured: dict[str, Measured] = {}
+    with progress_bar(Console(stderr=True)) as progress:
         for run, place in zip(runs, places, strict=True):
-            tell("opening runs", len(found), len(runs))
-            one = measure(api.open_run(run, out=place, settings=chosen))
-            if (twice := found.get(one.facts.source)) is not None:
-                raise SettingsError(f"{run}: is the same run as {twice.facts.name}; give each run once.")
-            found[one.facts.source] = one
-    return list(found.values())
+            progress("opening runs", len(measured), len(runs))
+            candidate = measure(api.open_run(run, out=place, settings=chosen))
+            if (same := measured.get(candidate.facts.source)) is not None:
+                raise SettingsError(f"{run}: is the same run as {same.facts.name}; give each run once.")
+            measured[candidate.facts.source] = candidate
+    return list(measured.values())
 
 
 def _check_file(file: Path, runs: Sequence[Path]) -> None:

@@ -37,7 +37,7 @@ def run(
     jobs: int | None,
     as_json: bool,
 ) -> int:
-    """Compare runs and give the exit code."""
+    """Compare runs and return the exit code."""
     chosen = api.read_settings(settings)
     groups: dict[str, tuple[str, ...]] = {}
     for text in group:

@@ -28,7 +28,7 @@ def run(
     as_json: bool,
     drawing: Artist,
 ) -> int:
-    """Judge the run at `path` and give the exit code."""
+    """Judge the run at `path` and return the exit code."""
     chosen = api.read_settings(settings)
     folder = output_folder(path, out)
     if figures is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
@@ -42,66 +42,66 @@ INSIDE: Final = ("findings.json", "store")  # what an output folder holds: a run
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """The runs in the order they were given, and what is to be told about how they were found."""
+    """The runs in the order they were given, and notes on how they were chosen."""
 
     runs: tuple[Path, ...]
     notes: tuple[str, ...]
 
 
 def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
-    """Give each run once; `out` is where this command writes, which is no run even where a glob finds it."""
-    taken: dict[Path, Path] = {}
-    doubled: dict[Path, Path] = {}
-    own = False
-    place = _resolved(out)
-    for path, found in (*_given(given), *_listed(listed)):
+    """Return each run once; `out` is where this command writes, which is no run even where a glob finds it."""
+    runs: dict[Path, Path] = {}
+    repeated: dict[Path, Path] = {}
+    found_own, target = False, _resolved(out)
+    for path, from_glob in (*_expanded(given), *_listed(listed)):
         home = _resolved(path)
-        if found and home in (place, *place.parents):
-            own = True
-        elif home in taken:
-            doubled[home] = path
+        if from_glob and target.is_relative_to(home):
+            found_own = True
+        elif home in runs:
+            repeated[home] = path
         else:
-            taken[home] = path
-        if len(taken) > MAX_RUNS:
+            runs[home] = path
+        if len(runs) > MAX_RUNS:
             raise SettingsError(f"more than {MAX_RUNS} runs were given; gate them in several calls.")
-    if not taken:
-        raise SettingsError(_none(listed, own))
-    notes = [f"Given more than once, and counted once: {path.name}." for path in doubled.values()]
-    if own:
-        notes.append("A glob found the folder that this command writes to; it is no run and was left out.")
-    return Targets(runs=tuple(taken.values()), notes=tuple(notes))
+    if not runs and found_own:
+        raise SettingsError("the glob finds nothing but the folder that this command writes to; give runs.")
+    if not runs and listed is not None:
+        raise SettingsError(f"{listed}: names no run; write one path a line.")
+    if not runs:
+        raise SettingsError("no run was given; give folders, archives or globs, or a file of paths with --list.")
+    notes = [f"Given more than once, and counted once: {path.name}." for path in repeated.values()]
+    if found_own:
+        notes.append("A glob chosen the folder that this command writes to; it is no run and was left out.")
+    return Targets(runs=tuple(runs.values()), notes=tuple(notes))
 
 
 def named(run: Path) -> Path:
-    """Give the path that a run is called after: of a store or findings.json the folder around it."""
+    """Return the path that a run is called after: of a store or findings.json the folder around it."""
     return run.parent if run.name in INSIDE and run.resolve().parent != run.resolve() else run
 
 
-def _given(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """Give each path, and whether a glob found it; a file whose name looks like a glob is itself."""
+def _expanded(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
+    """Yield each path, and whether a glob chosen it; a file whose name looks like a glob is itself."""
     for word in words:
         if not word or "\0" in word:
             raise SettingsError("a RUN is empty; give a folder, an archive, a store or a findings.json.")
         if not glob.has_magic(word) or os.path.lexists(word):
             yield Path(word), False
             continue
-        found = sorted(islice(glob.iglob(word, recursive=True), MAX_RUNS + 1))  # noqa: PTH207  absolute ones as well
-        if not found:
+        names = sorted(islice(glob.iglob(word, recursive=True), MAX_RUNS + 1))  # noqa: PTH207  absolute ones as well
+        if not names:
             raise SettingsError(f"{word}: nothing here matches it; give a run, or a glob that finds some.")
-        yield from ((Path(name), True) for name in found)
+        yield from ((Path(name), True) for name in names)
 
 
 def _listed(path: Path | None) -> Iterator[tuple[Path, bool]]:
-    """Give the paths of a list, one a line, as seen from the folder it lies in."""
+    """Yield the paths of a list, one a line, as seen from the folder it lies in."""
     if path is None:
         return
     piped = str(path) == STANDARD_INPUT
     try:
-        if piped:
-            content = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                content = file.read(MAX_LIST_BYTES + 1)
+        with nullcontext(sys.stdin.buffer) if piped else path.open("rb") as file:
+            content = file.read(MAX_LIST_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"{path}: the list of runs cannot be read: {error.strerror or error}.") from error
     if len(content) > MAX_LIST_BYTES:
@@ -118,16 +118,8 @@ def _listed(path: Path | None) -> Iterator[tuple[Path, bool]]:
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError):  # a loop of links: told when it is opened
+    except (OSError, RuntimeError):  # a loop of links: reported when it is opened
         return path.absolute()
-
-
-def _none(listed: Path | None, own: bool) -> str:
-    if own:
-        return "the glob finds nothing but the folder that this command writes to; give runs."
-    if listed is not None:
-        return f"{listed}: names no run; write one path a line."
-    return "no run was given; give folders, archives or globs, or a file of paths with --list."
 
 
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"
@@ -153,14 +145,14 @@ class GateOptions:
 
 
 def run(options: GateOptions) -> int:
-    """Gate the runs and give the exit code."""
+    """Gate the runs and return the exit code."""
     if options.as_json and options.github:
         raise SettingsError("--json and --github both print to standard output; use --out for gate.json and --github.")
     today = _day(options.as_of)
     settings = api.read_settings(options.settings)
     policy = api.gate_policy(options.settings, baseline=options.baseline)
     out = _out(options)
-    found = targets(options.runs, listed=options.listed, out=out)
+    chosen = targets(options.runs, listed=options.listed, out=out)
     tasks = [
         Task(
             run=path,
@@ -172,19 +164,24 @@ def run(options: GateOptions) -> int:
             today=today,
             reports=options.reports,
         )
-        for path, folder in zip(found.runs, _folders(found, out, options.extra.values()), strict=True)
+        for path, folder in zip(chosen.runs, _folders(chosen.runs, out, options.extra.values()), strict=True)
     ]
-    _outside(found, {"--out": out, **{f"--{name}": place for name, place in options.extra.items()}})
-    gate_runs.check(out, options.extra, _inputs(options, settings, policy, found))
+    for run_dir in chosen.runs:
+        for option, place in {"out": out, **options.extra}.items():
+            if contains(run_dir, place):
+                raise SettingsError(
+                    f"{place}: lies inside {run_dir}, which is never written to; give another --{option}."
+                )
+    gate_runs.check(out, options.extra, _inputs(options, settings, policy, chosen))
     with gate_runs.exclusive_output(out):
-        return _gated(options, tasks, policy, found, out)
+        return _gated(options, tasks, policy, chosen, out)
 
 
-def _gated(options: GateOptions, tasks: list[Task], policy: Policy, found: Targets, out: Path) -> int:
-    """Gate the runs, write what was found, print it, and give the exit code."""
+def _gated(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, out: Path) -> int:
+    """Gate the runs, write what was chosen, print it, and return the exit code."""
     gate_runs.prepare(out, options.extra)
     try:
-        with _ended_alike(), _progress(options.quiet) as on_run:
+        with _sigterm_as_ctrl_c(), _progress(options.quiet) as on_run:
             runs = gate_all(tasks, jobs=options.jobs or default_jobs(len(tasks)), on_run=on_run)
     except Stopped as stopped:
         typer.echo(
@@ -198,7 +195,7 @@ def _gated(options: GateOptions, tasks: list[Task], policy: Policy, found: Targe
         runs=runs,
         policy=policy.flat(),
         baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
-        notes=(*drift_notes(runs, policy), *found.notes),
+        notes=(*drift_notes(runs, policy), *chosen.notes),
     )
     index = gate_runs.write(report, out, options.extra)
     _print(report, options, index)
@@ -220,7 +217,7 @@ def _print(report: GateReport, options: GateOptions, index: Path) -> None:
 
 
 def _summarise(report: GateReport) -> bool:
-    """Add to the job's summary, and tell whether it stands there; that must not change what the gate says."""
+    """Add to the job's summary, and return whether it is there; that must not change what the gate says."""
     place = os.environ.get(SUMMARY)
     if not place:
         return False
@@ -243,7 +240,7 @@ def _day(text: str | None) -> date:
 
 
 def _out(options: GateOptions) -> Path:
-    """Give --out, or the default: below the current folder, or beside a run where that lies inside it."""
+    """Return --out, or the default: below the current folder, or beside a run where that lies inside it."""
     if options.out is not None:
         return options.out
     upward = [Path(word) for word in options.runs if word in {".", "./"} or ".." in Path(word).parts]
@@ -251,26 +248,27 @@ def _out(options: GateOptions) -> Path:
 
 
 def _shown(path: Path) -> str | None:
-    """Give a path as outputs may show it: below the current folder, or not at all."""
+    """Return a path as outputs may show it: below the current folder, or not at all."""
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
     except ValueError:
         return None
 
 
-def _folders(found: Targets, out: Path, files: Iterable[Path]) -> list[Path]:
-    """Give each run a folder of its own; what is gated may lie in a folder that this command wrote."""
-    homes = {place.resolve() for run in found.runs for place in (run, named(run))}
+def _folders(runs: Sequence[Path], out: Path, files: Iterable[Path]) -> list[Path]:
+    """Return a folder of its own for each run; what is gated may lie in a folder that this command wrote."""
+    named_after = [named(run) for run in runs]
+    inputs = {path.resolve() for path in (*runs, *named_after)}
     names = [file.name for file in files]  # one that goes into --out as well
-    folders = run_folders([named(run) for run in found.runs], out, reserved=names)
-    if homes.isdisjoint(folder.resolve() for folder in folders):
+    folders = run_folders(named_after, out, reserved=names)
+    if inputs.isdisjoint(folder.resolve() for folder in folders):
         return folders
-    return run_folders([named(run) for run in found.runs], out / "again", reserved=names)
+    return run_folders(named_after, out / "again", reserved=names)
 
 
-def _inputs(options: GateOptions, settings: Settings, policy: Policy, found: Targets) -> dict[Path, str]:
-    """Give the files that this command reads, each with what it is."""
-    read = dict.fromkeys(found.runs, "one of the runs")
+def _inputs(options: GateOptions, settings: Settings, policy: Policy, chosen: Targets) -> dict[Path, str]:
+    """Return the files that this command reads, each with what it is."""
+    read = dict.fromkeys(chosen.runs, "one of the runs")
     read |= dict.fromkeys(settings.rules, "a file of custom rules")
     read[options.settings or Path(FILE_NAME)] = "the settings file"
     if policy.baseline is not None:
@@ -278,14 +276,6 @@ def _inputs(options: GateOptions, settings: Settings, policy: Policy, found: Tar
     if options.listed is not None:
         read[options.listed] = "the list of runs"
     return read
-
-
-def _outside(found: Targets, places: Mapping[str, Path]) -> None:
-    """Refuse to write into a run."""
-    for run in found.runs:
-        for option, place in places.items():
-            if contains(run, place):
-                raise SettingsError(f"{place}: lies inside {run}, which is never written to; give another {option}.")
 
 
 @contextmanager
@@ -302,8 +292,8 @@ def _progress(quiet: bool) -> Iterator[OnRun | None]:
 
 
 @contextmanager
-def _ended_alike() -> Iterator[None]:
-    """Take a CI system's end of a job (SIGTERM) for Ctrl-C: processes end, and no temporary file is left behind."""
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Treat a CI system's end of a job (SIGTERM) as Ctrl-C: processes end, and no temporary file is left behind."""
     if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
         yield
         return

@@ -23,7 +23,7 @@ from ptt.diagnostics.gate.policy import Policy
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
 from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
 from ptt.diagnostics.store.loaded_run import LoadedRun
-from ptt.processes import EACH, Died, in_workers
+from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
 from ptt.reports.gate import FORMATS
 from ptt.reports.gate.index import index_html
 from ptt.reports.output import write_text
@@ -208,7 +208,7 @@ def _answers(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun 
             waiting.append(number)
         else:
             yield number, gated
-    if len(waiting) < 2 or (jobs == 1 and len(waiting) <= EACH):
+    if len(waiting) < 2 or (jobs == 1 and len(waiting) <= TASKS_PER_PROCESS):
         for number in waiting:
             yield number, gate_one(tasks[number])
         return

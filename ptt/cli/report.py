@@ -46,7 +46,7 @@ class ReportOptions:
 
 
 def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
-    """Write the report of what `source` is, and give the exit code."""
+    """Write the report of what `source` is, and return the exit code."""
     _check(options)
     chosen = api.read_settings(options.settings)
     for place in filter(None, (options.out, options.figures)):
@@ -90,13 +90,13 @@ def _shown(diagnosis: Diagnosis, source: str, options: ReportOptions) -> Diagnos
 
 
 def _origin(source: Path) -> Path:
-    """Give the folder that a store or findings.json lies in, as `ptt diagnose` wrote it, or the source itself."""
+    """Return the folder that a store or findings.json lies in, as `ptt diagnose` wrote it, or the source itself."""
     home = source.resolve()
     return home.parent if home.name == FINDINGS or (home.name == STORE and (home / "manifest.json").is_file()) else home
 
 
 def _name(source: Path) -> str:
-    """Name what a run's own folder is called, or the folder that a store or findings.json lies in."""
+    """Return what a run's own folder is called, or the folder that a store or findings.json lies in."""
     origin = _origin(source)
     made = origin != source.resolve() or (origin / FINDINGS).is_file() or (origin / STORE / "manifest.json").is_file()
     return run_name(origin) if made else output_folder(source, None).name
@@ -105,7 +105,7 @@ def _name(source: Path) -> str:
 def _keep_clear(source: Path, place: Path) -> None:
     """Refuse to write over, or among, what the report is made from."""
     origin, target = _origin(source), place.resolve()
-    if origin.is_dir() and (target == origin or (origin in target.parents and not _holds_findings(origin))):
+    if origin.is_dir() and (target == origin or (origin in target.parents and not (origin / FINDINGS).is_file())):
         raise SettingsError(
             f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures."
         )
@@ -117,12 +117,8 @@ def _keep_clear(source: Path, place: Path) -> None:
         raise SettingsError(f"{place}: is a file; --out and --figures take a folder.")
 
 
-def _holds_findings(folder: Path) -> bool:
-    return (folder / FINDINGS).is_file()
-
-
 def _write(diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist) -> Path:
-    """Write every file, and give the one to open."""
+    """Write every file, and return the one to open."""
     write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
     report = write_text(folder / "report.html", drawing.html(diagnosis))
     figures = options.figures or (folder / FIGURES if options.postmortem else None)

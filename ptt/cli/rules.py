@@ -16,7 +16,7 @@ from ptt.version import __version__
 
 
 def run(name: str | None, *, check: Sequence[Path], as_json: bool) -> int:
-    """Print what was asked for and give the exit code: wrong rules are wrong settings."""
+    """Print what was asked for and return the exit code: wrong rules are wrong settings."""
     if check:
         if name is not None:
             raise SettingsError(f"--check reads files, and {name!r} names a rule; give one of the two.")

@@ -30,7 +30,7 @@ class Settings:
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
 
     def judged_by(self, *, rules: bool) -> tuple[str, ...]:
-        """Name the parts that a diagnosis hangs on and that are not the defaults; `rules`: custom ones are in force."""
+        """Name what a diagnosis depends on and is not the default; `rules`: custom ones are in force."""
         parts = {
             "[limits]": bool(self.limits),
             "custom rules": rules,

@@ -1,4 +1,4 @@
-"""What a user can mend: the only exceptions that become a sentence instead of a traceback."""
+"""What a user can fix: the only exceptions that become a sentence instead of a traceback."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class SettingsError(PttError):
 
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_OF_RUST: Final = re.compile(r"\(os error (\d+)\)")
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
 def no_room(error: BaseException) -> str:
     """Say why nothing can be written any more, where that is what an error is of; empty for any other.
 
-    Polars tells what the system told it in its words alone.
+    Of an error of the system Polars repeats the words alone.
     """
     number = error.errno if isinstance(error, OSError) else None
     if number is None and type(error).__module__.startswith("polars"):
-        found = _OF_RUST.search(str(error))
-        number = int(found[1]) if found else None
+        match = _OS_ERROR.search(str(error))
+        number = int(match[1]) if match else None
     return os.strerror(number) if number in NO_ROOM else ""

@@ -49,7 +49,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
     def at_least(self, other: Severity) -> bool:
-        """Tell whether this is as bad as `other`, or worse."""
+        """Return whether this is as bad as `other`, or worse."""
         return self.rank <= other.rank
 
 
@@ -112,7 +112,7 @@ class Broken:
 
 @dataclass(frozen=True, kw_only=True)
 class Healthy:
-    """A rule that looked and found nothing amiss; `notes` are findings worth knowing, at most low."""
+    """A rule that looked and found nothing wrong; `notes` are findings worth knowing, at most low."""
 
     id: str
     link: Link

@@ -61,7 +61,7 @@ def _open(folder: Path) -> int | None:
 
 
 def hash_location(run: Path) -> str:
-    """Name a run by where it lies, in a form that does not tell where that is."""
+    """Hash where a run lies: the note does not reveal the path."""
     return sha256(str(run.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

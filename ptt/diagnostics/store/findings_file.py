@@ -118,7 +118,7 @@ class _Finding(_Part):
     unit: str
     evidence: Annotated[Mapping[str, Scalar], Meta(max_length=MAX_ENTRIES)]
     causes: Texts
-    next: Texts  # what confirms it comes first there, and cannot be told from the rest
+    next: Texts  # what confirms it comes first there, and cannot be separated from the rest
     consequence_of: str | None
 
 

@@ -1,4 +1,4 @@
-"""Keep what ties tokens to prompt groups, and read a run's profile back from its store."""
+"""A run that was opened, and its profile: what ties its tokens to prompt groups is kept in the store."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ FACTS: Final = "profile.json"
 CELLS: Final = pl.Schema(unpack_cells(pl.DataFrame(schema=CELL)).schema)
 
 
-def write_profile(place: Path, *, store: Path, profile: Profile) -> None:
-    """Keep in `place` what the store's token tables do not hold: units, and what the slices are called."""
+def write_profile(folder: Path, *, store: Path, profile: Profile) -> None:
+    """Write into `folder` what the store's token tables do not hold: units, and what the slices are called."""
     units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
-    units.write_parquet(place / UNITS, compression="lz4", statistics=False)
+    units.write_parquet(folder / UNITS, compression="lz4", statistics=False)
     facts = {"pair": profile.pair, "slices": list(profile.slices.values()), "unit": profile.unit, "tokens": _key(store)}
-    (place / FACTS).write_text(json.dumps(facts), encoding="ascii")
+    (folder / FACTS).write_text(json.dumps(facts), encoding="ascii")
 
 
 def read_profile(store: Path) -> Profile | None:
-    """Give the profile of a store, or None where its tokens were not kept."""
+    """Read the profile of a store, or None where its tokens were not kept."""
     try:
         text = (store / FOLDER / FACTS).read_text(encoding="ascii")
         facts = json.loads(text)
@@ -50,10 +50,10 @@ def read_profile(store: Path) -> Profile | None:
         cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
         sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
         units = pl.read_parquet(store / FOLDER / UNITS, glob=False).sort("seq")
-        place = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())
+        rows = np.searchsorted(units["seq"].to_numpy(), sequences["seq"].to_numpy())
         if cells.schema != CELLS or sequences.schema != pl.Schema(SEQUENCE):
             return None
-        if not units["seq"].gather(place).equals(sequences["seq"]):
+        if not units["seq"].gather(rows).equals(sequences["seq"]):
             return None
         if facts["tokens"] != _key(store) or text != (store / FOLDER / FACTS).read_text(encoding="ascii"):
             return None  # another look at the run wrote here while these were read
@@ -61,7 +61,7 @@ def read_profile(store: Path) -> Profile | None:
             pair=str(facts["pair"]),
             slices=dict(enumerate(str(name) for name in facts["slices"])),
             cells=cells.filter(pl.col("pair") == 0).drop("pair"),
-            sequences=sequences.with_columns(units["unit"].gather(place)),
+            sequences=sequences.with_columns(units["unit"].gather(rows)),
             unit=str(facts["unit"]),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, pl.exceptions.PolarsError):  # absent, or torn

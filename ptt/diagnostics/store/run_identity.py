@@ -1,4 +1,4 @@
-"""Names for what a diagnosis was made from: a mark that says when it must be made again, and a hash of the source."""
+"""Hash what a diagnosis was made from: a mark that says when it must be made again, and a hash of the source."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ END: Final = 1 << 12
 
 
 def identity(run: Path) -> str:
-    """Name the state of a run's files without reading them; an archive is not unpacked for it."""
+    """Identify the state of a run's files without reading them; an archive is not unpacked for it."""
     if is_archive(run):
         status = run.stat()
-        ends = _ends(run, status.st_size)  # checksums stand there, and times of reproducible archives are all alike
+        ends = _ends(run, status.st_size)  # checksums stand there, and times of reproducible archives are all the same
         return f"archive {run.name} {status.st_size} {status.st_mtime_ns} {sha256(ends).hexdigest()}"
     return fingerprint(run_files(run)[0])
 
 
 def mark_of(identity: str, *, name: str, version: str, settings: str, files: Iterable[Path]) -> str:
-    """Name all that a diagnosis hangs on: the run, what it is called, settings, own rules (`files`), and this code."""
+    """Hash all that a diagnosis depends on: the run, its name, settings, custom rules (`files`), and this code."""
     digest = sha256(repr((identity, name, version, settings, _code())).encode("utf-8", "surrogateescape"))
     for path in files:
         digest.update(f"{path}\0".encode("utf-8", "surrogateescape"))
@@ -67,7 +67,7 @@ def _ends(path: Path, size: int) -> bytes:
 
 @cache
 def _code() -> str:
-    """Name the state of this package's files: what other code judged is not shown as ours."""
+    """Hash the state of this package's files: what other code judged is not shown as ours."""
     digest = sha256()
     for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml"))):
         status = path.stat()

@@ -38,14 +38,14 @@ class Page:
 
 
 def pages() -> tuple[Page, ...]:
-    """Give all rules in the order of the loop; those of one link as they are listed."""
+    """Return all rules in the order of the loop; those of one link as they are listed."""
     found = [_page(tool_tail_growth.ID, Link.POLICY_UPDATE, tool_tail_growth.__name__, ONLINE)]
     found += [_page(rule.id, rule.link, rule.check.__module__, rule.families) for rule in RULES]
     return tuple(sorted(found, key=lambda page: list(Link).index(page.link)))
 
 
 def page_of(name: str) -> Page:
-    """Give the page of one rule; SettingsError names the closest where there is none."""
+    """Return the page of one rule; SettingsError names the closest where there is none."""
     known = {page.id: page for page in pages()}
     name = OF_ONE_RULE.get(name, name)
     if name not in known:
