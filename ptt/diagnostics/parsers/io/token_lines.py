@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, Final
@@ -18,17 +18,16 @@ from ptt.diagnostics.parsers.io.interface import Lost, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, json_object, torn_line
 
 Shape = dict[str, pl.DataType]
-Reader = Callable[[bytes], pl.DataFrame | None]
 IntArray = npt.NDArray[np.int64]
 
 THREADS: Final = 2  # blocks in work at once: more would not be faster than what is written behind them
 
 
-def frames(file: RunFile, shape: Shape, *, first: Reader | None = None) -> Iterator[pl.DataFrame | Lost]:
+def frames(file: RunFile, shape: Shape) -> Iterator[pl.DataFrame | Lost]:
     """Yield the lines of a file block by block, as columns of `shape`; what else a line holds is passed over.
 
-    A value of another type is null. A line that is no JSON object is counted. `first` is asked for a block before a
-    JSON parser is. Blocks are read one ahead, on a thread of their own, and come in order.
+    A value of another type is null. A line that is no JSON object is counted. Blocks are read one ahead, on a thread
+    of their own, and come in order.
     """
     bad = 0
     with ThreadPoolExecutor(THREADS) as threads:
@@ -54,7 +53,7 @@ def frames(file: RunFile, shape: Shape, *, first: Reader | None = None) -> Itera
                 waiting.append(block)
             else:
                 torn = [block] if is_torn(block) else []
-                waiting.append(threads.submit(_read, block, shape, first))
+                waiting.append(threads.submit(_read, block, shape))
             if len(waiting) > THREADS:
                 yield from take()
         while waiting:
@@ -63,18 +62,11 @@ def frames(file: RunFile, shape: Shape, *, first: Reader | None = None) -> Itera
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are no JSON objects and do not count.")
 
 
-def _read(block: bytes, shape: Shape, first: Reader | None) -> tuple[pl.DataFrame, int]:
-    frame = first(block) if first is not None else None
-    if frame is None:
-        frame = _fast(block, shape)
-    return _by_line(block, shape) if frame is None else (frame, 0)
-
-
-def _fast(block: bytes, shape: Shape) -> pl.DataFrame | None:
+def _read(block: bytes, shape: Shape) -> tuple[pl.DataFrame, int]:
     try:
-        return pl.read_ndjson(io.BytesIO(block), schema=shape)
+        return pl.read_ndjson(io.BytesIO(block), schema=shape), 0
     except (pl.exceptions.PolarsError, OSError):  # bare NaN, another type or damage: some line needs a closer look
-        return None
+        return _by_line(block, shape)
 
 
 def _by_line(block: bytes, shape: Shape) -> tuple[pl.DataFrame, int]:
