@@ -9,37 +9,39 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from ptt.diagnostics.parsers.io.calls import (
+    RESPELT,
     Array,
     Call,
     SequenceRows,
     Sessions,
     TokenRow,
+    engine_call,
+    joined_row,
     logp_array,
-    lost_rows,
-    respelt,
-    table_rows,
     token_array,
 )
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
-from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
+from ptt.diagnostics.parsers.io.sqlite import file_rows, of_database, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
+from ptt.diagnostics.parsers.io.trajectories import Samples
 from ptt.diagnostics.parsers.io.values import as_int32, as_int64, as_number, as_step
 
 TAGS: Final = ("step", "sample_index", "rollout_n", "validate", "experiment_name")
-SPANS: Final = "SELECT trace_id, name, status, start_time_unix_nano, end_time_unix_nano, content FROM spans ORDER BY "
-BY_TIME: Final = SPANS + "trace_id, start_time_unix_nano, span_id"
+SPANS: Final = (
+    "SELECT trace_id, name, status, start_time_unix_nano, end_time_unix_nano, content FROM spans "
+    "ORDER BY trace_id, start_time_unix_nano, span_id"
+)
 SPAN_COLUMNS: Final = {"trace_id", "span_id", "name", "status", "start_time_unix_nano", "end_time_unix_nano", "content"}
-TAGS_BY_REQUEST: Final = "SELECT request_id, key, value FROM trace_tags"
-TAGS_BY_TRACE: Final = "SELECT trace_id, key, value FROM trace_tags"
+SPAN_TAGS: Final = "SELECT {trace}, key, value FROM trace_tags"
 
 
 def read_spans(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
@@ -48,15 +50,16 @@ def read_spans(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]
     if not SPAN_COLUMNS.issubset(held.get("spans", ())):
         return
     tags: dict[str, dict[str, str]] = {}
-    for row in rows(connection, TAGS_BY_REQUEST if "request_id" in held.get("trace_tags", ()) else TAGS_BY_TRACE):
+    column = "request_id" if "request_id" in held.get("trace_tags", ()) else "trace_id"
+    for row in file_rows(connection, file, SPAN_TAGS.format(trace=column)):
         if isinstance(row, Lost):
-            yield Lost(rows=row.rows, note=f"{file.rel}: {row.note}")
+            yield row
         elif row[1] in TAGS and isinstance(row[0], str) and isinstance(row[2], str):
             tags.setdefault(row[0], {})[row[1]] = row[2]
     reader, trace = _Reader(file), _Trace()
-    for row in rows(connection, BY_TIME):
+    for row in file_rows(connection, file, SPANS):
         if isinstance(row, Lost):
-            yield Lost(rows=row.rows, note=f"{file.rel}: {row.note}")
+            yield row
             continue
         if row[0] != trace.name:
             yield from reader.end(trace)
@@ -75,7 +78,6 @@ class _Trace:
     loop: dict[str, Any] | None = None
     calls: list[Call] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
-    unfit: int = 0
 
     def add(self, row: tuple[Any, ...]) -> None:
         """Take one span."""
@@ -98,10 +100,14 @@ class _Trace:
         tokens = token_array(outputs["token_ids"])
         if tokens is None or not len(tokens):
             return
-        prompt, logps = token_array(inputs.get("prompt_ids")), logp_array(outputs["log_probs"], len(tokens))
-        self.unfit += logps is None
-        before = tokens[:0] if prompt is None else prompt
-        self.calls.append(Call(prompt=before, completion=tokens, logps=logps, told=_version(outputs)))
+        prompt = token_array(inputs.get("prompt_ids"))
+        self.calls.append(engine_call(prompt, tokens, outputs["log_probs"], _version(outputs)))
+
+
+BAD_LOOPS: Final = "traced rollout(s) hold lists of different lengths."
+NO_LOGPS: Final = "generation(s) hold no log-probability for each of their tokens."
+VALIDATION: Final = "traced rollout(s) of validation are no training data."
+STEPLESS: Final = "traced rollout(s) carry no tag that names their step."
 
 
 class _Reader:
@@ -109,55 +115,41 @@ class _Reader:
 
     def __init__(self, file: RunFile) -> None:
         self._file = file
-        self._rows = SequenceRows()
-        self._tables: dict[str, list[dict[str, Any]]] = {"trajectories": [], "tool_calls": []}
-        self._bad = self._unfit = self._validation = self._seen = self._stepless = self._respelt = 0
+        self._rows, self._samples = SequenceRows(), Samples(file, PARSER.name)
+        self._traces = 0
+        self._counts = dict.fromkeys((BAD_LOOPS, NO_LOGPS, RESPELT, VALIDATION, STEPLESS), 0)
 
     def end(self, trace: _Trace) -> Iterator[Piece]:
         """Close one trace."""
         if trace.loop is None and not trace.calls:
             return
-        self._seen += 1
-        step = as_int64(trace.tags.get("step"))
-        self._stepless += step is None
+        self._traces += 1
+        step, loop = as_int64(trace.tags.get("step")), trace.loop or {}
+        self._counts[STEPLESS] += step is None
         validation = trace.tags.get("validate") == "True"
-        loop = trace.loop or {}
-        reward = as_number(loop.get("reward_score"))
-        key = {"trajectory_id": f"{self._file.rel}:{trace.name}"}
-        sample = trace.tags.get("sample_index")
-        told = {
-            **key,
+        name, sample = f"{self._file.rel}:{trace.name}", trace.tags.get("sample_index")
+        columns = {
             "step": step,
             "sample_id": None if sample is None else f"{step}/{sample}/{trace.tags.get('rollout_n')}",
             "group_id": None if sample is None else f"{step}/{sample}",
-            "reward": reward,
+            "reward": as_number(loop.get("reward_score")),
         }
-        self._tables["trajectories"].append(
-            {
-                **told,
-                "split": "eval" if validation else "train",
-                "n_turns": as_int32(loop.get("num_turns")) if loop else len(trace.calls),
-                "n_tool_calls": len(trace.tools),
-                "n_tool_fail": sum(not tool["ok"] for tool in trace.tools),
-                "source": self._file.rel,
-            }
-        )
-        for at, tool in enumerate(trace.tools):
-            self._tables["tool_calls"].append(
-                {**key, "step": step, "turn_idx": at, "call_idx": at, "ok_source": "flag", **tool}
-            )
+        turns = as_int32(loop.get("num_turns")) if loop else len(trace.calls)
+        calls = [{"turn_idx": at, "call_idx": at, "ok_source": "flag", **tool} for at, tool in enumerate(trace.tools)]
+        split = "eval" if validation else "train"
+        self._samples.put(name, {**columns, "split": split, "n_turns": turns}, calls=calls)
         if validation:
-            self._validation += 1
+            self._counts[VALIDATION] += 1
         else:
-            yield from self._sequences(trace, told)
-        if sum(map(len, self._tables.values())) > 20_000:
-            yield from self._take()
+            yield from self._sequences(trace, {**columns, "trajectory_id": name})
+        if self._samples.full:
+            yield from self._samples.take()
 
-    def _sequences(self, trace: _Trace, told: dict[str, Any]) -> Iterator[Piece]:
-        self._unfit += trace.unfit
+    def _sequences(self, trace: _Trace, columns: dict[str, Any]) -> Iterator[Piece]:
+        self._counts[NO_LOGPS] += sum(call.logps is None for call in trace.calls)
         if trace.loop is not None:
-            row = _of_loop(trace.loop, told)
-            self._bad += row is None
+            row = _of_loop(trace.loop, columns)
+            self._counts[BAD_LOOPS] += row is None
             if row is not None:
                 yield from self._rows.add(row)
             return
@@ -166,40 +158,17 @@ class _Reader:
             for _ in sessions.add("", call):
                 pass  # of a single session nothing is given out before its end
         for at, joined in enumerate(sessions.close()):
-            self._respelt += joined.retokenised
-            versions = [version for version in joined.told if version is not None]
-            more = {
-                "sample_id": f"{told['sample_id'] or trace.name}#{at}",
-                "policy_version": min(versions, default=None),
-            }
-            yield from self._rows.add(
-                TokenRow(
-                    token_ids=joined.token_ids,
-                    model_mask=joined.model_mask,
-                    rollout_logp=joined.rollout_logp,
-                    told={**told, **more},
-                )
-            )
-
-    def _take(self) -> Iterator[Piece]:
-        for table, found in self._tables.items():
-            yield from table_rows(table, found)
-            self._tables[table] = []
+            self._counts[RESPELT] += joined.retokenised
+            version = min((version for version in joined.told if version is not None), default=None)
+            more = {"sample_id": f"{columns['sample_id'] or trace.name}#{at}", "policy_version": version}
+            yield from self._rows.add(joined_row(joined, {**columns, **more}))
 
     def close(self) -> Iterator[Piece]:
         """Yield the rest, and what could not be used."""
         yield from self._rows.take()
-        yield from self._take()
-        rel = self._file.rel
-        yield from lost_rows(self._bad, f"{rel}: {self._bad} traced rollout(s) hold lists of different lengths.")
-        if self._unfit:
-            yield Lost(note=f"{rel}: {self._unfit} generation(s) hold no log-probability for each of their tokens.")
-        yield from respelt(rel, self._respelt)
-        if self._validation:
-            yield Lost(note=f"{rel}: {self._validation} traced rollout(s) of validation are no training data.")
-        if self._stepless:
-            yield Lost(note=f"{rel}: {self._stepless} traced rollout(s) carry no tag that names their step.")
-        if self._seen:
+        yield from self._samples.take()
+        yield from count_notes(self._file, self._counts, lost=BAD_LOOPS)
+        if self._traces:
             yield Context(facts={"framework": "verl"})
 
 
@@ -231,6 +200,7 @@ def _decoded(found: Any) -> Any:
     return parse_json(found) if isinstance(found, str) else found
 
 
+BAD_ROWS: Final = "metric row(s) have no usable name, step or value."
 NEEDED = frozenset({"key", "value", "timestamp", "run_uuid", "step", "is_nan"})
 LARGEST = sys.float_info.max
 MACHINE = "system/"  # MLflow's own samples of the machine
@@ -255,20 +225,20 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     if not set(held.get("metrics", ())) >= NEEDED:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no readable table of MLflow's metrics.")
         return
-    counts, told = _asked(connection, file, RUNS)
-    yield from told
+    counts, lost = _split(file_rows(connection, file, RUNS))
+    yield from lost
     gone: set[Any] = set()
     if {"run_uuid", "lifecycle_stage"} <= set(held.get("runs", ())):
-        deleted, told = _asked(connection, file, DELETED)
-        yield from told
+        deleted, lost = _split(file_rows(connection, file, DELETED))
+        yield from lost
         gone = {run for (run,) in deleted}
     live = [row for row in counts if row[0] not in gone] or counts
     ranked = sorted(live, key=lambda row: (-row[1], -(row[2] if isinstance(row[2], int) else 0), str(row[0])))
     if ranked:
         yield from _metrics(connection, file, ranked[0][0])
         if {"key", "value", "run_uuid"} <= set(held.get("params", ())):
-            params, told = _asked(connection, file, PARAMS, (ranked[0][0],))
-            yield from told
+            params, lost = _split(file_rows(connection, file, PARAMS, (ranked[0][0],)))
+            yield from lost
             yield Context(facts=safe_settings({str(key): value for key, value in params}))
     if others := ranked[1:]:
         most = sum(row[1] for row in others)
@@ -280,25 +250,19 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     yield from read_spans(connection, file)
 
 
-def _asked(
-    connection: sqlite3.Connection, file: RunFile, sql: str, parameters: tuple[Any, ...] = ()
-) -> tuple[list[tuple[Any, ...]], list[Lost]]:
-    found = list(rows(connection, sql, parameters))
-    told = [in_file(piece, file) for piece in found if isinstance(piece, Lost)]
-    return [row for row in found if not isinstance(row, Lost)], told
-
-
-def in_file(piece: Lost, file: RunFile) -> Lost:
-    """Say of which file a loss is."""
-    return Lost(rows=piece.rows, bytes=piece.bytes, note=f"{file.rel}: {piece.note}")
+def _split(found: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]], list[Lost]]:
+    """Return the rows of a query, and what of them is lost."""
+    answers = list(found)
+    lost = [answer for answer in answers if isinstance(answer, Lost)]
+    return [answer for answer in answers if not isinstance(answer, Lost)], lost
 
 
 def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterator[Piece]:
     columns, machine = MetricColumns(file), MachineLog(file)
     bad = 0
-    for seq, row in enumerate(rows(connection, METRICS, (run,))):
+    for seq, row in enumerate(file_rows(connection, file, METRICS, (run,))):
         if isinstance(row, Lost):
-            yield in_file(row, file)
+            yield row
             continue
         key, value, stamp, step, is_nan = row
         at = as_step(step)
@@ -315,8 +279,7 @@ def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterato
         yield from machine.flush()
     yield from columns.pieces()
     yield from machine.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} metric row(s) have no usable name, step or value.")
+    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
     yield from columns.framework()
 
 

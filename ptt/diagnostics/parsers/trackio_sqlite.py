@@ -12,36 +12,28 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
-from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, flatten, metric_values
-from ptt.diagnostics.parsers.io.sqlite import of_database, rows, tables, tables_of
+from ptt.diagnostics.parsers.io.metric_rows import (
+    TRAINER_STEP_KEYS,
+    MetricColumns,
+    choose_step_key,
+    flatten,
+    metric_values,
+)
+from ptt.diagnostics.parsers.io.sqlite import file_rows, of_database, tables, tables_of
 from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, safe_settings
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
-from ptt.diagnostics.parsers.mlflow_sqlite import in_file
 
 NEEDED = frozenset({"timestamp", "run_name", "step", "metrics"})
-# By the column that tells runs apart: `run_id`, and in older projects the name.
-RUNS = {
-    "run_id": "SELECT run_id, COUNT(*), MAX(id) FROM metrics GROUP BY run_id ORDER BY 2 DESC, 3 DESC",
-    "run_name": "SELECT run_name, COUNT(*), MAX(id) FROM metrics GROUP BY run_name ORDER BY 2 DESC, 3 DESC",
-}
-CALLS = {
-    "run_id": "SELECT timestamp, step, metrics FROM metrics WHERE run_id IS ? ORDER BY id",
-    "run_name": "SELECT timestamp, step, metrics FROM metrics WHERE run_name IS ? ORDER BY id",
-}
-MACHINE = {
-    "run_id": "SELECT timestamp, metrics FROM system_metrics WHERE run_id IS ? ORDER BY id",
-    "run_name": "SELECT timestamp, metrics FROM system_metrics WHERE run_name IS ? ORDER BY id",
-}
-ALERTS = {
-    "run_id": "SELECT timestamp, step, title, text FROM alerts WHERE run_id IS ? ORDER BY id",
-    "run_name": "SELECT timestamp, step, title, text FROM alerts WHERE run_name IS ? ORDER BY id",
-}
-CONFIGS = {
-    "run_id": "SELECT config FROM configs WHERE run_id IS ? ORDER BY id",
-    "run_name": "SELECT config FROM configs WHERE run_name IS ? ORDER BY id",
-}
+# `{run}` is the column that tells runs apart: `run_id`, and in older projects the name.
+RUNS = "SELECT {run}, COUNT(*), MAX(id) FROM metrics GROUP BY {run} ORDER BY 2 DESC, 3 DESC"
+CALLS = "SELECT timestamp, step, metrics FROM metrics WHERE {run} IS ? ORDER BY id"
+MACHINE = "SELECT timestamp, metrics FROM system_metrics WHERE {run} IS ? ORDER BY id"
+ALERTS = "SELECT timestamp, step, title, text FROM alerts WHERE {run} IS ? ORDER BY id"
+CONFIGS = "SELECT config FROM configs WHERE {run} IS ? ORDER BY id"
+RUN_COLUMNS = ("run_id", "run_name")
+BAD_CALLS = "log call(s) are damaged or name no step."
 SEEN_ROWS = 100_000  # log calls looked through for the name of the step
 
 
@@ -61,18 +53,18 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     if not columns >= NEEDED:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no readable table of trackio's metrics.")
         return
-    key = "run_id" if "run_id" in columns else "run_name"  # projects before the column was added
+    run_column = next(name for name in RUN_COLUMNS if name in columns)  # older projects have no ids
     ranked: list[tuple[Any, ...]] = []
-    for row in rows(connection, RUNS[key]):
+    for row in file_rows(connection, file, RUNS.format(run=run_column)):
         if isinstance(row, Lost):
-            yield in_file(row, file)
+            yield row
         else:
             ranked.append(row)
     if not ranked:
         return
-    run = ranked[0][0]
-    yield from _metrics(connection, file, key, run)
-    yield from _others(connection, file, held, key, run)
+    run = _Run(connection, file, run_column, ranked[0][0])
+    yield from run.metrics()
+    yield from run.others(held)
     if len(ranked) > 1:
         rest = sum(row[1] for row in ranked[1:])
         note = (
@@ -82,75 +74,70 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         yield Lost(note=note)
 
 
-def _metrics(connection: sqlite3.Connection, file: RunFile, key: str, run: Any) -> Iterator[Piece]:
-    sql = CALLS[key]
-    step_key, step = _step_key(connection, run, sql)
-    columns = MetricColumns(file)
-    bad = 0
-    for seq, row in enumerate(rows(connection, sql, (run,))):
-        if isinstance(row, Lost):
-            yield in_file(row, file)
-            continue
-        stamp, own_step, cell = row
-        found = parse_json(cell)
-        if not isinstance(found, dict):
-            bad += 1
-            continue
-        flat = flatten(found)
-        named = as_step(flat.pop(step_key, None)) if step_key else as_step(own_step)
-        step = step if named is None else named
-        if step is None:
-            bad += 1
-            continue
-        for name, value in metric_values(flat).items():
-            columns.add(step, name, value, as_seconds(stamp), seq)
-        yield from columns.flush()
-    yield from columns.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} log call(s) are damaged or name no step.")
-    yield from columns.framework()
+class _Run:
+    """One run of the project."""
 
+    def __init__(self, connection: sqlite3.Connection, file: RunFile, column: str, key: Any) -> None:
+        self._connection, self._file, self._column, self._key = connection, file, column, key
 
-def _step_key(connection: sqlite3.Connection, run: Any, sql: str) -> tuple[str | None, int | None]:
-    """Choose the name of the training step, and its first value: what is logged before it belongs there."""
-    first: dict[str, int] = {}
-    for row in islice(rows(connection, sql, (run,)), SEEN_ROWS):
-        found = None if isinstance(row, Lost) else parse_json(row[2])
-        if not isinstance(found, dict):
-            continue
-        for name in TRAINER_STEP_KEYS:
-            if name not in first and (step := as_step(found.get(name))) is not None:
-                first[name] = step
-    key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
-    return key, first[key] if key else None
+    def _rows(self, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
+        return file_rows(self._connection, self._file, sql.format(run=self._column), (self._key,))
 
+    def metrics(self) -> Iterator[Piece]:
+        """Yield the log calls as metrics."""
+        step_key, step = choose_step_key(self._logged_steps())
+        columns = MetricColumns(self._file)
+        bad = 0
+        for seq, row in enumerate(self._rows(CALLS)):
+            if isinstance(row, Lost):
+                yield row
+                continue
+            stamp, own_step, cell = row
+            logged = parse_json(cell)
+            if isinstance(logged, dict):
+                flat = flatten(logged)
+                named = as_step(flat.pop(step_key, None)) if step_key else as_step(own_step)
+                step = step if named is None else named
+            if not isinstance(logged, dict) or step is None:
+                bad += 1
+                continue
+            for name, value in metric_values(flat).items():
+                columns.add(step, name, value, as_seconds(stamp), seq)
+            yield from columns.flush()
+        yield from columns.pieces()
+        yield from count_notes(self._file, {BAD_CALLS: bad}, lost=BAD_CALLS)
+        yield from columns.framework()
 
-def _others(
-    connection: sqlite3.Connection, file: RunFile, held: dict[str, tuple[str, ...]], key: str, run: Any
-) -> Iterator[Piece]:
-    """Yield what the tables beside the metrics hold of the run; older projects lack some of them."""
-    machine, events = MachineLog(file), EventLog(file)
-    for row in rows(connection, MACHINE[key], (run,)) if "system_metrics" in held else ():
-        if isinstance(row, Lost):
-            yield in_file(row, file)
-            continue
-        found = parse_json(row[1])
-        for name, value in metric_values(flatten(found)).items() if isinstance(found, dict) else ():
-            machine.add(None, as_seconds(row[0]), name, value)
-        yield from machine.flush()
-    yield from machine.pieces()
-    for row in rows(connection, ALERTS[key], (run,)) if "alerts" in held else ():
-        if isinstance(row, Lost):
-            yield in_file(row, file)
-            continue
-        stamp, step, title, text = row
-        whole = ": ".join(part for part in (title, text) if isinstance(part, str) and part)
-        events.add(as_step(step), as_seconds(stamp), "alert", whole)
-    yield from events.pieces()
-    for row in rows(connection, CONFIGS[key], (run,)) if "configs" in held else ():
-        found = None if isinstance(row, Lost) else parse_json(row[0])
-        if isinstance(found, dict):
-            yield Context(facts=safe_settings(flatten(found)))
+    def _logged_steps(self) -> Iterator[tuple[str, int | None]]:
+        for row in islice(self._rows(CALLS), SEEN_ROWS):
+            logged = None if isinstance(row, Lost) else parse_json(row[2])
+            if isinstance(logged, dict):
+                yield from ((name, as_step(logged.get(name))) for name in TRAINER_STEP_KEYS)
+
+    def others(self, held: dict[str, tuple[str, ...]]) -> Iterator[Piece]:
+        """Yield what the tables beside the metrics hold of the run; older projects lack some of them."""
+        machine, events = MachineLog(self._file), EventLog(self._file)
+        for row in self._rows(MACHINE) if "system_metrics" in held else ():
+            if isinstance(row, Lost):
+                yield row
+                continue
+            logged = parse_json(row[1])
+            for name, value in metric_values(flatten(logged)).items() if isinstance(logged, dict) else ():
+                machine.add(None, as_seconds(row[0]), name, value)
+            yield from machine.flush()
+        yield from machine.pieces()
+        for row in self._rows(ALERTS) if "alerts" in held else ():
+            if isinstance(row, Lost):
+                yield row
+                continue
+            stamp, step, *texts = row
+            text = ": ".join(part for part in texts if isinstance(part, str) and part)
+            events.add(as_step(step), as_seconds(stamp), "alert", text)
+        yield from events.pieces()
+        for row in self._rows(CONFIGS) if "configs" in held else ():
+            settings = None if isinstance(row, Lost) else parse_json(row[0])
+            if isinstance(settings, dict):
+                yield Context(facts=safe_settings(flatten(settings)))
 
 
 PARSER = Parser(

@@ -1,6 +1,6 @@
 """W&B's own log of a run, offline or online: history as metrics, the machine as ranks, output and exit as events.
 
-Read without wandb: the framing in wandb_log.py, the messages in wandb_record.py.
+Read without wandb: first the framing of records, then the protobuf messages in them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
 from ptt.diagnostics.parsers.io.lines import well_formed
-from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, flatten
+from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, choose_step_key, flatten
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
 from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, is_device_sample, safe_settings
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
@@ -104,44 +104,37 @@ CONSTANTS: dict[str, float | None] = {
 Value = str | float | None  # JSON text, or a value the writer gave by its type
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What one record holds, by kind; a record is of one kind."""
-
-    kind: int
-    start: int
-    stop: int
+Span = tuple[int, int]  # from where to where a field's content reaches in its record
 
 
-def parts_of(record: bytes) -> Iterator[Parts]:
-    """Yield the parts of a record; the caller knows the kinds."""
-    for key, start, stop in fields(record, 0, len(record)):
-        yield Parts(key, start, stop)
+def last_fields(record: bytes, span: Span) -> dict[int, Span]:
+    """Return where each field of a message lies, by its key; of a repeated one the last, as protobuf has it."""
+    return {key: (start, stop) for key, start, stop in fields(record, *span)}
 
 
-def items(record: bytes, part: Parts, item: int = ITEM) -> Iterator[tuple[str, Value]]:
+def items(record: bytes, span: Span, item: int = ITEM) -> Iterator[tuple[str, Value]]:
     """Yield name and value of each item; the parts of a nested name are joined with dots."""
-    for key, start, stop in fields(record, part.start, part.stop):
+    for key, start, stop in fields(record, *span):
         if key != item:
             continue
         name, nested = "", []
         value: Value = None
         for inner, begin, end in fields(record, start, stop):
-            match inner:
-                case _ if inner == KEY:
-                    name = _text(record[begin:end])
-                case _ if inner == NESTED_KEY:
-                    nested.append(_text(record[begin:end]))
-                case _:
-                    value = _value(record, inner, begin, end, value)
+            if inner == KEY:
+                name = _text(record, (begin, end))
+            elif inner == NESTED_KEY:
+                nested.append(_text(record, (begin, end)))
+            else:
+                value = _value(record, inner, (begin, end), value)
         yield ".".join(nested) if nested else name, value
 
 
-def _value(record: bytes, key: int, start: int, stop: int, before: Value) -> Value:
+def _value(record: bytes, key: int, span: Span, before: Value) -> Value:
+    start, stop = span
     if key in (VALUE, JSON):
-        return _text(record[start:stop]) if stop - start <= VALUE_BYTES else "{}"
+        return _text(record, span) if stop - start <= VALUE_BYTES else "{}"
     if key == STRING:
-        return json.dumps(_text(record[start : min(stop, start + VALUE_BYTES)]))
+        return json.dumps(_text(record, (start, min(stop, start + VALUE_BYTES))))
     if key == NUMBER:
         number: float = DOUBLE.unpack_from(record, start)[0]
         return number
@@ -153,14 +146,13 @@ def _value(record: bytes, key: int, start: int, stop: int, before: Value) -> Val
     return None if key == NONE else before
 
 
-def history_step(record: bytes, part: Parts) -> int | None:
-    """Return W&B's own count of log calls, where the record gives it beside its items."""
-    for key, start, stop in fields(record, part.start, part.stop):
-        if key == STEP:
-            return next(
-                (signed(varint(record, at)[0]) for k, at, _ in fields(record, start, stop) if k == STEP_NUMBER), 0
-            )
-    return None
+def _integer(record: bytes, span: Span | None) -> int:
+    """Read a field that holds a number; proto3 leaves zeros out."""
+    return 0 if span is None else signed(varint(record, span[0])[0])
+
+
+def _text(record: bytes, span: Span | None) -> str:
+    return "" if span is None else record[slice(*span)].decode("utf-8", "replace")
 
 
 def value_of(text: Value) -> Any:
@@ -177,72 +169,11 @@ def value_of(text: Value) -> Any:
         raise ValueError("nested too deep") from error
 
 
-def setting_of(value: Value) -> Any:
-    """Read a setting, whose booleans are no numbers; None where it is no JSON."""
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return value_of(value)
-    except ValueError:  # damaged
-        return None
-
-
-def time_of(record: bytes, start: int, stop: int) -> float:
+def time_of(record: bytes, span: Span) -> float:
     """Read a Timestamp message as seconds since the epoch."""
-    seconds, nanos = 0, 0
-    for key, at, _ in fields(record, start, stop):
-        if key == SECONDS:
-            seconds = signed(varint(record, at)[0])
-        elif key == NANOS:
-            nanos = varint(record, at)[0]
-    return seconds + nanos / 1e9
-
-
-def stats_time(record: bytes, part: Parts) -> float | None:
-    """Return when a sample of the machine was taken."""
-    return next(
-        (time_of(record, a, b) for key, a, b in fields(record, part.start, part.stop) if key == STATS_TIME), None
-    )
-
-
-def output_of(record: bytes, part: Parts) -> tuple[str, float | None, str]:
-    """Return which stream was written to, when, and the text."""
-    kind, when, text = "stderr", None, ""
-    for key, start, stop in fields(record, part.start, part.stop):
-        if key == OUTPUT_KIND:
-            kind = "stdout" if varint(record, start)[0] == STDOUT else "stderr"
-        elif key == OUTPUT_TIME:
-            when = time_of(record, start, stop)
-        elif key == OUTPUT_LINE:
-            text = _text(record[start:stop])
-    return kind, when, text
-
-
-def alert_of(record: bytes, part: Parts) -> str:
-    """Return title and text of an alert as one."""
-    texts = [_text(record[a:b]) for key, a, b in fields(record, part.start, part.stop) if key in (TITLE, TEXT)]
-    return ": ".join(filter(None, texts))
-
-
-def exit_of(record: bytes, part: Parts) -> tuple[int, int | None]:
-    """Return exit code and, where given, the run time in seconds; proto3 leaves zeros out."""
-    code, runtime = 0, None
-    for key, start, _ in fields(record, part.start, part.stop):
-        if key == EXIT_CODE:
-            code = signed(varint(record, start)[0])
-        elif key == RUNTIME:
-            runtime = signed(varint(record, start)[0])
-    return code, runtime
-
-
-def run_config(record: bytes, part: Parts) -> Parts | None:
-    """Return the settings that a run begins with."""
-    found = (Parts(key, a, b) for key, a, b in fields(record, part.start, part.stop) if key == RUN_CONFIG)
-    return next(found, None)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+    parts = last_fields(record, span)
+    nanos = varint(record, parts[NANOS][0])[0] if NANOS in parts else 0
+    return _integer(record, parts.get(SECONDS)) + nanos / 1e9
 
 
 OWN = ("_step", "_runtime", "_timestamp", "_wandb")  # what W&B adds to every log call
@@ -283,47 +214,22 @@ def numbers_of(found: dict[str, Value]) -> dict[str, float | None]:
 
 
 def settings_of(found: dict[str, Value]) -> dict[str, Any]:
-    """Read settings, those inside others by names joined with slashes."""
-    read: dict[str, Any] = {}
+    """Read settings, whose booleans are no numbers, those inside others by names joined with slashes."""
+    settings: dict[str, Any] = {}
     for name, value in found.items():
         if name != "_wandb":
-            entry = setting_of(value)
-            read.update(flatten({name: entry}) if isinstance(entry, dict) else {name: entry})
-    return read
+            entry = value == "true" if value in ("true", "false") else read_value(value)
+            settings |= flatten({name: entry})
+    return settings
 
 
+DAMAGED = "record(s) are damaged or name no step."
 DAMAGE = (DamagedMessageError, IndexError, struct.error)
-
-
-@dataclass
-class _Run:
-    """What is known while the records go by."""
-
-    file: RunFile
-    step_key: str | None
-    step: int | None  # of the latest log call that named one
-    columns: MetricColumns = field(init=False)
-    seq: int = 0
-    bad: int = 0
-    ended: bool = False
-    names: set[str] = field(default_factory=set)
-    summary: dict[str, float | None] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.columns = MetricColumns(self.file)
-        self.events = EventLog(self.file)
-        self.machine = MachineLog(self.file)
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to the name with W&B's file header."""
-    if not file.name.endswith(".wandb"):
-        return False
-    try:
-        return file.head.startswith(MAGIC)
-    except OSError:  # unreadable: nobody's
-        return False
+    return file.name.endswith(".wandb") and file.readable_head.startswith(MAGIC)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -334,112 +240,116 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield Lost(bytes=file.size, note=f"{file.rel} does not begin as a W&B log.")
                 return
             handle.seek(0)
-            run = _Run(file, *_step_key(records(handle, file)))
+            run = _Run(file, *choose_step_key(_logged_steps(records(handle, file))))
             handle.seek(0)
-            yield from _pieces(run, records(handle, file))
+            for record in records(handle, file):
+                yield from (record,) if isinstance(record, Lost) else run.take(record)
     except OSError as error:  # gone, or its disk fails
-        yield Lost(bytes=file.size, note=f"{file.rel} could not be read to its end: {error.strerror}.")
+        yield read_error(file, error, end=" to its end")
         return
-    yield from _closing(run)
+    yield from run.close()
 
 
-def _step_key(found: Iterator[bytes | Lost]) -> tuple[str | None, int | None]:
-    """Choose the name of the training step, and its first value: what is logged before it belongs there."""
-    first: dict[str, int] = {}
+def _logged_steps(found: Iterator[bytes | Lost]) -> Iterator[tuple[str, int | None]]:
+    """Yield what is logged under each name that a trainer's step may have."""
     for record in found:
         if isinstance(record, Lost):
             continue
-        try:
-            for part in parts_of(record):
-                if part.kind == HISTORY:
-                    for name, value in items(record, part):
-                        if name in TRAINER_STEP_KEYS and name not in first and (step := step_of(value)) is not None:
-                            first[name] = step
-        except DAMAGE:
-            continue
-    key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
-    return key, first[key] if key else None
+        with suppress(*DAMAGE):
+            for key, start, stop in fields(record, 0, len(record)):
+                for name, value in items(record, (start, stop)) if key == HISTORY else ():
+                    if name in TRAINER_STEP_KEYS:
+                        yield name, step_of(value)
 
 
-def _pieces(run: _Run, found: Iterator[bytes | Lost]) -> Iterator[Piece]:
-    for record in found:
-        if isinstance(record, Lost):
-            yield record
-            continue
+class _Run:
+    """What is known while the records go by; `step` is of the latest log call that named one."""
+
+    def __init__(self, file: RunFile, step_key: str | None, step: int | None) -> None:
+        self.file, self.step_key, self.step = file, step_key, step
+        self.columns, self.events, self.machine = MetricColumns(file), EventLog(file), MachineLog(file)
+        self.log_calls = self.bad = 0
+        self.ended = False
+        self.summary: dict[str, float | None] = {}
+        self.settings: dict[str, Any] = {}
+
+    def take(self, record: bytes) -> Iterator[Piece]:
+        """Take one record, and yield rows where many have gathered."""
         try:
-            for part in parts_of(record):
-                _take(run, record, part)
+            for key, start, stop in fields(record, 0, len(record)):
+                self._part(key, record, (start, stop))
         except DAMAGE:  # right checksum, wrong content
-            run.bad += 1
-        yield from run.columns.flush()
-        yield from run.machine.flush()
+            self.bad += 1
+        yield from self.columns.flush()
+        yield from self.machine.flush()
 
+    def _part(self, kind: int, record: bytes, span: Span) -> None:
+        if kind == HISTORY:
+            self._history(record, span)
+        elif kind == SUMMARY:
+            self.summary.update(numbers_of(dict(items(record, span))))
+        elif kind == STATS:
+            times = (time_of(record, (a, b)) for key, a, b in fields(record, *span) if key == STATS_TIME)
+            when = next(times, None)
+            for name, value in numbers_of(dict(items(record, span, STATS_ITEM))).items():
+                self.machine.add(self.step, when, name, value)
+        elif kind == OUTPUT:
+            parts = last_fields(record, span)
+            stream = "stdout" if _integer(record, parts.get(OUTPUT_KIND)) == STDOUT else "stderr"
+            when = time_of(record, parts[OUTPUT_TIME]) if OUTPUT_TIME in parts else None
+            self.events.add_output(self.step, when, stream, _text(record, parts.get(OUTPUT_LINE)))
+        elif kind == ALERT:
+            texts = [_text(record, (a, b)) for key, a, b in fields(record, *span) if key in (TITLE, TEXT)]
+            self.events.add(self.step, None, "alert", ": ".join(filter(None, texts)))
+        elif kind == EXIT:
+            parts = last_fields(record, span)
+            after = f" after {_integer(record, parts[RUNTIME])} s" if RUNTIME in parts else ""
+            self.events.add(self.step, None, "exit", f"exit code {_integer(record, parts.get(EXIT_CODE))}{after}")
+            self.ended = True
+        elif kind == CONFIG:
+            self.settings.update(settings_of(dict(items(record, span))))
+        elif kind == RUN:
+            for config in [(a, b) for key, a, b in fields(record, *span) if key == RUN_CONFIG][:1]:
+                self.settings.update(settings_of(dict(items(record, config))))
 
-def _take(run: _Run, record: bytes, part: Parts) -> None:
-    """Take one part of a record into the run."""
-    if part.kind == HISTORY:
-        _take_history(run, record, part)
-    elif part.kind == SUMMARY:
-        run.summary.update(numbers_of(dict(items(record, part))))
-    elif part.kind == STATS:
-        when = stats_time(record, part)
-        for name, value in numbers_of(dict(items(record, part, STATS_ITEM))).items():
-            run.machine.add(run.step, when, name, value)
-    elif part.kind == OUTPUT:
-        kind, when, text = output_of(record, part)
-        run.events.add_output(run.step, when, kind, text)
-    elif part.kind == ALERT:
-        run.events.add(run.step, None, "alert", alert_of(record, part))
-    elif part.kind == EXIT:
-        code, seconds = exit_of(record, part)
-        after = "" if seconds is None else f" after {seconds} s"
-        run.events.add(run.step, None, "exit", f"exit code {code}{after}")
-        run.ended = True
-    elif part.kind in (CONFIG, RUN):
-        inner = part if part.kind == CONFIG else run_config(record, part)
-        if inner is not None:
-            run.settings.update(settings_of(dict(items(record, inner))))
+    def _history(self, record: bytes, span: Span) -> None:
+        values = dict(items(record, span))
+        if self.step_key is not None:
+            step = step_of(values.pop(self.step_key, None))
+        elif "_step" in values:
+            step = step_of(values.get("_step"))
+        else:  # W&B's own count of log calls, where the record gives it beside its items
+            counts = [last_fields(record, (a, b)) for key, a, b in fields(record, *span) if key == STEP]
+            step = _integer(record, counts[0].get(STEP_NUMBER)) if counts else None
+        self.step = self.step if step is None else step
+        if self.step is None:
+            self.bad += 1
+            return
+        stamp = read_value(values.get("_timestamp"))
+        wall_time = as_seconds(stamp) if isinstance(stamp, float) else None
+        for name, value in numbers_of(values).items():
+            self.columns.add(self.step, name, value, wall_time, self.log_calls)
+            if is_device_sample(name):
+                self.machine.add(self.step, wall_time, name, value)
+        self.log_calls += 1
 
-
-def _take_history(run: _Run, record: bytes, part: Parts) -> None:
-    found = dict(items(record, part))
-    if run.step_key is None:
-        step = step_of(found.get("_step")) if "_step" in found else history_step(record, part)
-    else:
-        step = step_of(found.pop(run.step_key, None))
-    if step is not None:
-        run.step = step
-    if run.step is None:
-        run.bad += 1
-        return
-    stamp = read_value(found.get("_timestamp"))
-    wall_time = as_seconds(stamp) if isinstance(stamp, float) else None
-    for name, value in numbers_of(found).items():
-        run.columns.add(run.step, name, value, wall_time, run.seq)
-        run.names.add(name)
-        if is_device_sample(name):
-            run.machine.add(run.step, wall_time, name, value)
-    run.seq += 1
-
-
-def _closing(run: _Run) -> Iterator[Piece]:
-    """Yield what is known at the end: values that only the summary holds, the rest, and what the settings tell."""
-    if run.step is not None:
-        for name in sorted(run.summary.keys() - run.names - {run.step_key}):
-            run.columns.add(run.step, name, run.summary[name], None, run.seq)
-    yield from run.columns.pieces()
-    yield from run.machine.pieces()
-    yield from run.events.pieces()
-    if run.bad:
-        yield Lost(rows=run.bad, note=f"{run.file.rel}: {run.bad} record(s) are damaged or name no step.")
-    if not run.ended:
-        note = f"{run.file.rel} holds no exit record: the run was killed, crashed, or still goes on."
-        yield Lost(note=note)
-    facts = safe_settings(run.settings) | ({} if run.ended else {"exit_record": False})
-    if framework := framework_of(run.names):
-        facts["framework"] = framework
-    if facts:
-        yield Context(facts=facts)
+    def close(self) -> Iterator[Piece]:
+        """Yield what is known at the end: values that only the summary holds, the rest, and what the settings tell."""
+        logged = set(self.columns.names)
+        if self.step is not None:
+            for name in sorted(self.summary.keys() - logged - {self.step_key}):
+                self.columns.add(self.step, name, self.summary[name], None, self.log_calls)
+        for rows in (self.columns, self.machine, self.events):
+            yield from rows.pieces()
+        yield from count_notes(self.file, {DAMAGED: self.bad}, lost=DAMAGED)
+        if not self.ended:
+            note = f"{self.file.rel} holds no exit record: the run was killed, crashed, or still goes on."
+            yield Lost(note=note)
+        facts = safe_settings(self.settings) | ({} if self.ended else {"exit_record": False})
+        if framework := framework_of(logged):
+            facts["framework"] = framework
+        if facts:
+            yield Context(facts=facts)
 
 
 PARSER = Parser(

@@ -200,3 +200,16 @@ TRAINER_STEP_KEYS = (
     "train/step",
     "step",
 )
+
+
+def choose_step_key(logged: Iterable[tuple[str, int | None]]) -> tuple[str | None, int | None]:
+    """Choose the name of the training step, and its first value: what is logged before it belongs there.
+
+    `logged`: names of TRAINER_STEP_KEYS with what is logged under them, None where that is no step.
+    """
+    first: dict[str, int] = {}
+    for name, step in logged:
+        if step is not None:
+            first.setdefault(name, step)
+    key = next((name for name in TRAINER_STEP_KEYS if name in first), None)
+    return key, None if key is None else first[key]

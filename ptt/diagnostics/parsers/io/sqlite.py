@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -97,6 +98,14 @@ def rows(
         yield Lost(rows=1, note=f"the database gave {done} row(s) and then failed: {why}.")
     finally:
         connection.set_progress_handler(None, 0)
+
+
+def file_rows(
+    connection: sqlite3.Connection, file: RunFile, sql: str, parameters: Sequence[Any] = ()
+) -> Iterator[tuple[Any, ...] | Lost]:
+    """Yield `rows`, and what is lost under the name of the file."""
+    for row in rows(connection, sql, parameters):
+        yield replace(row, note=f"{file.rel}: {row.note}") if isinstance(row, Lost) else row
 
 
 def rows_past_damage(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...] | Lost]:
