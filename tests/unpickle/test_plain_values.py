@@ -15,7 +15,7 @@ import pytest
 from torch_files import STORAGES, Archive, Call, Name, Stored, pickled, safetensors, tensor, torch_file
 
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, Worker, array_of
-from ptt.diagnostics.parsers.unpickle.records import Record, unpickle
+from ptt.diagnostics.parsers.unpickle.pickles import Record, unpickle
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "dumps"
 DICE = np.random.default_rng(7)

@@ -10,24 +10,22 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import begins_with, line_objects
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
 NAME = re.compile(r"(traces|sessions|requests)-r(\d{1,6})\.jsonl(?:\.gz|\.zst)?")
 SESSION_KEYS = frozenset({"rank", "status", "submit_ts"})
 PHASE, SESSION = "phase/", "session/"
+NEITHER = "line(s) are neither trace events nor sessions."
 SECONDS = "_s"  # what a record's durations end with
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to the file name with trace events or session records on the first lines."""
-    found = NAME.fullmatch(file.name)
-    if found is None:
-        return False
-    rows = first_objects(file)
-    return bool(rows) and all(_is_event(row) if found.group(1) == "traces" else _is_session(row) for row in rows)
+    name = NAME.fullmatch(file.name)
+    return name is not None and begins_with(file, _is_event if name[1] == "traces" else _is_session)
 
 
 def _is_event(row: dict[str, Any]) -> bool:
@@ -40,27 +38,21 @@ def _is_session(row: dict[str, Any]) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield a row a duration, in seconds; lines that are neither event nor session are counted."""
-    found = NAME.fullmatch(file.name)
-    machine = MachineLog(file, rank=int(found.group(2)) if found else None)
+    name = NAME.fullmatch(file.name)
+    machine = MachineLog(file, rank=int(name[2]) if name else None)
     bad = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
-            continue
-        for line in filter(bytes.strip, block.split(b"\n")):
-            row = json_object(line)
-            if row is None and is_torn(block):
-                yield torn_line(file, line)
-            elif row is not None and _is_event(row):
-                _add_event(row, machine)
-            elif row is not None and _is_session(row):
-                _add_session(row, machine)
-            else:
-                bad += 1
-            yield from machine.flush()
+    for row in line_objects(file):
+        if isinstance(row, Lost):
+            yield row
+        elif row is not None and _is_event(row):
+            _add_event(row, machine)
+        elif row is not None and _is_session(row):
+            _add_session(row, machine)
+        else:
+            bad += 1
+        yield from machine.flush()
     yield from machine.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are neither trace events nor sessions.")
+    yield from count_notes(file, {NEITHER: bad}, lost=NEITHER)
     yield Context(facts={"framework": "areal"})
 
 

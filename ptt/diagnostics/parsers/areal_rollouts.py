@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.lines import begins_with
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, split_of_path
 from ptt.diagnostics.parsers.io.values import as_label, as_score, as_step
 
@@ -20,8 +20,7 @@ KEYS: Final = frozenset({"task_id", "sample_idx", "tail_version", "reward", "com
 
 def recognises(file: RunFile) -> bool:
     """Say yes to lines with the keys of a dumped rollout."""
-    found = first_objects(file)
-    return bool(found) and all(row.keys() >= KEYS for row in found)
+    return begins_with(file, lambda row: row.keys() >= KEYS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:

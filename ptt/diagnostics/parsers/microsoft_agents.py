@@ -7,12 +7,11 @@ field `step` numbers the steps of an episode; it is no training step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import first_objects
-from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, attempt, objects
+from ptt.diagnostics.parsers.io.lines import begins_with
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, objects, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_count,
     as_flag,
@@ -33,62 +32,50 @@ ROLES: Final = {
 }
 END: Final = "episode_end"
 PARSE_ERROR: Final = "tool_parse_error"
+BAD_ROWS: Final = "row(s) or episodes are none and do not count."
 HELD_STEPS: Final = 200_000  # of episodes that are not closed yet; beyond it the oldest is taken as it stands
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to lines that name an episode, a step and its type."""
-    found = first_objects(file)
-    return bool(found) and all(row.keys() >= KEYS and isinstance(row["type"], str) for row in found)
+    return begins_with(file, _is_step)
+
+
+def _is_step(row: dict[str, Any]) -> bool:
+    return row.keys() >= KEYS and isinstance(row["type"], str)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory an episode; episodes may be interleaved."""
-    samples, episodes = Samples(file, PARSER.name), _Episodes()
-    bad = 0
-    for found in objects(file):
-        if isinstance(found, Lost):
-            yield found
-            continue
-        if not (found.keys() >= KEYS and isinstance(found["type"], str) and as_step(found["step"]) is not None):
-            bad += 1
-            continue
-        for steps in episodes.closed_by(found):
-            bad += not attempt(_add, {"steps": steps}, samples)
-        if samples.full:
-            yield from samples.take()
-    for steps in episodes.open.values():
-        bad += not attempt(_add, {"steps": steps}, samples)
-    yield from samples.close()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) or episodes are none and do not count.")
+    yield from read_samples(Samples(file, PARSER.name), _episodes(file), _add, BAD_ROWS)
     yield Context(facts={"framework": "microsoft-ptt"})
 
 
-@dataclass
-class _Episodes:
-    """Steps of the episodes that have not ended yet."""
-
-    open: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    held: int = 0
-
-    def closed_by(self, found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-        """Take one step in; yield the episodes that it ends or that it leaves no room for."""
-        name = as_text(found["episode_id"])
-        self.open.setdefault(name, []).append(found)
-        self.held += 1
-        if found["type"] == END:
-            yield self._take(name)
-        elif self.held > HELD_STEPS:
-            yield self._take(next(iter(self.open)))
-
-    def _take(self, name: str) -> list[dict[str, Any]]:
-        steps = self.open.pop(name)
-        self.held -= len(steps)
-        return steps
+def _episodes(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
+    """Yield the steps of each episode that ends, or that the others leave no room for; without steps, a row of none."""
+    episodes: dict[str, list[dict[str, Any]]] = {}
+    held = 0
+    for row in objects(file):
+        if isinstance(row, Lost):
+            yield row
+            continue
+        if not _is_step(row) or as_step(row["step"]) is None:
+            yield {"steps": []}
+            continue
+        name = as_text(row["episode_id"])
+        episodes.setdefault(name, []).append(row)
+        held += 1
+        if row["type"] == END or held > HELD_STEPS:
+            steps = episodes.pop(name if row["type"] == END else next(iter(episodes)))
+            held -= len(steps)
+            yield {"steps": steps}
+    for steps in episodes.values():
+        yield {"steps": steps}
 
 
 def _add(found: dict[str, Any], samples: Samples) -> bool:
+    if not found["steps"]:
+        return False
     steps = sorted(found["steps"], key=lambda step: as_step(step["step"]) or 0)
     end: dict[str, Any] = next((step for step in steps if step["type"] == END), {})
     shown = [step for step in steps if step["type"] in ROLES or step["type"] == PARSE_ERROR]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.lines import begins_with
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, messages_of, read_lines, rows_of_columns
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_score, as_step
 
@@ -24,10 +24,11 @@ OTHER: Final = frozenset({*STEPS, *KEYS, "advantages", "entropy", "image", "imag
 
 def recognises(file: RunFile) -> bool:
     """Say yes to objects whose step, prompt and completion are lists."""
-    found = first_objects(file)
-    return bool(found) and all(
-        isinstance(row.get(key), list) for row in found for key in (*KEYS, STEPS[0] if STEPS[0] in row else STEPS[1])
-    )
+    return begins_with(file, lambda row: all(isinstance(row.get(key), list) for key in (*KEYS, _step_key(row))))
+
+
+def _step_key(row: dict[str, Any]) -> str:
+    return STEPS[0] if STEPS[0] in row else STEPS[1]
 
 
 def read(file: RunFile) -> Iterator[Piece]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_step
@@ -20,17 +20,13 @@ TRL_NAMES = frozenset(
     {"completions/mean_length", "completion_length", "frac_reward_zero_std", "objective/rlhf_reward", "rewards/margins",
      "min_reward", "mean_token_accuracy"}
 )  # fmt: skip
+STEPLESS = "row(s) of the log history name no step."
 SEPARATOR = re.compile(r"[\s,]*")
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes to the file name with the trainer's own keys in its head."""
-    if not file.name.endswith("trainer_state.json"):
-        return False
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
+    head = file.readable_head if file.name.endswith("trainer_state.json") else b""
     return head.lstrip().startswith(b"{") and (b'"global_step"' in head or b'"log_history"' in head)
 
 
@@ -42,7 +38,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     try:
         text = file.path.read_bytes().decode("utf-8", "replace")
     except OSError as error:  # gone, or its disk fails
-        yield Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+        yield read_error(file, error)
         return
     try:
         state = well_formed(json.loads(text), text)
@@ -71,8 +67,7 @@ def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
                 columns.add(step, name, value, None, seq)
         yield from columns.flush()
     yield from columns.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) of the log history name no step.")
+    yield from count_notes(file, {STEPLESS: bad}, lost=STEPLESS)
 
 
 def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:

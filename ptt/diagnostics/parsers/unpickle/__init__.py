@@ -5,7 +5,7 @@ texts and arrays. Neither torch nor the framework that wrote the file is needed 
 """
 
 from ptt.diagnostics.parsers.unpickle.arrays import array_of
+from ptt.diagnostics.parsers.unpickle.process import Answer, Worker
 from ptt.diagnostics.parsers.unpickle.values import Limits, Node, Plain, RefusedError
-from ptt.diagnostics.parsers.unpickle.worker import Answer, Worker
 
 __all__ = ["Answer", "Limits", "Node", "Plain", "RefusedError", "Worker", "array_of"]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ptt.diagnostics.parsers.unpickle import wire
+from ptt.diagnostics.parsers.unpickle import process
 from ptt.diagnostics.parsers.unpickle.files import ZIP, plain_of
 from ptt.diagnostics.parsers.unpickle.values import MB, Budget, Limits, RefusedError
 
@@ -41,16 +41,16 @@ def main() -> None:
 def _answer(path: Path, limits: Limits, answers: BinaryIO) -> None:
     guarded = LIMITED and _address_space() > 0
     try:
-        tree, arrays = wire.encode(_read(path, limits, guarded=guarded))
-        pieces = wire.pack({"tree": tree, "guarded": guarded}, arrays)
+        tree, arrays = process.encode(_read(path, limits, guarded=guarded))
+        pieces = process.pack({"tree": tree, "guarded": guarded}, arrays)
     except RefusedError as error:
-        pieces = wire.pack({"refused": str(error)}, [])
+        pieces = process.pack({"refused": str(error)}, [])
     except OSError as error:
-        pieces = wire.pack({"refused": f"could not be read: {error.strerror}"}, [])
+        pieces = process.pack({"refused": f"could not be read: {error.strerror}"}, [])
     except RecursionError:
-        pieces = wire.pack({"refused": "it is nested too deeply"}, [])
+        pieces = process.pack({"refused": "it is nested too deeply"}, [])
     except MemoryError:
-        pieces = wire.pack({"refused": _needs_more(path, limits), "spent": True}, [])
+        pieces = process.pack({"refused": _needs_more(path, limits), "spent": True}, [])
     for piece in pieces:
         answers.write(piece)
     answers.flush()

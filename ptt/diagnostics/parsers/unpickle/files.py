@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptt.diagnostics.parsers.unpickle import arrays
-from ptt.diagnostics.parsers.unpickle.evaluate import Evaluation, texts_of
-from ptt.diagnostics.parsers.unpickle.records import unpickle
+from ptt.diagnostics.parsers.unpickle.pickles import Evaluation, texts_of, unpickle
 from ptt.diagnostics.parsers.unpickle.values import Budget, Plain, RefusedError
 
 MAX_MEMBERS: Final = 200_000

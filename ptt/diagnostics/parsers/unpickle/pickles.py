@@ -1,16 +1,140 @@
-"""From inert records to plain values: walk what a pickle built, and let the table say what its calls mean."""
+"""Unpickle without executing: every class and function a pickle names becomes an inert record.
+
+The pickle machine can call nothing but `Record` types: `find_class` imports nothing and has no list of allowed
+names, because no name is ever looked up. What a record means is decided afterwards, by a table of known calls."""
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ptt.diagnostics.parsers.unpickle import arrays
-from ptt.diagnostics.parsers.unpickle.records import Record, Storage
 from ptt.diagnostics.parsers.unpickle.values import Array, Budget, Node, Plain, RefusedError
+
+MAX_NAMES: Final = 10_000  # distinct classes and functions; a dump names a few dozen, and each costs a kilobyte
+
+
+class _Frozen(type):
+    """Record types outlive no file and cannot be changed by one: BUILD may set attributes on any object."""
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise RefusedError("it tries to change a class")
+
+    def __delattr__(cls, name: str) -> None:
+        raise RefusedError("it tries to change a class")
+
+
+class Record(metaclass=_Frozen):
+    """What a pickle wanted to build: the arguments, the state and the entries, and no behaviour.
+
+    `origin` is (module, name) as the pickle spelt them.
+    """
+
+    __slots__ = ("args", "entries", "pairs", "state")
+    origin: tuple[str, str] = ("", "")
+    args: tuple[Any, ...]
+    state: Any
+    entries: list[Any]
+    pairs: list[tuple[Any, Any]]
+
+    def __new__(cls, *args: Any, **_: Any) -> Record:
+        """Stand for a call of what the pickle named, or for an instance of it."""
+        made = object.__new__(cls)
+        made.args, made.state, made.entries, made.pairs = args, None, [], []
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep what BUILD hands over."""
+        self.state = state
+
+    def append(self, entry: Any) -> None:
+        """Keep what APPEND hands over."""
+        self.entries.append(entry)
+
+    add = append
+
+    def extend(self, entries: list[Any]) -> None:
+        """Keep what APPENDS hands over."""
+        self.entries.extend(entries)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Keep what SETITEM hands over."""
+        self.pairs.append((key, value))
+
+
+class Storage:
+    """A tensor's data by its key in the archive; `numel` in elements of `kind`, the storage class's name."""
+
+    __slots__ = ("key", "kind", "numel")
+
+    def __init__(self, pid: Any) -> None:
+        if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage"):
+            raise RefusedError("it refers to something other than a tensor's storage")
+        _, kind, key, _, numel = pid[:5]
+        named = isinstance(kind, type) and issubclass(kind, Record)
+        if not (named and isinstance(key, str) and type(numel) is int and numel >= 0):
+            raise RefusedError("it describes a tensor's storage wrongly")
+        self.kind: str = kind.origin[1]
+        self.key = key
+        self.numel = numel
+
+
+class _Inert:
+    """What both pickle machines share: each class of one file becomes one record type."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__(io.BytesIO(data))  # type: ignore[call-arg]
+        self._types: dict[tuple[str, str], type[Record]] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        origin = (module, name)
+        if origin not in self._types:
+            if len(self._types) == MAX_NAMES:
+                raise RefusedError(f"it names more than {MAX_NAMES} classes and functions")
+            made: Any = _Frozen("Record", (Record,), {"__slots__": (), "origin": origin})
+            self._types[origin] = made
+        return self._types[origin]
+
+    def persistent_load(self, pid: Any) -> Storage:
+        return Storage(pid)
+
+
+class _Fast(_Inert, pickle.Unpickler):
+    """The C machine. A lie about a size makes it ask for memory, so it needs a limit on memory around it."""
+
+
+class _Careful(_Inert, pickle._Unpickler):
+    """The Python machine: several times slower, but it asks for no memory that the file does not fill."""
+
+    dispatch: ClassVar = {
+        code: method
+        for code, method in pickle._Unpickler.dispatch.items()
+        if bytes([code]) not in (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)
+    }
+
+
+# What the pickle machine raises for damaged or senseless opcodes: it checks nothing beforehand, so an operation on a
+# value of the wrong kind fails in that operation's own way.
+DAMAGE: Final = (
+    pickle.UnpicklingError, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
+    LookupError, NotImplementedError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
+def unpickle(data: memoryview, *, guarded: bool) -> Any:
+    """Build the records of one pickle; `guarded` tells that the process has a limit on its memory."""
+    try:
+        return (_Fast if guarded else _Careful)(data).load()
+    except RefusedError:
+        raise
+    except DAMAGE as error:
+        raise RefusedError(f"its pickle is damaged ({type(error).__name__})") from error
+
 
 MAX_DEPTH: Final = 64
 Origin = tuple[str, str]
@@ -156,8 +280,8 @@ def _numpy_dtype(found: Any) -> np.dtype[Any] | None:
     return kind
 
 
-Way = Callable[["Evaluation", tuple[Any, ...], Record | None, int], Plain]
-TABLE: Final[dict[Origin, Way]] = {
+Handler = Callable[["Evaluation", tuple[Any, ...], Record | None, int], Plain]
+HANDLERS: Final[dict[Origin, Handler]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_tensor_v3"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _first,
@@ -168,9 +292,9 @@ TABLE: Final[dict[Origin, Way]] = {
     ("_codecs", "encode"): _encoded,
     **{(module, "set"): _first for module in ("builtins", "__builtin__")},
     **{
-        (f"numpy.{core}.{module}", name): way
+        (f"numpy.{core}.{module}", name): handler
         for core in ("core", "_core")
-        for module, name, way in (
+        for module, name, handler in (
             ("multiarray", "_reconstruct", _array),
             ("multiarray", "scalar", _scalar),
             ("numeric", "_frombuffer", _buffer),
@@ -269,8 +393,8 @@ class Evaluation:
 
     def call(self, origin: Origin, args: Any, record: Record | None, depth: int) -> Plain:
         """Return what a call means; a node where the table does not know it."""
-        way = TABLE.get(origin)
-        made = None if way is None or not isinstance(args, tuple) else way(self, args, record, depth)
+        handler = HANDLERS.get(origin)
+        made = None if handler is None or not isinstance(args, tuple) else handler(self, args, record, depth)
         if made is not None:
             return made
         name = self.text(".".join(origin))
