@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
@@ -25,6 +25,7 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 SUFFIXES = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";")
 NAME_KEYS = ("metric", "name", "key", "tag")
+BAD_ROWS = "row(s) have no step or no number where one belongs."
 NULLS = ("null", "none")
 
 
@@ -63,13 +64,8 @@ def _cells(text: str, separator: str) -> list[str]:
 
 def recognises(file: RunFile) -> bool:
     """Say yes if the header names a step and the first row has a step and a number."""
-    if not file.name.lower().endswith(SUFFIXES):
-        return False
-    try:
-        lines = file.head.split(b"\n")
-    except OSError:  # unreadable: nobody's
-        return False
-    dialect = _dialect(lines[0])
+    lines = file.readable_head.split(b"\n")
+    dialect = _dialect(lines[0]) if file.name.lower().endswith(SUFFIXES) else None
     if dialect is None:
         return False
     rows = [_cells(line.decode("utf-8", "replace").strip("\r"), dialect.separator) for line in lines[1:4]]
@@ -105,8 +101,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         bad += wrong
         if frame.height:
             yield Rows(table="metrics", frame=frame)
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) have no step or no number where one belongs.")
+    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
 
 
 def _parse(block: bytes, dialect: _Dialect) -> pl.DataFrame:

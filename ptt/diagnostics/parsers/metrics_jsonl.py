@@ -12,8 +12,8 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, Wide
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, Wide, count_notes
+from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, json_object
 from ptt.diagnostics.parsers.io.metric_rows import (
     RATIO_BOUND,
     SAMPLE_KEYS,
@@ -21,6 +21,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
     TIME_KEYS,
     MetricColumns,
     flatten,
+    framework_facts,
     metric_frame,
     metric_values,
 )
@@ -30,6 +31,8 @@ SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
 FIRST_ROWS: Final = 100  # that tell the columns of a block; where later ones hold more, all are asked
+NO_JSON: Final = "line(s) are no JSON objects and do not count."
+NO_STEP: Final = "row(s) name no training step and do not count."
 ISO: Final = "%Y-%m-%dT%H:%M:%S%.f%:z"  # as Python's isoformat writes an instant
 
 Naming = Callable[[list[str]], Mapping[str, str | None]]
@@ -264,7 +267,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     framework: str | None = None
     columns = MetricColumns(file)
     schema = None
-    seq = no_json = no_step = 0
+    seq, counts = 0, {NO_JSON: 0, NO_STEP: 0}
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
@@ -276,25 +279,21 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield from quick.pieces(file, known_names)
             continue
         framework = framework or _framework(block)
-        for line in filter(bytes.strip, block.split(b"\n")):
-            found = json_object(line)
-            if found is None and is_torn(block):
-                yield torn_line(file, line)
+        for found in block_objects(file, block):
+            if isinstance(found, Lost):
+                yield found
             elif found is None:
-                no_json += 1
+                counts[NO_JSON] += 1
             elif (row := metric_row(found)) is None:
-                no_step += not is_closing(found)
+                counts[NO_STEP] += not is_closing(found)
             else:
                 for name, value in row.values.items():
                     columns.add(row.step, name, value, row.wall_time, seq)
                 seq += 1
         yield from columns.pieces()
-    if no_json:
-        yield Lost(rows=no_json, note=f"{file.rel}: {no_json} line(s) are no JSON objects and do not count.")
-    if no_step:
-        yield Lost(rows=no_step, note=f"{file.rel}: {no_step} row(s) name no training step and do not count.")
-    if framework:
-        yield Context(facts={"framework": framework})
+    for note in counts:
+        yield from count_notes(file, {note: counts[note]}, lost=note)
+    yield from framework_facts(framework)
 
 
 PARSER = Parser(

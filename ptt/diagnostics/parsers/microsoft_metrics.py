@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, is_torn
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import Block, fast_block
@@ -19,6 +19,7 @@ PREFERENCE = frozenset({"dpo", "orpo", "kto", "cpo"})
 # Under these trainers the names hold something else: the chosen reward, the margin, the SFT part of the loss.
 MISLEADING = frozenset({"reward_mean", "reward_std"})
 MISLEADING_ORPO = frozenset({"sft_loss"})
+NEITHER = "line(s) are neither header, row nor footer."
 RUNNING = "running"
 LOSSES = {f"{trainer}_loss": trainer for trainer in ("orpo", "kto", "cpo", "dpo", "grpo", "ppo", "sft")}
 # In this order: ORPO rows hold an SFT loss too. Rows without a header (its early demos) are told by it.
@@ -56,19 +57,17 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield from quick.pieces(file, partial(_names, facts.get("algorithm")))
             continue
         columns = MetricColumns(file)
-        for line in filter(bytes.strip, block.split(b"\n")):
-            found = json_object(line)
-            if found is not None and _is_row(found) and as_step(found["step"]) is not None:
+        for found in block_objects(file, block):
+            if isinstance(found, Lost):
+                yield found
+            elif found is not None and _is_row(found) and as_step(found["step"]) is not None:
                 seen = _add(found, columns, seen, seq)
                 seq += 1
-            elif found is None and is_torn(block):
-                yield torn_line(file, line)
             else:
                 bad += found is None or not _note_facts(found, facts)
         for frame in columns.frames():
             yield Rows(table="metrics", frame=_named(frame, facts.get("algorithm")))
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are neither header, row nor footer.")
+    yield from count_notes(file, {NEITHER: bad}, lost=NEITHER)
     yield Context(facts=facts)
 
 

@@ -16,7 +16,7 @@ from ptt.diagnostics.parsers.io.lines import WHITE
 from ptt.diagnostics.parsers.io.telemetry import PLAIN_WORD, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
-LARGEST: Final = 64 << 20  # the largest holds a traceback and a list of packages
+MAX_BYTES: Final = 64 << 20  # the largest holds a traceback and a list of packages
 START: Final = "run_metadata_start.json"  # written once, at the start: its status says `running` for ever
 KEYS: Final[Mapping[str, tuple[bytes, ...]]] = {
     "run_metadata.json": (b'"run_id"', b'"status"', b'"package_versions"'),
@@ -35,12 +35,9 @@ SAID: Final = 20  # warnings, errors and events of one file
 def recognises(file: RunFile) -> bool:
     """Say yes to the toolkit's file names with its own keys in the head."""
     keys = KEYS.get(file.name)
-    if keys is None or not 0 < file.size <= LARGEST:
+    if keys is None or not 0 < file.size <= MAX_BYTES:
         return False
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
+    head = file.readable_head
     if file.name.startswith("run_metadata"):  # its packages may stand behind a long configuration
         keys = keys[:2]
     return head.lstrip(WHITE).startswith(b"{") and all(key in head for key in keys)

@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterator
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
-from ptt.diagnostics.parsers.io.values import NON_FINITE
 from ptt.diagnostics.parsers.mlflow_sqlite import MACHINE
 
 PLACE = re.compile(r"(?:^|.*/)(?:[0-9a-f]{32}/)?(metrics|params)/(.+)")
 RUN_PLACE = re.compile(r"(?:^|.*/)[0-9a-f]{32}/(metrics|params)/(.+)")
 NUMBER = rb"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf|nan)"
 LINE = re.compile(rb"(\d{10,16}) (" + NUMBER + rb") (-?\d{1,18})(?: .*)?\r?")
+BAD_LINES = "line(s) are not time, value and step."
 PARAM_BYTES = 8192
 
 
@@ -35,10 +35,7 @@ def recognises(file: RunFile) -> bool:
     place = _place(file)
     if place is None:
         return False
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
+    head = file.readable_head
     if place[0] == "params":
         return RUN_PLACE.fullmatch(file.rel) is not None and 0 < len(head) <= PARAM_BYTES
     return LINE.fullmatch(head.split(b"\n", 1)[0]) is not None
@@ -66,19 +63,15 @@ def read(file: RunFile) -> Iterator[Piece]:
             elif found is None:
                 bad += 1
             else:
-                text = found.group(2).decode().lower()
-                value = NON_FINITE.get(text)
-                value = float(text) if value is None else value
-                wall_time = int(found.group(1)) / 1000
+                wall_time, value = int(found[1]) / 1000, float(found[2])  # inf and nan too
                 if name.startswith(MACHINE):
                     machine.add(None, wall_time, name, value)
                 else:
-                    columns.add(int(found.group(3)), name, value, wall_time, seq)
+                    columns.add(int(found[3]), name, value, wall_time, seq)
                 seq += 1
         yield from columns.pieces()
         yield from machine.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are not time, value and step.")
+    yield from count_notes(file, {BAD_LINES: bad}, lost=BAD_LINES)
     yield from framework_facts(framework_of([name]))
 
 
@@ -86,7 +79,7 @@ def _param(file: RunFile, name: str) -> Iterator[Piece]:
     try:
         text = file.head[:PARAM_BYTES].decode("utf-8", "replace")
     except OSError as error:  # gone, or its disk fails
-        yield Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+        yield read_error(file, error)
         return
     yield Context(facts=safe_settings({name: text}))
 

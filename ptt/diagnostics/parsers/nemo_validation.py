@@ -10,22 +10,20 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import polars as pl
-
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
 from ptt.diagnostics.parsers.io.message_graphs import call_rows, turn_rows
-from ptt.diagnostics.parsers.io.trajectories import messages_of
+from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_plain_number
-from ptt.diagnostics.schema import TABLES
 
 NAME: Final = re.compile(r"val_data_step(\d{1,15})\.jsonl(?:\.gz|\.zst)?", re.ASCII)
+BAD_LINES: Final = "line(s) hold no conversation and do not count."
 KEYS: Final = frozenset({"content", "rewards"})
 
 
 def recognises(file: RunFile) -> bool:
     """Say yes by the name, which holds the step, and the keys of the first row."""
-    return NAME.fullmatch(file.name) is not None and any(found.keys() >= KEYS for found in first_objects(file, 1))
+    return NAME.fullmatch(file.name) is not None and any(row.keys() >= KEYS for row in first_objects(file, 1))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -34,66 +32,35 @@ def read(file: RunFile) -> Iterator[Piece]:
     if named is None:
         yield Lost(bytes=file.size, note=f"{file.rel}: its name holds no step, so its rows do not count.")
         return
-    step, bad = int(named[1]), 0
-    rewards: list[float] = []
-    count = 0
-    for block in blocks(file):
-        if isinstance(block, Lost):
-            yield block
+    step, samples = int(named[1]), Samples(file, PARSER.name)
+    count = bad = 0
+    for row in line_objects(file):
+        if isinstance(row, Lost):
+            yield row
             continue
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("trajectories", "turns", "tool_calls")}
-        for line in block.split(b"\n"):
-            if not line.strip():
-                continue
-            found = json_object(line)
-            if found is None and is_torn(block):
-                yield torn_line(file, line)
-                continue
-            messages = None if found is None else _messages(found.get("content"))
-            if found is None or messages is None:
-                bad += 1
-                continue
-            row = _add(messages, _first(found.get("rewards")), f"val-{step}-{count}", step, rows, file)
-            rewards += [] if row is None else [row]
-            count += 1
-        for table, held in rows.items():
-            if held:
-                yield Rows(table=table, frame=pl.DataFrame(held, schema=TABLES[table], orient="row"))
-    if rewards:
-        mean = {"suite": "validation", "step": step, "metric": "reward", "value": sum(rewards) / len(rewards)}
-        row_of = {**mean, "n": len(rewards), "source": file.rel}
-        yield Rows(table="evals", frame=pl.DataFrame([row_of], schema=TABLES["evals"], orient="row"))
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) hold no conversation and do not count.")
-    yield Context(facts={"framework": "nemo-rl"})
-
-
-def _add(
-    messages: list[dict[str, Any]],
-    reward: float | None,
-    key: str,
-    step: int,
-    rows: dict[str, list[dict[str, Any]]],
-    file: RunFile,
-) -> float | None:
-    nodes = [{"message": message, "token_ids": message.get("token_ids")} for message in messages]
-    calls = call_rows(nodes)
-    rows["turns"] += [{"trajectory_id": key, **turn} for turn in turn_rows(nodes, keep_text=file.keep_text)]
-    rows["tool_calls"] += [{"trajectory_id": key, "step": step, **call} for call in calls]
-    rows["trajectories"].append(
-        {
-            "trajectory_id": key,
+        messages = None if row is None else _messages(row.get("content"))
+        if row is None or messages is None:
+            bad += 1
+            continue
+        reward = _first(row.get("rewards"))
+        nodes = [{"message": message, "token_ids": message.get("token_ids")} for message in messages]
+        calls = call_rows(nodes)
+        columns = {
             "step": step,
             "split": "eval",
             "prompt_hash": as_hash(as_json(messages[0].get("content"))) if messages else None,
             "reward": reward,
             "n_turns": sum(message.get("role") == "assistant" for message in messages),
-            "n_tool_calls": len(calls),
-            "n_tool_fail": sum(call["ok"] is False for call in calls),
-            "source": file.rel,
         }
-    )
-    return reward
+        turns = turn_rows(nodes, keep_text=file.keep_text)
+        samples.put(f"val-{step}-{count}", columns, turns=turns, calls=calls)
+        samples.mean("validation", step, "reward", reward)
+        count += 1
+        if samples.full:
+            yield from samples.take()
+    yield from samples.close()
+    yield from count_notes(file, {BAD_LINES: bad}, lost=BAD_LINES)
+    yield Context(facts={"framework": "nemo-rl"})
 
 
 def _messages(content: Any) -> list[dict[str, Any]] | None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, read_error
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, is_device_sample
@@ -168,10 +168,7 @@ def recognises(file: RunFile) -> bool:
     """Say yes to the file name with a record that says it is an event file, or at least is a record."""
     if "tfevents" not in file.name:
         return False
-    try:
-        head = file.head
-    except OSError:  # unreadable: nobody's
-        return False
+    head = file.readable_head
     starts_right = len(head) >= HEADER and not _frames(head[:HEADER]).bad_length
     return starts_right or b"brain.Event:" in head[:64]
 
@@ -201,7 +198,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                     yield from columns.flush()
                     yield from machine.flush()
     except OSError as error:  # gone, or its disk fails
-        yield Lost(bytes=file.size, note=f"{file.rel} could not be read to its end: {error.strerror}.")
+        yield read_error(file, error, end=" to its end")
     yield from columns.pieces()
     yield from machine.pieces()
     yield from columns.framework()

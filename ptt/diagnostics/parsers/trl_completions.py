@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
-from ptt.diagnostics.parsers.io.trajectories import calls_of, messages_of, turns_of
-from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_step
-from ptt.diagnostics.schema import TABLES
+from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, messages_of, scores_of, turns_of
+from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_plain_number, as_step
 
 KEYS = frozenset({"step", "prompt", "completion"})
 SAMPLE_ID = "sample_id"  # TRL writes what a reward function hands to its `log_extra` as columns of their own
+BAD_ROWS = "row(s) lack a step or a completion and do not count."
 BATCH_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """Rows of one batch, table by table."""
-
-    rows: dict[str, list[dict[str, Any]]] = field(
-        default_factory=lambda: {"trajectories": [], "rewards": [], "turns": [], "tool_calls": []}
-    )
-
-    def pieces(self) -> Iterator[Rows]:
-        for table, rows in self.rows.items():
-            if rows:
-                yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
 
 
 def recognises(file: RunFile) -> bool:
@@ -61,18 +44,16 @@ def read(file: RunFile) -> Iterator[Piece]:
     wanted = [name for name in found[0].names if name in KEYS or name in rewards or name == "advantage"]
     if pat.is_string(kind := _type_of(found[0], SAMPLE_ID)) or pat.is_large_string(kind) or pat.is_integer(kind):
         wanted.append(SAMPLE_ID)
-    seen: Counter[str] = Counter()
+    samples = Samples(file, PARSER.name)
     bad = 0
     for batch in _batches(file, wanted, found[1]):
         if isinstance(batch, Lost):
             yield batch
             continue
-        tables = _Tables()
         for row in batch:
-            bad += not _add(row, rewards, seen, tables, file)
-        yield from tables.pieces()
-    if bad:
-        yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) lack a step or a completion and do not count.")
+            bad += not _add(row, rewards, samples)
+        yield from samples.take()
+    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
     yield Context(facts={"framework": "trl"})
 
 
@@ -99,39 +80,33 @@ def _reward_columns(schema: pa.Schema) -> list[str]:
     return names
 
 
-def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _Tables, file: RunFile) -> bool:
+def _add(row: dict[str, Any], rewards: list[str], samples: Samples) -> bool:
     """Add one sample to the tables; False if it holds no step or no completion."""
     step, messages = as_step(row["step"]), messages_of(row["completion"])
     if step is None or messages is None:
         return False
-    scores = {name: _number(row[name]) for name in rewards}
-    advantage = _number(row.get("advantage"))
+    scores = {name: as_plain_number(row[name]) for name in rewards}
+    advantage = as_plain_number(row.get("advantage"))
     # Without the step: TRL repeats a generation in later files under later steps, and that is one trajectory.
     sample = row.get(SAMPLE_ID)
     named = [] if sample is None else [str(sample)]
     content = as_json([row["prompt"], row["completion"], scores, advantage, *named])
-    digest = f"{as_hash(content):016x}"
-    repeat, seen[digest] = seen[digest], seen[digest] + 1
-    key = {"trajectory_id": f"{digest}-{repeat}" if repeat else digest}
-    calls = calls_of(messages)
     given = [score for score in scores.values() if score is not None]
-    tables.rows["rewards"] += [{**key, "name": name, "score": score} for name, score in scores.items()]
-    tables.rows["tool_calls"] += [{**key, "step": step, **call} for call in calls]
-    tables.rows["turns"] += [{**key, **turn} for turn in turns_of(messages, keep_text=file.keep_text)]
-    tables.rows["trajectories"].append(
-        {
-            **key,
-            "sample_id": named[0] if named else None,
-            "step": step,
-            "split": "unknown",  # evaluation writes into the same file
-            "prompt_hash": as_hash(as_json(row["prompt"])),
-            "reward": sum(given) if given else None,  # TRL's own total if no weights were set
-            "advantage": advantage,
-            "n_turns": sum(message.get("role") == "assistant" for message in messages),
-            "n_tool_calls": len(calls),
-            "n_tool_fail": sum(call["ok"] is False for call in calls),
-            "source": file.rel,
-        }
+    columns = {
+        "sample_id": named[0] if named else None,
+        "step": step,
+        "split": "unknown",  # evaluation writes into the same file
+        "prompt_hash": as_hash(as_json(row["prompt"])),
+        "reward": sum(given) if given else None,  # TRL's own total if no weights were set
+        "advantage": advantage,
+        "n_turns": sum(message.get("role") == "assistant" for message in messages),
+    }
+    samples.put(
+        samples.new_id(as_hash(content)),
+        columns,
+        turns=turns_of(messages, keep_text=samples.file.keep_text),
+        calls=calls_of(messages),
+        rewards=scores_of(scores),
     )
     return True
 
@@ -139,10 +114,6 @@ def _add(row: dict[str, Any], rewards: list[str], seen: Counter[str], tables: _T
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType:
     places = schema.get_all_field_indices(name)
     return schema.field(places[0]).type if len(places) == 1 else pa.null()
-
-
-def _number(found: Any) -> float | None:
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 PARSER = Parser(

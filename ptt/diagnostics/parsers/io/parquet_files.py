@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ptt.diagnostics.parsers.io.interface import Lost, RunFile
+from ptt.diagnostics.parsers.io.interface import Lost, RunFile, read_error
 
 MAGIC = b"PAR1"
 # ValueError covers names that are no UTF-8; the others are what Arrow raises for a damaged or vanished file.
@@ -27,10 +27,7 @@ def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
 
 def is_cut(file: RunFile) -> bool:
     """Whether the file begins as Parquet, for judging by its path when the footer is unreadable."""
-    try:
-        return file.head.startswith(MAGIC)
-    except OSError:  # unreadable: nobody's
-        return False
+    return file.readable_head.startswith(MAGIC)
 
 
 def cut_note(file: RunFile) -> Lost:
@@ -40,7 +37,7 @@ def cut_note(file: RunFile) -> Lost:
             handle.seek(max(0, file.size - len(MAGIC)))
             ends_right = handle.read() == MAGIC
     except OSError as error:  # gone, or its disk fails
-        return Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
+        return read_error(file, error)
     if ends_right and file.size > 2 * len(MAGIC):
         note = f"{file.rel}: its footer is damaged, so its rows are lost."
     else:
