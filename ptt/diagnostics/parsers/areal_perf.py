@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import begins_with, line_objects
 from ptt.diagnostics.parsers.io.telemetry import MachineLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
@@ -52,7 +52,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             bad += 1
         yield from machine.flush()
     yield from machine.pieces()
-    yield from count_notes(file, {NEITHER: bad}, lost=NEITHER)
+    yield from lost_notes(file, {NEITHER: bad})
     yield Context(facts={"framework": "areal"})
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
@@ -101,7 +101,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         bad += wrong
         if frame.height:
             yield Rows(table="metrics", frame=frame)
-    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
+    yield from lost_notes(file, {BAD_ROWS: bad})
 
 
 def _parse(block: bytes, dialect: _Dialect) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, Wide, count_notes
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, Wide, lost_notes
 from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, json_object
 from ptt.diagnostics.parsers.io.metric_rows import (
     RATIO_BOUND,
@@ -291,8 +291,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                     columns.add(row.step, name, value, row.wall_time, seq)
                 seq += 1
         yield from columns.pieces()
-    for note in counts:
-        yield from count_notes(file, {note: counts[note]}, lost=note)
+    yield from lost_notes(file, counts)
     yield from framework_facts(framework)
 
 

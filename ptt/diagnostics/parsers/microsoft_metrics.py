@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, is_torn
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
@@ -67,7 +67,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 bad += found is None or not _note_facts(found, facts)
         for frame in columns.frames():
             yield Rows(table="metrics", frame=_named(frame, facts.get("algorithm")))
-    yield from count_notes(file, {NEITHER: bad}, lost=NEITHER)
+    yield from lost_notes(file, {NEITHER: bad})
     yield Context(facts=facts)
 
 

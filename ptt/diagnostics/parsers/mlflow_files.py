@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterator
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
+from ptt.diagnostics.parsers.io.interface import (
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    RunFile,
+    lost_notes,
+    read_error,
+)
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import MachineLog, safe_settings
@@ -71,7 +79,7 @@ def read(file: RunFile) -> Iterator[Piece]:
                 seq += 1
         yield from columns.pieces()
         yield from machine.pieces()
-    yield from count_notes(file, {BAD_LINES: bad}, lost=BAD_LINES)
+    yield from lost_notes(file, {BAD_LINES: bad})
     yield from framework_facts(framework_of([name]))
 
 

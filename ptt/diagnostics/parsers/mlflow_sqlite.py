@@ -27,7 +27,7 @@ from ptt.diagnostics.parsers.io.calls import (
     logp_array,
     token_array,
 )
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, lost_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns
 from ptt.diagnostics.parsers.io.sqlite import file_rows, of_database, tables, tables_of
@@ -167,7 +167,7 @@ class _Reader:
         """Yield the rest, and what could not be used."""
         yield from self._rows.take()
         yield from self._samples.take()
-        yield from count_notes(self._file, self._counts, lost=BAD_LOOPS)
+        yield from count_notes(self._file, self._counts, lost=(BAD_LOOPS,))
         if self._traces:
             yield Context(facts={"framework": "verl"})
 
@@ -279,7 +279,7 @@ def _metrics(connection: sqlite3.Connection, file: RunFile, run: str) -> Iterato
         yield from machine.flush()
     yield from columns.pieces()
     yield from machine.pieces()
-    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
+    yield from lost_notes(file, {BAD_ROWS: bad})
     yield from columns.framework()
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import first_objects, line_objects
 from ptt.diagnostics.parsers.io.message_graphs import call_rows, turn_rows
 from ptt.diagnostics.parsers.io.trajectories import Samples, messages_of
@@ -59,7 +59,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if samples.full:
             yield from samples.take()
     yield from samples.close()
-    yield from count_notes(file, {BAD_LINES: bad}, lost=BAD_LINES)
+    yield from lost_notes(file, {BAD_LINES: bad})
     yield Context(facts={"framework": "nemo-rl"})
 
 

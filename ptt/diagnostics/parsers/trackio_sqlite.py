@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.metric_rows import (
     TRAINER_STEP_KEYS,
@@ -105,7 +105,7 @@ class _Run:
                 columns.add(step, name, value, as_seconds(stamp), seq)
             yield from columns.flush()
         yield from columns.pieces()
-        yield from count_notes(self._file, {BAD_CALLS: bad}, lost=BAD_CALLS)
+        yield from lost_notes(self._file, {BAD_CALLS: bad})
         yield from columns.framework()
 
     def _logged_steps(self) -> Iterator[tuple[str, int | None]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, calls_of, messages_of, scores_of, turns_of
 from ptt.diagnostics.parsers.io.values import as_hash, as_json, as_plain_number, as_step
@@ -53,7 +53,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         for row in batch:
             bad += not _add(row, rewards, samples)
         yield from samples.take()
-    yield from count_notes(file, {BAD_ROWS: bad}, lost=BAD_ROWS)
+    yield from lost_notes(file, {BAD_ROWS: bad})
     yield Context(facts={"framework": "trl"})
 
 

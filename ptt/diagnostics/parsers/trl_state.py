@@ -7,7 +7,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
+from ptt.diagnostics.parsers.io.interface import (
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    RunFile,
+    lost_notes,
+    read_error,
+)
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
 from ptt.diagnostics.parsers.io.values import as_step
@@ -67,7 +75,7 @@ def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
                 columns.add(step, name, value, None, seq)
         yield from columns.flush()
     yield from columns.pieces()
-    yield from count_notes(file, {STEPLESS: bad}, lost=STEPLESS)
+    yield from lost_notes(file, {STEPLESS: bad})
 
 
 def _salvage(text: str, file: RunFile) -> tuple[dict[str, Any], Lost]:

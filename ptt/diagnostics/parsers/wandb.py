@@ -13,7 +13,15 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes, read_error
+from ptt.diagnostics.parsers.io.interface import (
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    RunFile,
+    lost_notes,
+    read_error,
+)
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, choose_step_key, flatten
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
@@ -341,7 +349,7 @@ class _Run:
                 self.columns.add(self.step, name, self.summary[name], None, self.log_calls)
         for rows in (self.columns, self.machine, self.events):
             yield from rows.pieces()
-        yield from count_notes(self.file, {DAMAGED: self.bad}, lost=DAMAGED)
+        yield from lost_notes(self.file, {DAMAGED: self.bad})
         if not self.ended:
             note = f"{self.file.rel} holds no exit record: the run was killed, crashed, or still goes on."
             yield Lost(note=note)

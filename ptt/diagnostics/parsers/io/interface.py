@@ -112,6 +112,11 @@ def count_notes(file: RunFile, counts: Mapping[str, int], *, lost: tuple[str, ..
             yield Lost(rows=count if text in lost else 0, note=f"{file.rel}: {count} {text}")
 
 
+def lost_notes(file: RunFile, counts: Mapping[str, int]) -> Iterator[Lost]:
+    """Yield `count_notes` of rows that are lost."""
+    yield from count_notes(file, counts, lost=tuple(counts))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parser:
     """One format. `read` raises nothing for damaged input: it yields what it could, and `Lost`."""
