@@ -173,7 +173,7 @@ def _is_step(row: ConsoleRow) -> bool:
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """Give numbered rows the names and splits of what they begin with."""
+    """Return numbered rows the names and splits of what they begin with."""
     raws = [raw for raw in frame["name_raw"].unique().to_list() if raw.startswith(UNNUMBERED)]
     if not raws:
         return frame

@@ -63,7 +63,7 @@ def _cells(text: str, separator: str) -> list[str]:
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes if the header names a step and the first row has a step and a number."""
+    """Return whether the header names a step and the first row has a step and a number."""
     lines = file.readable_head.split(b"\n")
     dialect = _dialect(lines[0]) if file.name.lower().endswith(SUFFIXES) else None
     if dialect is None:

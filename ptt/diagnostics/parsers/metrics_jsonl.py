@@ -52,7 +52,7 @@ class Block:
         return int(self.index["__seq"][-1]) + 1
 
     def long(self, names: list[str] | None = None) -> pl.DataFrame:
-        """Give `step, name_raw, value, wall_time, seq`, a row a value, of all metrics or of some."""
+        """Return `step, name_raw, value, wall_time, seq`, a row a value, of all metrics or of some."""
         chosen = self.numbers if names is None else {name: self.numbers[name] for name in names}
         long = pl.DataFrame(self.index | chosen).unpivot(
             index=list(self.index), variable_name="name_raw", value_name="value"
@@ -86,7 +86,7 @@ def _may_be_dense(name: str) -> bool:
 
 
 def known_names(raws: list[str]) -> dict[str, str | None]:
-    """Give the canonical names as the table of aliases has them."""
+    """Return the canonical names as the table of aliases has them."""
     return {raw: canonical(raw) for raw in raws}
 
 
@@ -160,7 +160,7 @@ def _cells(frame: pl.DataFrame) -> int:
 
 
 def _seconds(column: pl.Series) -> pl.Series:
-    """Give seconds since the epoch; null where there is no such time."""
+    """Return seconds since the epoch; null where there is no such time."""
     if column.dtype == pl.String():
         try:
             instants = column.str.to_datetime(ISO, time_unit="us", time_zone="UTC", strict=True)
@@ -193,8 +193,8 @@ def _is_text(column: pl.Series) -> bool:
 
 
 WRAPPERS = ("data", "metrics")  # objects that hold the whole log call and are no part of its names
-LONGEST_TEXT = 200  # a metric row may name its run or host; it holds no prose
-LONGEST_LIST = 64  # nor the tokens of a sequence
+MAX_TEXT_CHARS = 200  # a metric row may name its run or host; it holds no prose
+MAX_LIST_LENGTH = 64  # nor the tokens of a sequence
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ def is_metric_object(found: dict[str, Any]) -> bool:
     if not SAMPLE_KEYS.isdisjoint(found) or {"step", "timestamp", "metrics"} <= found.keys():
         return False
     for value in flatten(found).values():
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
             return False
-        if isinstance(value, list) and len(value) > LONGEST_LIST:
+        if isinstance(value, list) and len(value) > MAX_LIST_LENGTH:
             return False
     row = metric_row(found)
     return row is not None and any(value is not None for value in row.values.values())

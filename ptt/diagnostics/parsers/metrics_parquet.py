@@ -30,7 +30,7 @@ SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
 RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project
 NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
-MOST_COLUMNS = 20_000
+MAX_COLUMNS = 20_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     """Find step, time and values by name and type; None if the table holds no metrics."""
     names = list(schema.names)
-    if len(set(names)) < len(names) or len(names) > MOST_COLUMNS or SAMPLE_KEYS & set(names):
+    if len(set(names)) < len(names) or len(names) > MAX_COLUMNS or SAMPLE_KEYS & set(names):
         return None
     flat = {name for name in names if _is_flat(schema.field(name).type)}
     steps = (key for key in _step_order(flat) if key in flat and not pat.is_null(schema.field(key).type))
@@ -123,7 +123,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
-    """Give the run with most rows, and how many rows are of other runs: their steps cannot stand in one series."""
+    """Return the run with most rows, and how many rows are of other runs: their steps cannot stand in one series."""
     if not named:
         return None, 0
     counts = pl.DataFrame(parquet.read(columns=[RUN])).get_column(RUN).value_counts(name="rows")
@@ -160,7 +160,7 @@ def _cells(table: pl.DataFrame, name: str | None) -> list[object]:
 
 
 def _column(index: dict[str, pl.Series], values: pl.Series, names: pl.Series) -> pl.DataFrame:
-    """Give the entries of one column; null is no value, and a text counts where it spells a number out."""
+    """Return the entries of one column; null is no value, and a text counts where it spells a number out."""
     if values.dtype == pl.String:
         values = pl.Series([_spelt(one) for one in values.to_list()], dtype=pl.Float64)
     frame = pl.DataFrame({**index, "name_raw": names.cast(pl.String), "value": values.cast(pl.Float64, strict=False)})

@@ -33,7 +33,7 @@ ROLES: Final = {
 END: Final = "episode_end"
 PARSE_ERROR: Final = "tool_parse_error"
 BAD_ROWS: Final = "row(s) or episodes are none and do not count."
-HELD_STEPS: Final = 200_000  # of episodes that are not closed yet; beyond it the oldest is taken as it stands
+MAX_HELD_STEPS: Final = 200_000  # of episodes that are not closed yet; beyond it the oldest is taken as it stands
 
 
 def recognises(file: RunFile) -> bool:
@@ -65,7 +65,7 @@ def _episodes(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
         name = as_text(row["episode_id"])
         episodes.setdefault(name, []).append(row)
         held += 1
-        if row["type"] == END or held > HELD_STEPS:
+        if row["type"] == END or held > MAX_HELD_STEPS:
             steps = episodes.pop(name if row["type"] == END else next(iter(episodes)))
             held -= len(steps)
             yield {"steps": steps}

@@ -127,7 +127,7 @@ def _note_facts(found: dict[str, Any], facts: Facts) -> bool:
 
 
 def _names(algorithm: object, raws: list[str]) -> dict[str, str | None]:
-    """Give the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
+    """Return the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
     distributed = "world_size" in raws
     plain = {raw: raw.removesuffix("_mean") if distributed and canonical(raw) is None else raw for raw in raws}
     told = algorithm or next((trainer for loss, trainer in LOSSES.items() if loss in plain.values()), None)

@@ -6,13 +6,12 @@ Of settings only those on the list of settings_facts are taken; hosts, folders a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import WHITE
+from ptt.diagnostics.parsers.io.lines import WHITE, json_object
 from ptt.diagnostics.parsers.io.telemetry import PLAIN_WORD, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step
 
@@ -29,7 +28,7 @@ KEYS: Final[Mapping[str, tuple[bytes, ...]]] = {
 VERSION: Final = re.compile(r"\d{1,6}[0-9A-Za-z.+-]{0,31}")
 COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 PACKAGES: Final = ("torch", "transformers", "trl", "accelerate", "peft", "vllm", "deepspeed", "numpy")
-SAID: Final = 20  # warnings, errors and events of one file
+MAX_MESSAGES: Final = 20  # warnings, errors and events of one file
 
 
 def recognises(file: RunFile) -> bool:
@@ -65,10 +64,9 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _object(file: RunFile) -> dict[str, Any] | None:
     try:
-        found = json.loads(file.path.read_bytes().decode("utf-8", "replace"))
-    except (OSError, ValueError, RecursionError):
+        return json_object(file.path.read_bytes())
+    except OSError:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _metadata(found: dict[str, Any], events: EventLog, *, started: bool) -> Facts:
@@ -112,10 +110,10 @@ def _postmortem(found: dict[str, Any], events: EventLog) -> Facts:
     for key in ("traceback", "cuda_error"):
         if isinstance(text := found.get(key), str) and text.strip():
             lines = [line for line in text.splitlines() if line.strip()]
-            for line in lines[-SAID:]:
+            for line in lines[-MAX_MESSAGES:]:
                 events.add(last, when, "stderr", line)
     recent = found.get("recent_events")
-    for text in recent[-SAID:] if isinstance(recent, list) else ():
+    for text in recent[-MAX_MESSAGES:] if isinstance(recent, list) else ():
         if isinstance(text, str):
             events.add_output(None, None, "alert", text)
     return {"exit_reason": reason} if reason else {}
@@ -133,7 +131,7 @@ def _resumed(found: dict[str, Any], events: EventLog) -> Facts:
     events.add(step, when, "restart", f"resumed from step {'unknown' if step is None else step}")
     for key in ("errors", "warnings"):
         given = found.get(key)
-        for text in given[:SAID] if isinstance(given, list) else ():
+        for text in given[:MAX_MESSAGES] if isinstance(given, list) else ():
             if isinstance(text, str):
                 events.add(step, when, "alert", f"on resume, {key.removesuffix('s')}: {text}")
     facts: Facts = {} if step is None else {"resumed_from_step": step}

@@ -191,7 +191,7 @@ def _of_loop(loop: dict[str, Any], told: dict[str, Any]) -> TokenRow | None:
 
 
 def _version(outputs: dict[str, Any]) -> int | None:
-    """Give the oldest weights that sampled, where the fully asynchronous trainer says so."""
+    """Return the oldest weights that sampled, where the fully asynchronous trainer says so."""
     more = outputs.get("extra_fields")
     return as_int64(more.get("min_global_steps")) if isinstance(more, dict) else None
 

@@ -34,7 +34,7 @@ ALERTS = "SELECT timestamp, step, title, text FROM alerts WHERE {run} IS ? ORDER
 CONFIGS = "SELECT config FROM configs WHERE {run} IS ? ORDER BY id"
 RUN_COLUMNS = ("run_id", "run_name")
 BAD_CALLS = "log call(s) are damaged or name no step."
-SEEN_ROWS = 100_000  # log calls looked through for the name of the step
+MAX_CALLS_FOR_STEP = 100_000  # log calls looked through for the name of the step
 
 
 def recognises(file: RunFile) -> bool:
@@ -109,7 +109,7 @@ class _Run:
         yield from columns.framework()
 
     def _logged_steps(self) -> Iterator[tuple[str, int | None]]:
-        for row in islice(self._rows(CALLS), SEEN_ROWS):
+        for row in islice(self._rows(CALLS), MAX_CALLS_FOR_STEP):
             logged = None if isinstance(row, Lost) else parse_json(row[2])
             if isinstance(logged, dict):
                 yield from ((name, as_step(logged.get(name))) for name in TRAINER_STEP_KEYS)

@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ptt.diagnostics.parsers.io.interface import Lost, Piece, Rows
+from ptt.diagnostics.parsers.io.interface import Piece, Rows
 from ptt.diagnostics.parsers.io.values import INT32, as_number
-from ptt.diagnostics.schema import SEQUENCES, TABLES
+from ptt.diagnostics.schema import SEQUENCES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -134,25 +134,6 @@ def step_in(path: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def table_rows(table: str, rows: list[dict[str, Any]]) -> Iterator[Piece]:
-    """Yield plain rows of a small table."""
-    if rows:
-        yield Rows(table=table, frame=pl.DataFrame(rows, schema=TABLES[table], orient="row"))
-
-
-def respelt(rel: str, count: int) -> Iterator[Piece]:
-    """Tell of calls whose prompt holds the answer before them in other tokens than were sampled, if there are any."""
-    if count:
-        note = f"{rel}: {count} call(s) spell the answer before them in other tokens than were sampled."
-        yield Lost(note=note)
-
-
-def lost_rows(count: int, note: str) -> Iterator[Piece]:
-    """Count rows that cannot be used, if there are any."""
-    if count:
-        yield Lost(rows=count, note=note)
-
-
 CHAINS: Final = 64  # sequences of a session that a call is compared with, the latest first
 HELD_TOKENS: Final = 32_000_000  # of all sessions together, about 400 MB; beyond it the longest idle are given out
 
@@ -193,7 +174,7 @@ class _Chain:
     retokenised: int = 0
 
     def reach(self, prompt: Array) -> int:
-        """Give the length of the common beginning with `prompt` where that continues this chain, else -1."""
+        """Return the length of the common beginning with `prompt` where that continues this chain, else -1."""
         before = len(self.calls[-1].prompt)
         if not 0 < before < len(prompt) or prompt[before - 1] != self.context[before - 1]:
             return -1
@@ -210,10 +191,10 @@ class _Chain:
 
     def joined(self, key: Hashable) -> Joined:
         first, *later = self.calls
-        parts, masks, logps = [first.completion], [_marks(first.completion, sampled=True)], [_logps(first)]
+        parts, masks, logps = [first.completion], [np.full(len(first.completion), True)], [_logps(first)]
         for outside, call in zip(self.outside, later, strict=True):
             parts += [outside, call.completion]
-            masks += [_marks(outside, sampled=False), _marks(call.completion, sampled=True)]
+            masks += [np.full(len(outside), False), np.full(len(call.completion), True)]
             logps += [np.full(len(outside), np.nan, np.float32), _logps(call)]
         known = any(call.logps is not None for call in self.calls)
         return Joined(
@@ -264,15 +245,11 @@ class Sessions:
 
 
 def common_prefix(left: Array, right: Array) -> int:
-    """Give how many tokens two lists of ids have in common from their beginning."""
+    """Return how many tokens two lists of ids have in common from their beginning."""
     shared = min(len(left), len(right))
     differing = left[:shared] != right[:shared]
     first = int(np.argmax(differing)) if shared else 0
     return first if shared and differing[first] else shared
-
-
-def _marks(tokens: Array, *, sampled: bool) -> Array:
-    return np.full(len(tokens), sampled)
 
 
 def _logps(call: Call) -> Array:

@@ -35,7 +35,7 @@ class BadGraphError(ValueError):
 
 
 def paths(nodes: list[Node]) -> list[list[int]]:
-    """Give the numbers of the nodes on each path from a root to a leaf, in the order of the leaves."""
+    """Return the numbers of the nodes on each path from a root to a leaf, in the order of the leaves."""
     parents: list[int | None] = []
     for number, node in enumerate(nodes):
         parent = node.get("parent")
@@ -91,7 +91,7 @@ def sequences(nodes: list[Node]) -> Iterator[dict[str, Any]]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """Give a node's lists as arrays, the compact ones spread over its mask."""
+    """Return a node's lists as arrays, the compact ones spread over its mask."""
     ids, mask = _array(node.get("token_ids"), np.int32), _array(node.get("mask"), np.bool_)
     if len(ids) != len(mask):
         raise BadGraphError("token_ids and mask of a node differ in length")
@@ -155,31 +155,31 @@ def _tools(mask: npt.NDArray[np.bool_], spans: npt.NDArray[np.int64], nodes: lis
 
 
 def message_of(node: Node) -> dict[str, Any]:
-    """Give a node's message; empty where it is none."""
+    """Return a node's message; empty where it is none."""
     message = node.get("message")
     return message if isinstance(message, dict) else {}
 
 
 def tool_name(node: Node) -> str | None:
-    """Give the name of the tool whose result a node holds, where it is said."""
+    """Return the name of the tool whose result a node holds, where it is said."""
     name = message_of(node).get("name")
     return name if isinstance(name, str) else None
 
 
 STEP_DIR: Final = re.compile(r"step_(\d{1,15})", re.ASCII)
-DEEPEST: Final = 5  # folders between a step's and its file, and some more
+MAX_FOLDERS: Final = 5  # folders between a step's and its file, and some more
 
 
 def step_of_folder(file: RunFile) -> int | None:
-    """Give the step that a folder above the file is named after."""
-    for part in reversed(file.path.parts[-1 - DEEPEST : -1]):
+    """Return the step that a folder above the file is named after."""
+    for part in reversed(file.path.parts[-1 - MAX_FOLDERS : -1]):
         if named := STEP_DIR.fullmatch(part):
             return int(named[1])
     return None
 
 
 def turn_rows(nodes: list[dict[str, Any]], *, keep_text: bool) -> list[dict[str, Any]]:
-    """Give role, length and hash of each message, tokens and time where they are recorded."""
+    """Return role, length and hash of each message, tokens and time where they are recorded."""
     messages = [message_of(node) for node in nodes]
     shaped = [{**message, "tool_calls": _openai(message)} for message in messages]
     turns = turns_of(shaped, keep_text=keep_text)

@@ -101,7 +101,7 @@ TRACKER_COLUMNS = frozenset({"_step", "_runtime", "_timestamp", "id", "run_id", 
 
 
 def metric_names(columns: Iterable[str]) -> dict[str, str]:
-    """Give the columns that hold values, with the metric's own name.
+    """Return the columns that hold values, with the metric's own name.
 
     A run's name in front is taken off where it is the only one; with several runs in one table the names stay as they
     are, since their values belong to different series.
@@ -116,49 +116,29 @@ def metric_names(columns: Iterable[str]) -> dict[str, str]:
 
 
 def fill_steps(steps: pl.Series, calls: Iterable[str]) -> pl.Series:
-    """Give log calls without the trainer's step that of the last one before, or of the first, as in W&B's own logs."""
+    """Fill log calls without the trainer's step from the one before, or from the first, as in W&B's own logs."""
     return steps.forward_fill().backward_fill() if {"_step", "run_name"} & set(calls) else steps
 
 
 # The trainer's own counters first: `_step` of W&B counts log calls, not training steps.
 STEP_KEYS = (
-    "step",
-    "global_step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "trainer/step",
-    "training_step",
-    "train_step",
-    "train/step",
-    "iteration",
-    "iter",
+    "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "trainer/step",
+    "training_step", "train_step", "train/step", "iteration", "iter",
     "global_step/max_steps",  # ms-swift: "3/100"
     "_step",
-)
-
-
+)  # fmt: skip
 TIME_KEYS = ("time", "_timestamp", "timestamp", "recorded_at", "wall_time")
 
 
 # Keys of rows about one sample, turn or token run: such rows have a step and numbers too, but are no metrics.
 SAMPLE_KEYS = frozenset(
-    {"input", "output", "prompt", "completion", "response", "messages", "text", "content", "trajectory"}
-    | {
-        "episode_id",
-        "trajectory_id",
-        "sample_id",
-        "sample_idx",
-        "prompt_id",
-        "prompt_idx",
-        "request_id",
-        "uid",
+    {
+        "input", "output", "prompt", "completion", "response", "messages", "text", "content", "trajectory",
+        "episode_id", "trajectory_id", "sample_id", "sample_idx", "prompt_id", "prompt_idx", "request_id", "uid",
+        "traj_idx", "group_idx", "example_id", "task_id", "token_ids", "prompt_tokens", "response_tokens",
+        "model_mask", "loss_mask", "completion_mask", "export_sequence_idx", *LOGPS,
     }
-    | {"traj_idx", "group_idx", "example_id", "task_id", "token_ids", "prompt_tokens", "response_tokens"}
-    | {"model_mask", "loss_mask", "completion_mask", "export_sequence_idx", *LOGPS}
-)
-
-
+)  # fmt: skip
 MAX_DEPTH = 16  # nesting that any logger could mean
 
 
@@ -191,15 +171,9 @@ def metric_values(flat: dict[str, Any]) -> dict[str, float | None]:
 
 # `_step` counts log calls; the trainer's own counter, where there is one, is the step. The first that occurs.
 TRAINER_STEP_KEYS = (
-    "train/global_step",
-    "global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "trainer/step",
-    "rollout/step",
-    "train/step",
-    "step",
-)
+    "train/global_step", "global_step", "training/global_step", "trainer/global_step", "trainer/step",
+    "rollout/step", "train/step", "step",
+)  # fmt: skip
 
 
 def choose_step_key(logged: Iterable[tuple[str, int | None]]) -> tuple[str | None, int | None]:

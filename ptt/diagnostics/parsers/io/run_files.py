@@ -19,7 +19,7 @@ MARKERS = frozenset({"STABLE"})  # empty files by which a writer says that a ste
 DIGITS = re.compile("([0-9]{1,18})")
 NAMED = 5  # paths spelt out in a note; the rest is a count
 CLOSED: Final = "Cannot be read"  # how every note on such a file or folder begins: what is lost of a run goes by it
-KEPT_FROM_US: Final = frozenset({errno.EACCES, errno.EPERM})
+NO_PERMISSION: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class _Walk:
@@ -107,7 +107,7 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
 
 def _closed(error: OSError) -> tuple[str, str]:
     """Say that the system does not let us read something and why, and what to do."""
-    own = error.errno in KEPT_FROM_US
+    own = error.errno in NO_PERMISSION
     mend = "run ptt as a user who may read all of the run" if own else "mend that, or copy the run again"
     return f"{CLOSED} ({error.strerror or error})", mend
 

@@ -52,7 +52,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Give the real tables (no views) and their columns by name; empty where the schema itself is damaged."""
+    """Return the real tables (no views) and their columns by name; empty where the schema itself is damaged."""
     found: dict[str, tuple[str, ...]] = {}
     try:
         names = [name for (name,) in connection.execute(TABLES_SQL) if isinstance(name, str)]
@@ -68,7 +68,7 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
-    """Give the tables of a file, for telling its format; empty if it is no readable database."""
+    """Return the tables of a file, for telling its format; empty if it is no readable database."""
     if not is_database(file):
         return {}
     try:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.values import INT32
 from ptt.diagnostics.parsers.unpickle import Node, Plain, RefusedError, Worker
 from ptt.diagnostics.schema import LOGPS, SEQUENCES
 
@@ -87,7 +88,6 @@ Sample: TypeAlias = dict[str, Any]
 """Columns of the sequences table: arrays for lists, else numbers and texts; what is None is null."""
 
 CHUNK_TOKENS: Final = 2_000_000  # of one frame: a file may hold many more
-INT32: Final = 1 << 31
 PAIR: Final = 2
 LISTS: Final = ("token_ids", "train_mask", *LOGPS, "entropy", "advantage")
 _NUMPY: Final = {"token_ids": np.int32, "model_mask": np.bool_, "train_mask": np.bool_}

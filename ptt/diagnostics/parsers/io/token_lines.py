@@ -96,7 +96,7 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def flat(column: pl.Series) -> tuple[IntArray, npt.NDArray[Any]]:
-    """Give the offsets (from 0) and the values of a list column; values are copied only where one is null."""
+    """Return the offsets (from 0) and the values of a list column; values are copied only where one is null."""
     array = column.rechunk().to_arrow()
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))

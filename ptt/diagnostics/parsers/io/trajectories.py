@@ -96,7 +96,7 @@ class _Waiting:
             self.by_id.setdefault(call["call_id"], deque()).append(call)
 
     def take(self, wanted: Any) -> dict[str, Any] | None:
-        """Give the call of an id, or the oldest where neither calls nor results have ids."""
+        """Return the call of an id, or the oldest where neither calls nor results have ids."""
         queue = self.by_id.get(wanted) if isinstance(wanted, str) and self.by_id else self.ordered
         while queue:
             call = queue.popleft()

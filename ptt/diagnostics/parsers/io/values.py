@@ -8,7 +8,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final
 
-NON_FINITE = {
+INT32: Final = 1 << 31  # one beyond what fits
+NON_FINITE: Final = {
     "nan": float("nan"),
     "inf": float("inf"),
     "+inf": float("inf"),
@@ -61,9 +62,6 @@ def as_seconds(found: object) -> float | None:
     return None
 
 
-LARGEST: Final = 2**31
-
-
 def as_score(found: Any) -> float | None:
     """Return a number, a truth value or a spelt-out NaN as float; None for all else."""
     try:
@@ -75,7 +73,7 @@ def as_score(found: Any) -> float | None:
 def as_count(found: Any) -> int | None:
     """Return a count that fits the tables; counts may come as text, as OTLP spells integers."""
     value = as_step(found)
-    return value if value is not None and 0 <= value < LARGEST else None
+    return value if value is not None and 0 <= value < INT32 else None
 
 
 def as_flag(found: Any) -> bool | None:
@@ -95,19 +93,9 @@ def nested(found: Any, *path: str) -> Any:
     return found
 
 
-INT32: Final = 1 << 31
-
-
 def as_number(found: Any) -> float | None:
     """Read a number, or one spelt out that JSON cannot hold."""
-    if isinstance(found, str):
-        return NON_FINITE.get(found.lower())
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        return None
-    try:
-        return float(found)
-    except OverflowError:  # JSON integers have no limit, doubles do
-        return float("inf") if found > 0 else float("-inf")
+    return None if isinstance(found, bool) else as_score(found)
 
 
 def as_int64(found: Any) -> int | None:
@@ -134,7 +122,7 @@ def as_id(found: Any) -> str | None:
 
 
 def as_plain_number(found: Any) -> float | None:
-    """Give a number as a float, and None for what is none."""
+    """Return a number as a float, and None for what is none."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
     try:

@@ -8,7 +8,6 @@ import math
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,14 +20,6 @@ MAX_MEMBERS: Final = 200_000
 LOCAL: Final = struct.Struct("<4s5H3I2H")  # the header before each member
 # What zipfile and the header before a member raise for archives that are cut, lie about sizes or name other methods.
 DAMAGE: Final = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError, OSError, LookupError)
-
-
-@dataclass(frozen=True)
-class TorchArchive:
-    """The pickle of an archive and its storages by key."""
-
-    pickle: memoryview
-    storages: dict[str, memoryview]
 
 
 def members(data: memoryview) -> list[zipfile.ZipInfo]:
@@ -50,8 +41,11 @@ def members(data: memoryview) -> list[zipfile.ZipInfo]:
     return found
 
 
-def torch_archive(data: memoryview) -> TorchArchive:
-    """Open an archive by torch.save; nothing is unpacked, members are windows into `data`."""
+def torch_archive(data: memoryview) -> tuple[memoryview, dict[str, memoryview]]:
+    """Return the pickle of an archive by torch.save, and its storages by key.
+
+    Nothing is unpacked: members are windows into `data`.
+    """
     found = members(data)
     pickles = [member for member in found if member.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1 or pickles[0].filename.count("/") != 1:
@@ -70,7 +64,7 @@ def torch_archive(data: memoryview) -> TorchArchive:
             storages[key] = window(data, member)
         elif member.filename == f"{root}/byteorder" and bytes(window(data, member)).strip() != b"little":
             raise RefusedError("it was written on a big-endian machine")
-    return TorchArchive(pickle=window(data, pickles[0]), storages=storages)
+    return window(data, pickles[0]), storages
 
 
 def window(data: memoryview, member: zipfile.ZipInfo) -> memoryview:
@@ -137,7 +131,7 @@ LEGACY_AT: Final = 2
 TAR: Final = b"ustar"
 TAR_AT: Final = 257
 PROTOCOLS: Final = range(2, 6)
-HEADER_MOST: Final = 16 << 20  # of safetensors: a token dump needs a few hundred bytes
+MAX_HEADER_BYTES: Final = 16 << 20  # of safetensors: a token dump needs a few hundred bytes
 KEPT_TEXT: Final = 256
 NESTED: Final = 4  # archives within archives; veRL and SkyRL have one
 
@@ -161,8 +155,8 @@ def _zip(data: memoryview, budget: Budget, guarded: bool, level: int) -> Plain:
         raise RefusedError("it holds archives within archives")
     if any(member.filename.endswith(".npy") for member in members(data)):
         return _npz(data, budget)
-    archive = torch_archive(data)
-    return _pickle(archive.pickle, archive.storages, budget, guarded, level)
+    pickled, storages = torch_archive(data)
+    return _pickle(pickled, storages, budget, guarded, level)
 
 
 def _pickle(data: memoryview, storages: dict[str, memoryview], budget: Budget, guarded: bool, level: int) -> Plain:
@@ -217,7 +211,7 @@ def _npy(data: bytes, budget: Budget) -> Plain:
 def _safetensors(data: memoryview, budget: Budget) -> Plain:
     """A length, a header in JSON, and the tensors' bytes."""
     length = int.from_bytes(data[:8], "little")
-    if length > min(HEADER_MOST, len(data) - 8):
+    if length > min(MAX_HEADER_BYTES, len(data) - 8):
         raise RefusedError("its safetensors header is larger than the file or than is read")
     try:
         header = json.loads(bytes(data[8 : 8 + length]))

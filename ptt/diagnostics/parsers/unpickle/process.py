@@ -93,7 +93,7 @@ START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from ptt.diagnostics.parsers.unpickle.child import main; main()"
 )
-TEXT_MOST: Final = 1 << 29  # of JSON, which the limits on nodes and text keep far below
+MAX_JSON_BYTES: Final = 1 << 29  # of JSON, which the limits on nodes and text keep far below
 GRACE: Final = 5.0  # seconds to end by itself
 
 
@@ -167,7 +167,7 @@ class Worker:
             raise EOFError from error
         text_size, body_size = HEAD.unpack(_exactly(process.stdout, HEAD.size))
         limits = self._limits
-        if text_size > TEXT_MOST or body_size > limits.arrays_for(size, packed=True):
+        if text_size > MAX_JSON_BYTES or body_size > limits.arrays_for(size, packed=True):
             raise RefusedError("the reading process answered nonsense")
         text = _exactly(process.stdout, text_size)
         return unpack(bytes(text), memoryview(_exactly(process.stdout, body_size)))
