@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import before, need
+from ptt.recorders.hooks import hook, need
 from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "PPOTrainer of AReaL (2026)"
@@ -24,7 +24,7 @@ NEXT: Final = {"prox_logp": "old_logp", "ref_logp": "ref_logp", "values": "value
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
-    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+    """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
     Steps are counted from 1, on from the step a recovered run starts at. Raises TypeError for a trainer that lacks
     the methods this hangs onto; later errors never reach the training.
@@ -42,31 +42,29 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
             named = [(f"{step}-{recorder.rank or 0}.{group}", batch) for group, batch in enumerate(batches)]
             recorder.write(step, [row for name, batch in named for row in _rows(batch, name)])
 
-    before(trainer.actor, "compute_advantages", recorder, collected)
+    hook(trainer.actor, "compute_advantages", recorder, before=collected)
     return recorder
 
 
 def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:
     """Cut each sequence to what lies from its first sampled token to its last token."""
-    held = {
-        name: _local(batch[name])
-        for name in (*OWN, *NEXT, "versions", "rewards", "attention_mask")
-        if batch.get(name) is not None
-    }
-    present, sampled = held["attention_mask"] != 0, held["loss_mask"] != 0
+    names = (*OWN, *NEXT, "versions", "rewards", "attention_mask")
+    arrays = {name: _local(batch[name]) for name in names if batch.get(name) is not None}
+    present, sampled = arrays["attention_mask"] != 0, arrays["loss_mask"] != 0
     for row, mask in enumerate(sampled):
         if not mask.any():
             continue
         first, last = int(mask.argmax()), int(np.flatnonzero(present[row])[-1]) + 1
-        found = {ours: held[theirs][row][first:last] for theirs, ours in OWN.items() if theirs in held}
+        columns = {ours: arrays[theirs][row][first:last] for theirs, ours in OWN.items() if theirs in arrays}
         if first:
-            found |= {ours: held[theirs][row][first - 1 : last - 1] for theirs, ours in NEXT.items() if theirs in held}
-        found |= {"sample_id": f"{group}-{row}", "group_id": group}
-        if "versions" in held:
-            found["policy_version"] = int(held["versions"][row][mask].min())  # of the oldest sampled token
-        if "rewards" in held:
-            found["reward"] = float(held["rewards"][row])
-        yield found
+            shifted = slice(first - 1, last - 1)
+            columns |= {ours: arrays[theirs][row][shifted] for theirs, ours in NEXT.items() if theirs in arrays}
+        columns |= {"sample_id": f"{group}-{row}", "group_id": group}
+        if "versions" in arrays:
+            columns["policy_version"] = int(arrays["versions"][row][mask].min())  # of the oldest sampled token
+        if "rewards" in arrays:
+            columns["reward"] = float(arrays["rewards"][row])
+        yield columns
 
 
 def _local(value: Any) -> Any:

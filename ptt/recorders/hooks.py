@@ -8,9 +8,6 @@ from typing import Any
 
 from ptt.recorders.recorder import Recorder
 
-After = Callable[..., None]
-"""Called as after(result, *args, **kwargs) with what the method gave and was given."""
-
 
 def need(target: Any, *names: str, made_for: str) -> None:
     """Refuse an object that lacks the methods to hang onto: before training starts, in one sentence."""
@@ -22,35 +19,36 @@ def need(target: Any, *names: str, made_for: str) -> None:
         )
 
 
-def before(target: Any, name: str, recorder: Recorder, act: Callable[..., None]) -> None:
-    """Have `act(*args, **kwargs)` run before the method of that name, for arguments the method changes."""
+def hook(
+    target: Any,
+    name: str,
+    recorder: Recorder,
+    *,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., None] | None = None,
+) -> None:
+    """Run `before(*args, **kwargs)` and `after(result, *args, **kwargs)` around the method of that name.
+
+    `before` sees arguments that the method changes as they were.
+    """
     method = getattr(target, name)
 
     @wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with recorder.guarded():
-            act(*args, **kwargs)
-        return method(*args, **kwargs)
-
-    setattr(target, name, wrapped)
-
-
-def after(target: Any, name: str, recorder: Recorder, act: After) -> None:
-    """Have `act(result, *args, **kwargs)` run after the method of that name."""
-    method = getattr(target, name)
-
-    @wraps(method)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            with recorder.guarded():
+                before(*args, **kwargs)
         result = method(*args, **kwargs)
-        with recorder.guarded():
-            act(result, *args, **kwargs)
+        if after is not None:
+            with recorder.guarded():
+                after(result, *args, **kwargs)
         return result
 
     setattr(target, name, wrapped)
 
 
 def around(target: Any, name: str, enter: Callable[..., None], leave: Callable[[], None]) -> None:
-    """Have `enter(*args, **kwargs)` run before the method of that name and `leave()` after it, whatever happens."""
+    """Run `enter(*args, **kwargs)` before the method of that name and `leave()` after it, whatever happens."""
     method = getattr(target, name)
 
     @wraps(method)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import after, around, need
+from ptt.recorders.hooks import around, hook, need
 from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "BasePPOTrainer of OpenRLHF 0.11"
@@ -28,7 +28,7 @@ LISTS: Final = {
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
-    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+    """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
     Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
     """
@@ -47,7 +47,7 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
             recorder.write(steps[-1], rows)
 
     around(trainer, "train_step", begin, steps.clear)
-    after(trainer.experience_maker, "make_experience_batch", recorder, made)
+    hook(trainer.experience_maker, "make_experience_batch", recorder, after=made)
     return recorder
 
 
@@ -57,8 +57,7 @@ def _rows(experience: Any, step: int, group_size: int) -> list[dict[str, Any]]:
     actions = to_numpy(experience.action_mask) != 0
     if actions.shape[1] != ids.shape[1] - 1:
         raise ValueError(f"action_mask is {actions.shape} and sequences {ids.shape}: which token an entry belongs to?")
-    values = {ours: getattr(experience, theirs, None) for theirs, ours in LISTS.items()}
-    held = {name: to_numpy(value) for name, value in values.items() if value is not None}
+    values = {ours: to_numpy(getattr(experience, theirs, None)) for theirs, ours in LISTS.items()}
     rewards, index = to_numpy(experience.rewards), experience.index
     rows = []
     for row, action in enumerate(actions):
@@ -66,11 +65,11 @@ def _rows(experience: Any, step: int, group_size: int) -> list[dict[str, Any]]:
             continue
         first, last = int(action.argmax()), int(np.flatnonzero(present[row])[-1])
         cut = slice(first, last)  # entry i belongs to token i + 1
-        found = {name: value[row][cut] for name, value in held.items()}
-        found |= {"token_ids": ids[row][first + 1 : last + 1], "model_mask": action[cut]}
+        columns = {name: value[row][cut] for name, value in values.items() if value is not None}
+        columns |= {"token_ids": ids[row][first + 1 : last + 1], "model_mask": action[cut]}
         if index is not None:
-            found |= {"sample_id": f"{step}-{index[row]}", "group_id": f"{step}-{index[row] // group_size}"}
+            columns |= {"sample_id": f"{step}-{index[row]}", "group_id": f"{step}-{index[row] // group_size}"}
         if rewards is not None:
-            found["reward"] = float(rewards[row])
-        rows.append(found)
+            columns["reward"] = float(rewards[row])
+        rows.append(columns)
     return rows

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 LOGPS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")
 FLOAT_LISTS: Final = (*LOGPS, "entropy", "value", "return")
 MASKS: Final = ("model_mask", "train_mask")
-EITHER: Final = {"advantage": "float", "policy_version": "int"}  # one a token, or one a sequence
+EITHER: Final = ("advantage", "policy_version")  # one a token, or one a sequence
 IDENTIFIERS: Final = ("sample_id", "group_id", "trajectory_id", "env", "logp_kind")
 NUMBERS: Final = ("reward", "temperature", "top_p")
 ALIGNED: Final = (*MASKS, "token_ids", *FLOAT_LISTS, *EITHER)
@@ -32,7 +33,7 @@ Column = list[Any]
 
 
 def to_numpy(value: Any) -> Any:
-    """Give an array of any framework as numpy on the CPU, float32 where it is a torch float; other values as they are.
+    """Return an array of any framework as numpy on the CPU, a torch float as float32; other values as they are.
 
     Numpy knows no bfloat16, so every torch float becomes float32, which holds all narrower ones exactly.
     """
@@ -43,7 +44,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def per_row(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any], present: Any = None) -> dict[str, Column]:
-    """Give one list a column, one entry a sequence; padding is cut where `present` [B, T] is 0."""
+    """Return one list a column, one entry a sequence; padding is cut where `present` [B, T] is 0."""
     if isinstance(rows, Mapping):
         columns = {name: _spread(name, value) for name, value in rows.items() if value is not None}
     else:
@@ -103,11 +104,12 @@ def _spread(name: str, value: Any) -> Column:
 
 
 def _cut(columns: dict[str, Column], present: list[Any]) -> dict[str, Column]:
-    cut = dict(columns)
-    for name, column in columns.items():
-        if name in ALIGNED:
-            cut[name] = [_cut_row(name, row, keep) for row, keep in zip(column, present, strict=True)]
-    return cut
+    return {
+        name: [_cut_row(name, row, keep) for row, keep in zip(column, present, strict=True)]
+        if name in ALIGNED
+        else column
+        for name, column in columns.items()
+    }
 
 
 def _cut_row(name: str, value: Any, keep: Any) -> Any:
@@ -150,30 +152,20 @@ def _length(value: Any) -> int:
 def _array(name: str, column: Column) -> pa.Array:
     import pyarrow as pa
 
-    values = [to_numpy(value) for value in column]
-    column[:] = values  # converted once: lengths are read from the same values
-    if name in MASKS:
-        return _lists(name, values, pa.bool_(), _mask)
-    if name == "token_ids":
-        return _lists(name, values, pa.int32(), _integers)
-    if name in FLOAT_LISTS or (name in EITHER and any(np.ndim(value) for value in values if value is not None)):
-        whole = EITHER.get(name) == "int"
-        return _lists(name, values, pa.int32() if whole else pa.float32(), _integers if whole else _floats)
-    if name == "tool_names":
-        return pa.array([None if row is None else [str(tool) for tool in row] for row in values], pa.list_(pa.string()))
-    if name == "tool_failed":
-        return pa.array(
-            [None if row is None else [None if one is None else bool(one) for one in row] for row in values],
-            pa.list_(pa.bool_()),
-        )
-    if name in IDENTIFIERS:
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    column[:] = values = [to_numpy(value) for value in column]  # converted once: lengths are read from the same values
+    if name in ALIGNED and (name not in EITHER or any(np.ndim(value) for value in values if value is not None)):
+        type_name, to_entries = TOKEN_LISTS[name]
+        return _lists(name, values, getattr(pa, type_name)(), to_entries)
     if name == "rewards":
         return _structs(values)
-    return pa.array(
-        [_number(name, value) for value in values],
-        pa.int64() if name in EITHER and EITHER[name] == "int" else pa.float64(),
-    )
+    kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "tool_names": (pa.list_(pa.string()), lambda row: [str(tool) for tool in row]),
+        "tool_failed": (pa.list_(pa.bool_()), lambda row: [None if one is None else bool(one) for one in row]),
+        "policy_version": (pa.int64(), partial(_number, name)),
+        **dict.fromkeys(IDENTIFIERS, (pa.string(), str)),
+    }
+    kind, convert = kinds.get(name, (pa.float64(), partial(_number, name)))
+    return pa.array([None if value is None else convert(value) for value in values], kind)
 
 
 def _structs(values: Column) -> pa.Array:
@@ -235,6 +227,11 @@ def _floats(name: str, value: Any) -> Any:
     return row.astype(np.float32, copy=False)
 
 
+TOKEN_LISTS: Final = {  # the function of pyarrow that makes the type of an entry, and how a row becomes entries
+    **dict.fromkeys(MASKS, ("bool_", _mask)),
+    **dict.fromkeys((*FLOAT_LISTS, "advantage"), ("float32", _floats)),
+    **dict.fromkeys(("token_ids", "policy_version"), ("int32", _integers)),
+}
 LOG = logging.getLogger("ptt.recorders")
 
 
@@ -276,7 +273,7 @@ class Recorder:
         self._depth = 0
 
     def wants(self, step: int) -> bool:
-        """Say whether this step is written: ask before doing work for it."""
+        """Return whether this step is written: ask before doing work for it."""
         return step % self.every == 0
 
     def write(
@@ -286,12 +283,12 @@ class Recorder:
         *,
         attention_mask: Any = None,
     ) -> Path | None:
-        """Write the sequences of one step and give the file's path; None where `every` leaves the step out.
+        """Write the sequences of one step and return the file's path; None where `every` leaves the step out.
 
         `rows` is a list of dicts, one a sequence, or a dict of columns: lists, numpy arrays or torch tensors, a list
         column as [B, T] or as a list of rows. `attention_mask` [B, T] is 1 where there is a token: padding is cut by
         it. Names and types are those of docs/recorder.md. A step is written once: gather its micro-batches first.
-        Raises ValueError, TypeError or OSError under `strict`; otherwise logs the first and gives None.
+        Raises ValueError, TypeError or OSError under `strict`; otherwise logs the first and returns None.
         """
         if not self.wants(step):
             return None
@@ -342,7 +339,7 @@ class Recorder:
 
 
 def _rank_of_environment() -> int | None:
-    """Give torchrun's rank where several processes train: without it they would write over each other."""
+    """Return torchrun's rank where several processes train: without it they would write over each other."""
     try:
         return int(os.environ["RANK"]) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
     except (KeyError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import after, around, need
+from ptt.recorders.hooks import around, hook, need
 from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "GRPOTrainer of TRL 1.16"
@@ -28,7 +28,7 @@ TOOL_ERROR: Final = "{'error': "  # how TRL renders a tool that raised; a tool t
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
-    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+    """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
     Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
     """
@@ -42,11 +42,11 @@ def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, stri
     rank = trainer.accelerator.process_index if processes > 1 else None
     recorder = Recorder(folder, rank=rank, every=every, strict=strict)
     watch = _Watch(trainer, recorder)
-    after(trainer, "_calculate_rewards", recorder, watch.rewarded)
-    after(trainer, "_generate_and_score_completions", recorder, watch.generated)
-    after(trainer, "_get_per_token_logps_and_entropies", recorder, watch.scored)
+    hook(trainer, "_calculate_rewards", recorder, after=watch.rewarded)
+    hook(trainer, "_generate_and_score_completions", recorder, after=watch.generated)
+    hook(trainer, "_get_per_token_logps_and_entropies", recorder, after=watch.scored)
     around(trainer, "_compute_loss", watch.begin, watch.end)
-    after(trainer, "_compute_loss", recorder, watch.trained)
+    hook(trainer, "_compute_loss", recorder, after=watch.trained)
 
     class AtStepEnd(TrainerCallback):  # type: ignore[misc,unused-ignore]
         """Write what the optimizer step trained on."""
@@ -102,7 +102,7 @@ class _Watch:
         ]
 
     def _next_label(self) -> str:
-        """Give each generation a name of its own: its first step, numbered where a step has several."""
+        """Return a name for each generation: its first step, numbered where a step has several."""
         step = self.trainer.state.global_step + 1
         if not self._training:
             return f"eval{step}"
@@ -127,11 +127,11 @@ class _Watch:
         return {"reward": total, "rewards": parts}
 
     def begin(self, *_args: Any, **_kwargs: Any) -> None:
-        """From here on logprobs are those of the training forward."""
+        """Note that logprobs are those of the training forward from here on."""
         self.in_loss, self.logps = True, None
 
     def end(self) -> None:
-        """Up to here."""
+        """Note that they no longer are."""
         self.in_loss = False
 
     def scored(self, result: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -145,19 +145,17 @@ class _Watch:
         logps, self.logps = self.logps, None
         if not self._training or not self.recorder.wants(step):
             return
-        held = {ours: inputs[theirs] for theirs, ours in BATCH.items() if inputs.get(theirs) is not None}
+        values = {ours: inputs.get(theirs) for theirs, ours in BATCH.items()}
         if logps is not None:
-            held["policy_logp"] = logps[0]
-            if logps[1] is not None:
-                held["entropy"] = logps[1]
-        held = {name: to_numpy(value) for name, value in held.items()}
+            values |= {"policy_logp": logps[0], "entropy": logps[1]}
+        arrays = {name: to_numpy(value) for name, value in values.items() if value is not None}
         ids, present = to_numpy(inputs["completion_ids"]), to_numpy(inputs["completion_mask"]) != 0
         model = present if inputs.get("tool_mask") is None else present & (to_numpy(inputs["tool_mask"]) != 0)
         places, advantages = inputs.get(PLACE), to_numpy(inputs["advantages"])
         known = [{}] * len(present) if places is None else [self.trained_on[place] for place in to_numpy(places)]
         for row, keep in enumerate(present):
             if keep.any():  # a completion left out of the loss (mask_truncated_completions) has no token here
-                lists = {name: value[row][keep] for name, value in held.items()}
+                lists = {name: value[row][keep] for name, value in arrays.items()}
                 advantage = advantages[row] if advantages.ndim == 1 else advantages[row][keep]
                 lists |= {"token_ids": ids[row][keep], "model_mask": model[row][keep], "advantage": advantage}
                 self.rows.append(known[row] | lists)
@@ -170,7 +168,7 @@ class _Watch:
 
 
 def _tools(messages: Any, has_tools: bool) -> dict[str, Any]:
-    """Give one tool name and outcome an observation: parallel calls in one turn are one observation."""
+    """Return one tool name and outcome an observation: parallel calls in one turn are one observation."""
     if not isinstance(messages, list) or not (has_tools or any(one.get("role") == "tool" for one in messages)):
         return {}  # what lies between model tokens may still be an environment's, of which no name is known
     runs = [(role, list(run)) for role, run in groupby(messages, key=lambda message: message.get("role"))]

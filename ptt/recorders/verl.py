@@ -12,11 +12,14 @@ workers and are not recorded.
 from __future__ import annotations
 
 import os
+from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from ptt.recorders.hooks import after, before, need
+from ptt.recorders.hooks import hook, need
 from ptt.recorders.recorder import Recorder, to_numpy
 
 MADE_FOR: Final = "the PPO trainers of veRL 0.9 (v0: RayPPOTrainer, v1: those of verl.trainer.ppo.v1)"
@@ -31,24 +34,25 @@ LISTS: Final = {
 }
 SCORES: Final = ("rm_scores", "token_level_scores")  # a score a token, all but one of them 0: the reward is their sum
 QUEUED: Final = (*LISTS, "rm_scores", "response_mask", "loss_mask")
+MISSING: Final = (KeyError, ValueError, RuntimeError)  # what the queue raises for a field that no one put
 
 
 def record(trainer: Any, folder: str | os.PathLike[str], every: int = 1, *, strict: bool = False) -> Recorder:
-    """Record every `every`-th step of the trainer to recorder files in `folder`, and give the recorder.
+    """Record every `every`-th step of the trainer to recorder files in `folder`; return the recorder.
 
     Raises TypeError for a trainer that lacks the methods this hangs onto; later errors never reach the training.
     """
     recorder = Recorder(folder, every=every, strict=strict)
     if hasattr(trainer, "_compute_metrics"):
         need(trainer, "_compute_metrics", made_for=MADE_FOR)
-        before(trainer, "_compute_metrics", recorder, _V1(trainer, recorder).measured)
+        hook(trainer, "_compute_metrics", recorder, before=partial(_record_v1, recorder))
         return recorder
-    hook = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
-    need(trainer, hook, made_for=MADE_FOR)
+    update = "_update_actor" if hasattr(trainer, "_update_actor") else "_log_rollout_data"
+    need(trainer, update, made_for=MADE_FOR)
     watch = _V0(trainer, recorder)
     if hasattr(trainer, "_compute_old_log_prob"):
-        after(trainer, "_compute_old_log_prob", recorder, watch.scored)
-    before(trainer, hook, recorder, watch.trained)
+        hook(trainer, "_compute_old_log_prob", recorder, after=watch.scored)
+    hook(trainer, update, recorder, before=watch.trained)
     return recorder
 
 
@@ -70,13 +74,12 @@ class _V0:
         sampled, self.sampled = self.sampled, None
         if not self.recorder.wants(step):
             return
-        held = batch.batch
-        trained = to_numpy(held["response_mask"])
+        fields = {name: batch.batch[name] for name in batch.batch.keys()}  # noqa: SIM118
+        trained = to_numpy(fields["response_mask"])
         model = to_numpy(sampled) if sampled is not None and tuple(sampled.shape) == trained.shape else trained
-        present = to_numpy(held["attention_mask"])[:, -trained.shape[1] :]
-        columns = {ours: held[theirs] for theirs, ours in LISTS.items() if theirs in held.keys()}  # noqa: SIM118
-        columns |= {"model_mask": model, "train_mask": trained}
-        scores = next((held[name] for name in SCORES if name in held.keys()), None)  # noqa: SIM118
+        present = to_numpy(fields["attention_mask"])[:, -trained.shape[1] :]
+        columns = _columns(fields, model, trained)
+        scores = next((fields[name] for name in SCORES if name in fields), None)
         if scores is not None:
             columns["reward"] = to_numpy(scores).sum(-1)
         groups = batch.non_tensor_batch.get("uid")
@@ -85,48 +88,46 @@ class _V0:
         self.recorder.write(step, columns, attention_mask=present)
 
 
-class _V1:
-    """The batch is a list of keys; its fields are fetched from the queue as rows of their own length."""
+def _record_v1(recorder: Recorder, batch: Any, *args: Any, **kwargs: Any) -> None:
+    """Write one step: the batch is a list of keys, whose fields lie in the queue as rows of their own length."""
+    step = kwargs["global_steps"] if "global_steps" in kwargs else args[2]
+    if not recorder.wants(step):
+        return
+    import transfer_queue as queue
 
-    def __init__(self, trainer: Any, recorder: Recorder) -> None:
-        self.trainer = trainer
-        self.recorder = recorder
+    fetched = _fetched(queue, batch)
+    fields = {name: [to_numpy(row) for row in _unbound(value)] for name, value in fetched.items()}
+    trained = fields["response_mask"]
+    columns = _columns(fields, fields.get("loss_mask", trained), trained)
+    if "rm_scores" in fields:
+        columns["reward"] = [float(np.sum(row)) for row in fields["rm_scores"]]
+    columns["sample_id"] = list(batch.keys)
+    columns["group_id"] = [key.rsplit("_", 2)[0] for key in batch.keys]  # keys are {uid}_{session}_{output}
+    columns["policy_version"] = [tag.get("min_global_steps") for tag in batch.tags]
+    real = [at for at, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+    recorder.write(step, {name: [column[at] for at in real] for name, column in columns.items()})
 
-    def measured(self, batch: Any, *args: Any, **kwargs: Any) -> None:
-        """Fetch and write one step."""
-        step = kwargs["global_steps"] if "global_steps" in kwargs else args[2]
-        if not self.recorder.wants(step):
-            return
-        import transfer_queue as queue
 
-        held = _fetched(queue, batch)
-        fields = {name: [to_numpy(row) for row in _unbound(value)] for name, value in held.items()}
-        trained = fields["response_mask"]
-        columns: dict[str, Any] = {ours: fields[theirs] for theirs, ours in LISTS.items() if theirs in fields}
-        columns |= {"model_mask": fields.get("loss_mask", trained), "train_mask": trained}
-        if "rm_scores" in fields:
-            columns["reward"] = [float(np.sum(row)) for row in fields["rm_scores"]]
-        columns["sample_id"] = list(batch.keys)
-        columns["group_id"] = [key.rsplit("_", 2)[0] for key in batch.keys]  # keys are {uid}_{session}_{output}
-        columns["policy_version"] = [tag.get("min_global_steps") for tag in batch.tags]
-        real = [place for place, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
-        self.recorder.write(step, {name: [column[place] for place in real] for name, column in columns.items()})
+def _columns(fields: dict[str, Any], model: Any, trained: Any) -> dict[str, Any]:
+    lists = {ours: fields[theirs] for theirs, ours in LISTS.items() if theirs in fields}
+    return {**lists, "model_mask": model, "train_mask": trained}
 
 
 def _fetched(queue: Any, batch: Any) -> dict[str, Any]:
     """Fetch the fields at once, or one by one where a run without critic or reference lacks some."""
+
+    def fetch(*names: str) -> dict[str, Any]:
+        data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
+        return {name: data[name] for name in names if name in data.keys()}  # noqa: SIM118
+
     try:
-        held = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(QUEUED))
-        return {name: held[name] for name in QUEUED if name in held.keys()}  # noqa: SIM118
-    except (KeyError, ValueError, RuntimeError):
-        found = {}
+        return fetch(*QUEUED)
+    except MISSING:
+        fields: dict[str, Any] = {}
         for name in QUEUED:
-            try:
-                held = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[name])
-                found[name] = held[name]
-            except (KeyError, ValueError, RuntimeError):
-                continue
-        return found
+            with suppress(*MISSING):
+                fields |= fetch(name)
+        return fields
 
 
 def _unbound(value: Any) -> Any:
@@ -134,9 +135,9 @@ def _unbound(value: Any) -> Any:
 
 
 def _numbered(groups: Any) -> list[str]:
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     names = []
     for group in map(str, groups):
-        seen[group] = seen.get(group, -1) + 1
         names.append(f"{group}_{seen[group]}")
+        seen[group] += 1
     return names

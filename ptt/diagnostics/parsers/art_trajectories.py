@@ -7,14 +7,13 @@ or `.jsonl`. Logprobs are dropped by the writer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.lines import first_objects, parse_json
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines, read_samples
 from ptt.diagnostics.parsers.io.values import as_score, as_step, dict_of, dicts_in, nested
@@ -27,7 +26,7 @@ NO_MESSAGES: Final = "row(s) hold no messages and do not count."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by columns, by place where the footer is gone, and to lines that hold groups of trajectories."""
+    """Recognise a file by columns, by place where the footer is gone, and lines that hold groups of trajectories."""
     if file.name.endswith(".parquet"):
         if not is_cut(file):
             return False
@@ -73,8 +72,8 @@ def _add_row(row: dict[str, Any], samples: Samples) -> bool:
     messages = row["messages"]
     if not isinstance(messages, list):
         return False
-    unpacked = [message | {"tool_calls": _json(message.get("tool_calls"))} for message in messages if message]
-    return _add(unpacked, row, as_step(row["group_index"]), _json(row["metrics"]), samples)
+    unpacked = [message | {"tool_calls": parse_json(message.get("tool_calls"))} for message in messages if message]
+    return _add(unpacked, row, as_step(row["group_index"]), parse_json(row["metrics"]), samples)
 
 
 def _add_group(row: dict[str, Any], samples: Samples) -> bool:
@@ -110,13 +109,6 @@ def _add(
         for metric, value in {"reward": reward, **components}.items():
             samples.mean(folders[-1], step, metric, value)
     return True
-
-
-def _json(text: Any) -> Any:
-    try:
-        return json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):  # damaged inside: the message counts without it
-        return None
 
 
 PARSER = Parser(

@@ -35,7 +35,7 @@ ERROR_CLASS: Final = re.compile(r"[A-Za-z_][\w.]{0,99}")  # an error's message b
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to a zip file by its ending, and to a plain log by the keys it begins with."""
+    """Recognise a zip file by its ending, and a plain log by the keys it begins with."""
     if file.name.endswith(".eval"):
         return file.readable_head.startswith(LOCAL)
     head = file.readable_head if file.name.endswith(".json") else b""

@@ -24,7 +24,7 @@ MIN_TOOL_TOKENS: Final = 2  # zeros in a row that are tool output; a single one 
 
 
 def model_mask(logps: Array, calls: int | None) -> tuple[Array, bool]:
-    """Tell tokens of the model, (T,) bool, from tool output; and whether there were more runs of zeros than calls.
+    """Separate tokens of the model, (T,) bool, from tool output; also return whether runs of zeros outnumber the calls.
 
     `calls`: the tool calls of the sample, None where they are not recorded.
     """
@@ -60,7 +60,7 @@ MORE_RUNS: Final = "row(s) hold more runs of zeros than tool calls; the longest 
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first row."""
+    """Recognise a file by the keys of the first row."""
     first = next(iter(first_objects(file, 1)), {})
     return first.keys() >= KEYS or (file.name.endswith("_metadata.jsonl") and first.keys() == METADATA)
 

@@ -46,7 +46,7 @@ UNDATED: Final = "sequence(s) name no training step; write it beside each record
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to lines whose first objects are such answers, and to documents that begin as one."""
+    """Recognise lines whose first objects are such answers, and documents that begin as one."""
     if file.name.lower().endswith(SUFFIXES):
         answers = [_answer(record) for record in first_objects(file)]
         return any(_sampled(choice, answer)[1] is not None for answer in answers for choice in _choices(answer))
@@ -142,8 +142,8 @@ class _Reader:
             return
         asked = record.get("request")
         request = next((found for found in (nested(asked, "body"), asked) if isinstance(found, dict)), {})
-        found = (record, request, record.get("metadata"), request.get("metadata"), answer, answer.get("meta_info"))
-        places = [place for place in found if isinstance(place, dict)]
+        metadata = (record.get("metadata"), request.get("metadata"), answer, answer.get("meta_info"))
+        places = [record, request, *(place for place in metadata if isinstance(place, dict))]
         shared = {
             "step": _first(places, STEPS, as_int64),
             "version": _first(places, VERSIONS, as_int64),
@@ -157,15 +157,15 @@ class _Reader:
             if logps is None or not len(logps):
                 self._counts[UNUSABLE] += 1
                 continue
-            told = {**shared, "name": f"{as_id(answer.get('id')) or self._file.rel}#{self._choices}.{at}"}
+            answered = {**shared, "name": f"{as_id(answer.get('id')) or self._file.rel}#{self._choices}.{at}"}
             prompt = token_array(answer.get("prompt_token_ids") or choice.get("prompt_token_ids"))
             if ids is None or prompt is None:
                 mask = np.ones(len(logps), bool)
-                row = TokenRow(token_ids=ids, model_mask=mask, rollout_logp=logps, told=self._columns(told))
+                row = TokenRow(token_ids=ids, model_mask=mask, rollout_logp=logps, told=self._columns(answered))
                 yield from self._rows.add(row)
                 continue
             session = shared["session"] or _opening(request, record)
-            call = Call(prompt=prompt, completion=ids, logps=logps, told=told)
+            call = Call(prompt=prompt, completion=ids, logps=logps, told=answered)
             for joined in self._sessions.add(session, call):
                 yield from self._put(joined)
 
@@ -173,17 +173,17 @@ class _Reader:
         self._counts[RESPELT] += joined.retokenised
         yield from self._rows.add(joined_row(joined, self._columns(joined.told[0])))
 
-    def _columns(self, told: dict[str, Any]) -> dict[str, Any]:
-        step, version = self._step if told["step"] is None else told["step"], told["version"]
+    def _columns(self, answered: dict[str, Any]) -> dict[str, Any]:
+        step, version = self._step if answered["step"] is None else answered["step"], answered["version"]
         if step is None:
             self._counts[UNDATED if version is None else VERSIONED] += 1
         return {
             "step": version if step is None else step,
-            "sample_id": told["name"],
-            "trajectory_id": told["session"],
+            "sample_id": answered["name"],
+            "trajectory_id": answered["session"],
             "policy_version": version,
-            "temperature": told["temperature"],
-            "top_p": told["top_p"],
+            "temperature": answered["temperature"],
+            "top_p": answered["top_p"],
         }
 
     def close(self) -> Iterator[Piece]:

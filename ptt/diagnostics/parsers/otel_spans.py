@@ -7,7 +7,6 @@ document or a line, as the collector's file exporter and ROLL's receiver write t
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.json_documents import members
-from ptt.diagnostics.parsers.io.lines import SUFFIXES
+from ptt.diagnostics.parsers.io.lines import SUFFIXES, parse_json
 from ptt.diagnostics.parsers.io.trajectories import (
     ARGS_CHARS,
     TEXT_CHARS,
@@ -40,7 +39,7 @@ MAX_SPANS: Final = 1_000_000  # a trace is complete only at the end of the file,
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to JSON whose head names resourceSpans."""
+    """Recognise JSON whose head names resourceSpans."""
     head = file.readable_head if file.name.lower().endswith((".json", *SUFFIXES)) else b""
     return head.lstrip().startswith(b"{") and TOP in head[:4096]
 
@@ -216,10 +215,9 @@ def _error(span: dict[str, Any], attributes: dict[str, Any]) -> str | None:
 def _text(output: Any) -> str:
     """Return the text of a model's messages, which are JSON inside a text or values of their own."""
     if isinstance(output, str) and output.lstrip().startswith("["):
-        try:
-            output = json.loads(output)
-        except (ValueError, RecursionError):  # a text that only looks like it
-            return str(output)
+        text, output = output, parse_json(output)
+        if output is None:  # a text that only looks like it
+            return text
     if not isinstance(output, list):
         return as_text(output)
     parts = [part for message in output for part in (items(message, "parts") or [message])]

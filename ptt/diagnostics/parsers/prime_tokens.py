@@ -49,7 +49,7 @@ SHIFTED: Final = ("policy_logp", "entropy")  # of the forward pass: what they sa
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first row."""
+    """Recognise a file by the keys of the first row."""
     return any(found.keys() >= KEYS for found in first_objects(file, 1))
 
 

@@ -66,7 +66,7 @@ def has_recorder_keys(names: set[str]) -> bool:
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the columns, or, where the footer is gone, by the place such files are written to."""
+    """Recognise a file by the columns, or, where the footer is gone, by the place such files are written to."""
     if not file.name.endswith(".parquet") or not is_cut(file):
         return False
     found = schema_of(file)

@@ -20,7 +20,7 @@ UNUSABLE = "row(s) lack a usable step, mask or pair of log-probabilities."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first rows."""
+    """Recognise a file by the keys of the first rows."""
     return any(has_recorder_keys(set(found)) for found in first_objects(file))
 
 

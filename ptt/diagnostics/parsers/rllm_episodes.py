@@ -48,7 +48,7 @@ UNFIT: Final = "step(s) hold no log-probability for each of their tokens."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by name and by the first keys."""
+    """Recognise an episode by name and by the first keys."""
     head = file.readable_head if NAME.match(file.name) else b""
     return head.lstrip()[:1] == b"{" and (b'"trajectories"' in head or b'"task"' in head)
 

@@ -47,7 +47,7 @@ UNDATED: Final = "session(s) name no training step; the version of the weights s
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the tables and their columns."""
+    """Recognise a file by the tables and their columns."""
     tables = tables_of(file)
     return all(columns.issubset(tables.get(table, ())) for table, columns in NEEDED.items())
 
@@ -117,9 +117,9 @@ class _Reader:
             if len(contexts) > MAX_CONTEXTS:
                 del contexts[next(iter(contexts))]
             if len(tokens):  # none of a call that failed
-                made = engine_call(prompt, tokens, record.get("logprobs"), call)
-                self.counts[UNFIT] += made.logps is None
-                sequences += sessions.add("", made)
+                engine = engine_call(prompt, tokens, record.get("logprobs"), call)
+                self.counts[UNFIT] += engine.logps is None
+                sequences += sessions.add("", engine)
         sequences += sessions.close()
         if calls:
             yield from self._put(session, calls, sequences)

@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl")
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the name: one line holds a whole step and may be larger than any head."""
+    """Recognise a file by the name: one line holds a whole step and may be larger than any head."""
     return NAME.match(file.name) is not None and file.name.endswith(SUFFIXES) and bool(file.readable_head)
 
 

@@ -36,7 +36,7 @@ LISTS: Final = {
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the function that rebuilds the batch."""
+    """Recognise a file by the function that rebuilds the batch."""
     return file.name.endswith(".pkl") and names_in(file, KEYS) == KEYS
 
 
@@ -62,11 +62,11 @@ def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
     return sequences(file, samples)
 
 
-def _tensor(told: Plain) -> Plain:
+def _tensor(packed: Plain) -> Plain:
     """Undo SkyRL's own packing of a tensor: NumPy bytes, or an archive by torch where NumPy lacks the type."""
-    match told:
+    match packed:
         case {"format": str(way), "data": data}:
-            return array_of(data, nested(told, "dtype"), nested(told, "shape")) if way == "numpy" else data
+            return array_of(data, nested(packed, "dtype"), nested(packed, "shape")) if way == "numpy" else data
     return None
 
 

@@ -23,7 +23,7 @@ AGGREGATED: Final = "aggregated_results.jsonl"
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to dumped samples by their keys, and to the file of figures by its name and keys."""
+    """Recognise dumped samples by their keys, and the file of figures by its name and keys."""
     if file.name.startswith(AGGREGATED):
         return any(FIGURE.fullmatch(name) for row in first_objects(file) for name in row)
     return begins_with(file, lambda row: row.keys() >= KEYS)

@@ -40,7 +40,7 @@ Found = dict[str | int, Plain]
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the dump."""
+    """Recognise a file by the keys of the dump."""
     if not file.name.endswith(".pt"):
         return False
     found = names_in(file, KEYS)  # what comes before the first sample's tokens, which may be many
@@ -64,8 +64,8 @@ def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
     samples = _samples(dump)
     if not _is_rollout(dump):
         origins, rank, rewards = _origins(file, step), integer(dump.get("rank")), _raw_rewards(dump, samples)
-        made = [_trained(sample, step, rank, reward, origins) for sample, reward in zip(samples, rewards, strict=True)]
-        return sequences(file, made, why=SPLIT)
+        pairs = zip(samples, rewards, strict=True)
+        return sequences(file, [_trained(sample, step, rank, reward, origins) for sample, reward in pairs], why=SPLIT)
     if _beside(file, TRAIN, step) is not None:
         note = f"{file.rel}: the train data of this rollout hold the same sequences, and count instead."
         return iter([Lost(note=note)])
@@ -87,10 +87,10 @@ def _samples(found: Found) -> list[Found]:
     lengths = line(columns.get("response_lengths"))
     count = 0 if lengths is None else len(lengths)
     names = {"sample_indices": "sample_index", "partition": "rollout_position"}
-    return [
-        {names.get(str(name), name): _entry(column, at) for name, column in columns.items() if _count(column) == count}
-        for at in range(count)
-    ]
+    fitting = {
+        names.get(str(name), name): row for name, column in columns.items() if len(row := _entries(column)) == count
+    }
+    return [dict(zip(fitting, row, strict=True)) for row in zip(*fitting.values(), strict=True)]
 
 
 def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
@@ -104,26 +104,15 @@ def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
         indices = line(nested(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
         order = {} if indices is None else {index: at for at, index in enumerate(indices.tolist())}
         positions = [order.get(integer(sample.get("sample_index"))) for sample in samples]
-    held = range(len(rewards))
-    return [number(rewards[at : at + 1]) if at is not None and at in held else None for at in positions]
+    known = range(len(rewards))
+    return [number(rewards[at : at + 1]) if at is not None and at in known else None for at in positions]
 
 
-def _count(column: Plain) -> int:
+def _entries(column: Plain) -> list[Plain]:
+    """Return a column's entries, one a sample; none of what is no column."""
     if isinstance(column, np.ndarray):
-        return len(column) if column.ndim else 0
-    return len(column) if isinstance(column, list) else 0
-
-
-def _entry(column: Plain, at: int) -> Plain:
-    if isinstance(column, np.ndarray):
-        value: Plain = column[at].item() if column.ndim == 1 else column[at]
-        return value
-    return column[at] if isinstance(column, list) else None
-
-
-def _placed(step: int | None, position: int | None) -> str | None:
-    """Name a sample by its place in the rollout, which is counted anew in each."""
-    return None if position is None else f"{step}-{position}"
+        return column.tolist() if column.ndim == 1 else list(column) if column.ndim else []
+    return column if isinstance(column, list) else []
 
 
 def _tail(sample: Found, count: int | None) -> Array | None:
@@ -141,11 +130,12 @@ def _trained(sample: Found, step: int, rank: int | None, reward: float | None, o
     lists = _lists(sample)
     mask = line(sample.get("loss_masks"))
     index = integer(sample.get("sample_index"))
-    shard = integer(sample.get("data_parallel_rank"))
+    shard, position = integer(sample.get("data_parallel_rank")), integer(sample.get("rollout_position"))
+    placed = None if position is None else f"{step}-{position}"  # by its step as well: places are counted anew in each
     return {
         **(origins.get(index, {}) if index is not None else {}),
         "step": step,
-        "sample_id": identifier(index) if index is not None else _placed(step, integer(sample.get("rollout_position"))),
+        "sample_id": identifier(index) if index is not None else placed,
         "rank": shard if shard is not None else rank,
         "reward": reward if reward is not None else number(sample.get("rewards")),
         "token_ids": _tail(sample, integer(sample.get("response_lengths"))),
@@ -197,12 +187,12 @@ def _origins(file: RunFile, step: int) -> dict[int, Sample]:
 
 def _beside(file: RunFile, folder: str, step: int) -> RunFile | None:
     """Return the other dump of the same rollout, where --dump-details put it."""
-    place = file.path.parent.parent / folder
-    if file.path.parent.name not in (TRAIN, ROLLOUT) or file.path.parent.name == folder or place.is_symlink():
+    sibling = file.path.parent.parent / folder
+    if file.path.parent.name not in (TRAIN, ROLLOUT) or file.path.parent.name == folder or sibling.is_symlink():
         return None
     try:
-        names = [name for name in (f"{step}.pt", f"{step}_0.pt") if (place / name).is_file()]
-        path = place / names[0] if names else None
+        names = [name for name in (f"{step}.pt", f"{step}_0.pt") if (sibling / name).is_file()]
+        path = sibling / names[0] if names else None
         if path is None or path.is_symlink():
             return None
         return RunFile(path=path, rel=f"{folder}/{path.name}", size=path.stat().st_size)

@@ -28,7 +28,7 @@ MIN_SUCCESS: Final = 1 - 1e-6  # both benchmarks call a reward of one a success
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to either benchmark's results by their first keys."""
+    """Recognise either benchmark's results by their first keys."""
     head = file.readable_head if file.name.endswith(".json") else b""
     if TAU_RUNS.match(head):
         return b'"reward"' in head

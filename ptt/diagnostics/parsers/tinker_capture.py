@@ -45,7 +45,7 @@ UNTRAINED: Final = "sampled sequence(s) of evaluations or other purposes are no 
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first line, or by the table of a database."""
+    """Recognise a file by the keys of the first line, or by the table of a database."""
     if is_database(file):
         return NEEDED.issubset(tables_of(file).get(TABLE, ()))
     first = next(iter(first_objects(file, 1)), {})
@@ -129,9 +129,9 @@ class _Reader:
         else:
             key = tuple(call.values())
             sampling = {name: as_number(nested(settings, "sampling_params", name)) for name in ("temperature", "top_p")}
-            made = engine_call(token_array(prompt), ids, logps, call | {"version": version, "sampling": sampling})
-            self.counts[UNFIT] += made.logps is None
-            for joined in self._sessions.add(key, made):
+            engine = engine_call(token_array(prompt), ids, logps, call | {"version": version, "sampling": sampling})
+            self.counts[UNFIT] += engine.logps is None
+            for joined in self._sessions.add(key, engine):
                 yield from self._put(joined)
 
     def _put(self, joined: Joined) -> Iterator[Piece]:

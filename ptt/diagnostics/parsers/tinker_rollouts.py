@@ -19,7 +19,7 @@ NO_TRAJECTORY: Final = "row(s) lack their iteration, group or trajectory."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first row."""
+    """Recognise a file by the keys of the first row."""
     return any(row.keys() >= KEYS for row in first_objects(file, 1))
 
 
@@ -30,9 +30,9 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _add(row: dict[str, Any], samples: Samples) -> bool:
-    step, group, number_in_group = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
+    step, group, member = (as_int64(row.get(name)) for name in ("iteration", "group_idx", "traj_idx"))
     split, steps = row.get("split"), row.get("steps")
-    if step is None or group is None or number_in_group is None:
+    if step is None or group is None or member is None:
         return False
     if not isinstance(split, str) or not isinstance(steps, list):
         return False
@@ -54,7 +54,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
     }
     scores = {"steps": None if total is None or final is None else total - final, "final": final}
     rewards = scores_of({name: score for name, score in scores.items() if score is not None})
-    samples.put(f"{group_id}/{number_in_group}", columns, turns=turns, rewards=rewards)
+    samples.put(f"{group_id}/{member}", columns, turns=turns, rewards=rewards)
     return True
 
 

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the columns, or the keys of the first rows, unless they are a recorder's."""
+    """Recognise a file by the columns, or the keys of the first rows, unless they are a recorder's."""
     if file.name.endswith(".parquet"):
         found = schema_of(file) if is_cut(file) else None
         names = set(found[0].names) if found is not None else set()
@@ -33,7 +33,7 @@ def recognises(file: RunFile) -> bool:
 
 
 def _are_ours(names: set[str]) -> bool:
-    """Tell whether they name a mask and a logprob, not all of them as a recorder would: its files need two of them."""
+    """Return whether they name a mask and a logprob, not all as a recorder would: its files need two logprobs."""
     found = names.intersection(MASKS), names.intersection(NAMED_LOGPS)
     return all(found) and not found[0].union(found[1]) <= {"model_mask", *OURS}
 

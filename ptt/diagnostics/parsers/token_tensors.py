@@ -28,7 +28,7 @@ WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the names of the tensors."""
+    """Recognise a file by the names of the tensors."""
     found = names_in(file, KEYS)
     ours = bool(found.intersection(MASKS)) and bool(found.intersection(NAMED_LOGPS))
     return ours and not any(other.recognises(file) for other in OTHERS)

@@ -22,7 +22,7 @@ MAX_BYTES: Final = 64 << 20  # it holds settings and means
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by name and keys."""
+    """Recognise a file by name and keys."""
     head = file.readable_head if file.name == NAME and file.size <= MAX_BYTES else b""
     return head.lstrip(WHITE).startswith(b"{") and all(key in head for key in KEYS)
 

@@ -23,7 +23,7 @@ NO_ROLLOUT: Final = "line(s) hold no rollout and do not count."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the keys of the first row."""
+    """Recognise a file by the keys of the first row."""
     return any(found.keys() >= KEYS for found in first_objects(file, 1))
 
 

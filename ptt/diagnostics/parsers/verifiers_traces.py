@@ -47,7 +47,7 @@ NO_EPISODE: Final = "line(s) are no episodes and do not count."
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the first row: an episode with traces of nodes."""
+    """Recognise a file by the first row: an episode with traces of nodes."""
     return any(_traces(found) for found in first_objects(file, 1))
 
 
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _columns(episode: dict[str, Any], trace: dict[str, Any], file: RunFile) -> dict[str, Any]:
-    """Say of a trace which step and policy made it, how it ended, what it earned."""
+    """Return the columns of a trace: which step and policy made it, how it ended, what it earned."""
     work, info = dict_of(nested(episode, "run", "work")), dict_of(trace.get("info"))
     policy = dict_of(work.get("policy"))
     scores = [row["score"] * row["weight"] for row in _rewards(trace) if row["score"] is not None]

@@ -27,7 +27,7 @@ KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataPr
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the classes named in the pickle."""
+    """Recognise a file by the classes named in the pickle."""
     found = names_in(file, KEYS)
     return {"verl.protocol", "DataProto"} <= found or {"tensordict", "response_mask"} <= found
 
@@ -45,8 +45,8 @@ def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
 
 def _queue(found: Plain) -> tuple[Batch, int | None]:
     """Read a tq_batch: fields of a TensorDict, keys and tags beside it."""
-    made = node(nested(found, "tensordict"), "_make_td")
-    fields = nested(made.args[1], "_tensordict") if made is not None and len(made.args) > 1 else None
+    tensors = node(nested(found, "tensordict"), "_make_td")
+    fields = nested(tensors.args[1], "_tensordict") if tensors is not None and len(tensors.args) > 1 else None
     batch: Batch = {str(name): _field(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
     keys, tags = nested(found, "keys"), nested(found, "tags")
     if isinstance(keys, list):
@@ -77,8 +77,8 @@ def _alone(found: Plain) -> Plain:
     return nested(found.state, "non_tensordict", "data") if isinstance(found, Node) else None
 
 
-def _ragged(told: Plain) -> Plain:
-    values, offsets, lengths = nested(told, "values"), nested(told, "offsets"), nested(told, "lengths")
+def _ragged(tensor: Plain) -> Plain:
+    values, offsets, lengths = nested(tensor, "values"), nested(tensor, "offsets"), nested(tensor, "lengths")
     if not (isinstance(values, np.ndarray) and values.ndim == 1 and isinstance(offsets, np.ndarray)):
         return None
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or (np.diff(offsets) < 0).any():
@@ -106,9 +106,9 @@ def _data_proto(found: Plain) -> tuple[Batch, int | None]:
     return batch, integer(batch.get("global_steps"))
 
 
-def _encoded(told: Plain) -> Plain:
+def _encoded(tensor: Plain) -> Plain:
     """Read a tensor by VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: type, shape, bytes; or a layout and such a list."""
-    match told:
+    match tensor:
         case [str(), list(rows)]:
             return [_encoded(row) for row in rows]
         case [str(dtype), shape, np.ndarray() as data]:
@@ -116,19 +116,19 @@ def _encoded(told: Plain) -> Plain:
     return None
 
 
-def _leaves(told: Plain, body: Plain) -> Batch:
-    leaves = nested(told, "leaves")
-    made: Batch = {}
+def _leaves(layout: Plain, body: Plain) -> Batch:
+    leaves = nested(layout, "leaves")
+    batch: Batch = {}
     if not isinstance(leaves, dict) or not isinstance(body, np.ndarray) or body.ndim != 1:
-        return made
+        return batch
     for name, leaf in leaves.items():
         if not isinstance(leaf, list) or len(leaf) < 4:
             continue
         start, stop = integer(leaf[2]), integer(leaf[3])
         if start is None or stop is None or not 0 <= start <= stop <= len(body):
             raise RefusedError("a tensor lies outside of its archive")
-        made[str(name)] = array_of(body[start:stop], leaf[0], leaf[1])
-    return made
+        batch[str(name)] = array_of(body[start:stop], leaf[0], leaf[1])
+    return batch
 
 
 PARSER = Parser(

@@ -2,7 +2,7 @@
 
 Source: verl-project/verl verl/trainer/ppo/ray_trainer.py (`_dump_generations`; verl/trainer/ppo/v1/trainer_base.py for
 `uid`): `{step}.jsonl` with input, output, gts, score, step and the reward function's extra values. Special tokens are
-dropped from the texts, so that turns and tool calls cannot be told.
+dropped from the texts, so that turns and tool calls are not known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UID: Final = re.compile(r"(?P<prompt>.+)_\d+_\d+")  # {prompt}_{session}_{output
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to lines with the keys of a dumped generation."""
+    """Recognise lines with the keys of a dumped generation."""
     return begins_with(file, lambda row: row.keys() >= KEYS)
 
 
