@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from samples_calls import lines
+
 NEMO: list[dict[str, Any]] = [
     {
         "content": [["<user>2+2", "tool call", "tool result", "4"]],
@@ -170,10 +172,6 @@ METADATA = {
     "avg_metrics": {"correct": 0.5},
     "pass_at_k": {"1": 0.5},
 }
-
-
-def lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _stable(path: Path) -> None:

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from samples_calls import lines
 
 TRACES = Path(__file__).parent / "traces"
-
-
-def lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 VERL_ROLLOUTS: list[dict[str, Any]] = [

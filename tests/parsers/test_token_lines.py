@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from parser_samples import losses, parser_named, pieces_of, run_file, table
+from samples_calls import lines
 from samples_token_lines import (
     EPISODES,
     METADATA,
@@ -20,7 +21,6 @@ from samples_token_lines import (
     RESULTS,
     VALIDATION,
     episode,
-    lines,
     node,
     prime_row,
 )

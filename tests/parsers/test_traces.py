@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import samples_traces as made
 from parser_samples import losses, parser_named, pieces_of, run_file, table
-from samples_traces import TRACES, document, exports, lines, span, zip_file
+from samples_calls import lines
+from samples_traces import TRACES, document, exports, span, zip_file
 
 from ptt.diagnostics.parsers import PARSERS, Context, Piece, RunFile
 
