@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
@@ -58,7 +58,7 @@ REPORT: Final = "report.html"
 MAX_NAMED: Final = 5  # folders named in an error
 NO_TOKENS: Final = "findings.json holds no tokens; give the store or the run"
 READABLE: Final = "give a run dir, an archive of one, a store, or a findings.json"
-Progress = Callable[[str, int, int], None]
+Progress = pipeline.Progress
 Paths = str | Path | Sequence[str | Path]
 
 

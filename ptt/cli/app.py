@@ -10,7 +10,10 @@ import typer
 from ptt.cli.exits import plain_errors
 from ptt.cli.options import (
     FailOn,
+    FiguresOption,
+    FindingsJsonOption,
     GateReports,
+    JsonOption,
     KeepTextOption,
     OutOption,
     RulesOption,
@@ -51,9 +54,7 @@ def root(
 def diagnose(
     run: RunArgument,
     out: OutOption = None,
-    figures: Annotated[
-        Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
-    ] = None,
+    figures: FiguresOption = None,
     settings: SettingsOption = None,
     fail_on: Annotated[
         FailOn | None,
@@ -61,9 +62,7 @@ def diagnose(
     ] = None,
     keep_text: KeepTextOption = False,
     rules: RulesOption = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
-    ] = False,
+    json: FindingsJsonOption = False,
 ) -> None:
     """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict."""
     with plain_errors():
@@ -102,9 +101,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where the output goes; by default ./ptt-report/compare.")
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
-    ] = None,
+    figures: FiguresOption = None,
     settings: SettingsOption = None,
     rules: RulesOption = None,
     jobs: Annotated[
@@ -238,9 +235,7 @@ def report(
     ] = None,
     settings: SettingsOption = None,
     rules: RulesOption = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
-    ] = False,
+    json: FindingsJsonOption = False,
 ) -> None:
     """Write the report again without the run, in full or redacted, and begin a postmortem.
 
@@ -279,7 +274,7 @@ def ingest(run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = 
 @app.command()
 def sources(
     run: RunArgument,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Say what was found in a run, which questions it answers, and the line that would record the rest."""
     with plain_errors():
@@ -295,7 +290,7 @@ def rules(
         list[Path] | None,
         typer.Option("--check", help="Check a file or folder of rules of your own, without a run."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List the rules, explain one, or check rules of your own."""
     with plain_errors():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ptt import api
+from ptt.api import FINDINGS, REPORT
 from ptt.cli.options import GateReports
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
@@ -30,8 +31,6 @@ from ptt.reports.output import write_text
 from ptt.reports.run.findings_json import findings_json
 from ptt.version import __version__
 
-FINDINGS: Final = "findings.json"
-REPORT: Final = "report.html"
 KEPT: Final = Path("store/kept/diagnosis.json")
 MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
 NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine

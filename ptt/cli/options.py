@@ -31,6 +31,17 @@ RulesOption = Annotated[
 ]
 
 
+FiguresOption = Annotated[
+    Path | None, typer.Option("--figures", help="Also write each figure as SVG and PNG into this folder.")
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+FindingsJsonOption = Annotated[
+    bool, typer.Option("--json", help="Print findings.json to standard output, and nothing else.")
+]
+
+
 class FailOn(StrEnum):
     """What `--fail-on` can be."""
 

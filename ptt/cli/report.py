@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.api import FINDINGS, REPORT, STORE
 from ptt.cli.exits import Exit
 from ptt.cli.output import Artist, output_folder, progress_bar
 from ptt.diagnostics.errors import SettingsError
@@ -25,8 +26,6 @@ from ptt.reports.run.view import GUESSABLE
 from ptt.version import __version__
 
 BASE: Final = Path("ptt-report")
-FINDINGS: Final = "findings.json"
-STORE: Final = "store"
 FIGURES: Final = "figures"
 
 
@@ -120,7 +119,7 @@ def _keep_clear(source: Path, place: Path) -> None:
 def _write(diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist) -> Path:
     """Write every file, and return the one to open."""
     write_text(folder / FINDINGS, findings_json(diagnosis, __version__))
-    report = write_text(folder / "report.html", drawing.html(diagnosis))
+    report = write_text(folder / REPORT, drawing.html(diagnosis))
     figures = options.figures or (folder / FIGURES if options.postmortem else None)
     drawn: list[Path] = []
     if figures is not None:

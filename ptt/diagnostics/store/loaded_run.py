@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.documents import convert_document, parse_json
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.statistics.cells import CELL, SEQUENCE, unpack_cells
 from ptt.diagnostics.statistics.tail_curves import Profile
@@ -27,6 +28,14 @@ class LoadedRun:
     kind: Literal["run", "archive", "store", "findings"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ProfileFacts:
+    pair: str
+    slices: tuple[str, ...]
+    unit: str
+    tokens: str  # the key of the token tables it belongs to
+
+
 UNITS: Final = "units.parquet"
 FACTS: Final = "profile.json"
 CELLS: Final = pl.Schema(unpack_cells(pl.DataFrame(schema=CELL)).schema)
@@ -36,16 +45,18 @@ def write_profile(folder: Path, *, store: Path, profile: Profile) -> None:
     """Write into `folder` what the store's token tables do not hold: units, and what the slices are called."""
     units = profile.sequences.select("seq", "unit").unique(maintain_order=True)
     units.write_parquet(folder / UNITS, compression="lz4", statistics=False)
-    facts = {"pair": profile.pair, "slices": list(profile.slices.values()), "unit": profile.unit, "tokens": _key(store)}
-    (folder / FACTS).write_text(json.dumps(facts), encoding="ascii")
+    facts = _ProfileFacts(
+        pair=profile.pair, slices=tuple(profile.slices.values()), unit=profile.unit, tokens=_key(store)
+    )
+    (folder / FACTS).write_text(json.dumps(asdict(facts)), encoding="ascii")
 
 
 def read_profile(store: Path) -> Profile | None:
     """Read the profile of a store, or None where its tokens were not kept."""
     try:
-        text = (store / FOLDER / FACTS).read_text(encoding="ascii")
-        facts = json.loads(text)
-        if facts["tokens"] != _key(store):  # another look at the run left other tokens here
+        content = (store / FOLDER / FACTS).read_bytes()
+        facts = convert_document(parse_json(content), _ProfileFacts)
+        if facts.tokens != _key(store):  # another look at the run left other tokens here
             return None
         cells = pl.read_parquet(store / "tokens" / "cells.parquet", glob=False)
         sequences = pl.read_parquet(store / "tokens" / "sequences.parquet", glob=False)
@@ -55,16 +66,16 @@ def read_profile(store: Path) -> Profile | None:
             return None
         if not units["seq"].gather(rows).equals(sequences["seq"]):
             return None
-        if facts["tokens"] != _key(store) or text != (store / FOLDER / FACTS).read_text(encoding="ascii"):
+        if facts.tokens != _key(store) or content != (store / FOLDER / FACTS).read_bytes():
             return None  # another look at the run wrote here while these were read
         return Profile(
-            pair=str(facts["pair"]),
-            slices=dict(enumerate(str(name) for name in facts["slices"])),
+            pair=facts.pair,
+            slices=dict(enumerate(facts.slices)),
             cells=cells.filter(pl.col("pair") == 0).drop("pair"),
             sequences=sequences.with_columns(units["unit"].gather(rows)),
-            unit=str(facts["unit"]),
+            unit=facts.unit,
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, pl.exceptions.PolarsError):  # absent, or torn
+    except (OSError, ValueError, pl.exceptions.PolarsError):  # absent, or torn
         return None
 
 
