@@ -15,7 +15,7 @@ from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.store.loaded_run import LoadedRun
-from ptt.reports.gate.check_text import measured
+from ptt.reports.gate.checks import measured
 
 STEPS = 60
 

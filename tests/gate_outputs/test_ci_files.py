@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from ptt.cli.app import app
-from ptt.reports.gate.check_text import OUTCOME_TEXT
+from ptt.reports.gate.checks import OUTCOME_TEXT
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "ci.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from ptt.cli.exits import Exit
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, GateReport, Outcome, Waiver
 from ptt.diagnostics.model import Link, Severity, Status
 from ptt.reports.gate import gate_json
-from ptt.reports.gate.check_text import OUTCOME_TEXT, CheckStatus
+from ptt.reports.gate.checks import OUTCOME_TEXT, CheckStatus
 
 SCHEMA = json.loads((resources.files("ptt.reports.gate") / "gate.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

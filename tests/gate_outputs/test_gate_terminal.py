@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GateReport, Outcome
-from ptt.reports.gate.check_text import measured
+from ptt.reports.gate.checks import measured
 from ptt.reports.gate.terminal import MAX_RUNS, print_gate
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -15,7 +15,7 @@ from lxml import etree
 
 from ptt.diagnostics.gate.results import GateReport, Outcome
 from ptt.reports.gate import junit
-from ptt.reports.gate.check_text import CheckStatus, cases_of, runs_by_name
+from ptt.reports.gate.checks import CheckStatus, cases_of, runs_by_name
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
 

@@ -20,9 +20,9 @@ from ptt.reports.compare.tables import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN
 from ptt.reports.figures.compare.arms import ROW, ArmStyle, arm_styles, draw_key
 from ptt.reports.figures.compare.rows import MAX_NAME, arm_name, matched_range_text, rows_of, slice_title, slices
-from ptt.reports.figures.drawing import composed, save_figure
+from ptt.reports.figures.drawing import save_figures
 from ptt.reports.figures.panels import Panel
-from ptt.reports.figures.style import PROPERTIES, drawable, figure_style
+from ptt.reports.figures.style import PROPERTIES, drawable
 from ptt.reports.output import render
 from ptt.reports.run.html import drawn_figure, svg
 from ptt.reports.text.names import STATUSES, pair_name, sentence
@@ -129,32 +129,6 @@ def _cell(
     return write(row[value]), bounds(row[low], row[high]) if known else "no interval"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArmView:
-    """One arm, ready to show; one beyond those drawn has no sample."""
-
-    name: str
-    label: str  # in the figures, where it differs from the name
-    baseline: bool
-    tagged: bool  # the baseline, under a name that does not say so
-    sample: LegendSample | None
-    status: str
-    status_word: str
-    runs: str
-    steps: str
-    tokens: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmSentences:
-    """What the comparison says of one arm: the first of it shown, the rest on demand where there are many arms."""
-
-    arm: str
-    sample: LegendSample | None
-    first: tuple[str, ...]
-    rest: tuple[str, ...]
-
-
 def page(comparison: Comparison) -> dict[str, object]:
     """Return everything that the page says outside its figures."""
     arm_sentences, general = _sentences(comparison)
@@ -190,8 +164,8 @@ def _clause(text: str, names: frozenset[str]) -> str:
     return safe(text).rstrip(".") + "." if text.startswith(tuple(names)) else sentence(text)
 
 
-def _sentences(comparison: Comparison) -> tuple[list[ArmSentences], list[str]]:
-    """Sort the sentences by the arm that they begin with; a name may begin another, so the longest counts."""
+def _sentences(comparison: Comparison) -> tuple[list[dict[str, object]], list[str]]:
+    """Sort the sentences by the arm that they begin with; one name may begin another, so the longest counts."""
     by_arm: dict[str, list[str]] = {arm.name: [] for arm in comparison.arms}
     cautions: set[str] = set()
     general = []
@@ -205,17 +179,20 @@ def _sentences(comparison: Comparison) -> tuple[list[ArmSentences], list[str]]:
             cautions.add(by_arm[named][-1])
     shown = None if len(by_arm) <= MAX_FULL_ARMS else FIRST_SENTENCES
     styles = arm_styles(comparison)
-    return [
-        ArmSentences(
-            arm=arm_name(name),
-            sample=legend_sample(styles.get(name)),
-            first=(*texts[:shown], *(text for text in rest if text in cautions)),
-            rest=tuple(text for text in rest if text not in cautions),
-        )
-        for name, texts in by_arm.items()
-        if texts
-        for rest in (texts[len(texts[:shown]) :],)
-    ], general
+    return (
+        [
+            {
+                "arm": arm_name(name),
+                "sample": legend_sample(styles.get(name)),
+                "first": [*texts[:shown], *(text for text in rest if text in cautions)],
+                "rest": [text for text in rest if text not in cautions],  # shown on demand
+            }
+            for name, texts in by_arm.items()
+            if texts
+            for rest in (texts[len(texts[:shown]) :],)
+        ],
+        general,
+    )
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -229,7 +206,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _arm(comparison: Comparison, arm: Arm) -> ArmView:
+def _arm(comparison: Comparison, arm: Arm) -> dict[str, object]:
     style = arm_styles(comparison).get(arm.name)
     baseline = arm is comparison.arms[0]
     statuses = Counter(member.diagnosis.verdict.status for member in arm.members)
@@ -239,18 +216,18 @@ def _arm(comparison: Comparison, arm: Arm) -> ArmView:
         for status in present
     ]
     runs = [member.diagnosis.run for member in arm.members]
-    return ArmView(
-        name=arm_name(arm.name),
-        label=style.label if style is not None and style.label != arm.name else "",
-        baseline=baseline,
-        tagged=baseline and arm.name != "baseline",
-        sample=legend_sample(style),
-        status=present[0].value,
-        status_word=", ".join(words),
-        runs=", ".join(arm_name(member.name) for member in arm.members),
-        steps=_range(run.step_count for run in runs),
-        tokens=_range(run.model_tokens for run in runs),
-    )
+    return {
+        "name": arm_name(arm.name),
+        "label": style.label if style is not None and style.label != arm.name else "",  # in the figures
+        "baseline": baseline,
+        "tagged": baseline and arm.name != "baseline",  # under a name that does not say so
+        "sample": legend_sample(style),  # None beyond the arms drawn
+        "status": present[0],
+        "status_word": ", ".join(words),
+        "runs": ", ".join(arm_name(member.name) for member in arm.members),
+        "steps": _range(run.step_count for run in runs),
+        "tokens": _range(run.model_tokens for run in runs),
+    }
 
 
 def _range(values: Iterable[int]) -> str:
@@ -282,20 +259,10 @@ def render_compare_html(comparison: Comparison) -> str:
 
 def write_compare_figures(comparison: Comparison, folder: Path) -> list[Path]:
     """Write every figure that has data as SVG and PNG, in the light colours on white."""
-    written: list[Path] = []
-    for kind in EVERY:
-        panels = tuple(panel for panel in kind.panels(comparison) if panel.shown != "narrow")
-        if not panels:
-            continue
-        if kind.keyed:
-            panels = (*panels, _key(comparison, panels[0]))
-        pair = drawable(comparison.pair or "not named")
-        with figure_style(kind.name):
-            written += save_figure(composed(f"{kind.title} · pair {pair}", kind.columns, panels), folder, kind.name)
-    return written
+    styles = tuple(arm_styles(comparison).values())
 
+    def key(beside: Panel) -> Panel:
+        height = max(beside.height, round(60 + ROW * len(styles)))
+        return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, styles=styles), height=height)
 
-def _key(comparison: Comparison, beside: Panel) -> Panel:
-    arms = tuple(arm_styles(comparison).values())
-    height = max(beside.height, round(60 + ROW * len(arms)))
-    return replace(beside, key="compare-key", title="Arms", draw=partial(draw_key, styles=arms), height=height)
+    return save_figures(EVERY, comparison, f"pair {drawable(comparison.pair or 'not named')}", folder, key)

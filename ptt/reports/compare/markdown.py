@@ -7,21 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.compare.tables import (
-    ValueRow,
-    arm_rows,
-    divergence_cut,
-    divergence_rows,
-    marks_explained,
-    metric_rows,
-    metrics_counted,
-    metrics_title,
-    name_of,
-    not_compared,
-    setting_rows,
-    tail_title,
-    verdict_rows,
-)
+from ptt.reports.compare import tables
+from ptt.reports.compare.tables import ValueRow
 from ptt.reports.text.markdown import text
 
 NUMBERS: Final = re.compile(r"[\d.,×–−∞() \u202f]*(?:to [\d.,×−∞() \u202f]+)?(?: lower| higher| alike| [?])?")
@@ -34,33 +21,33 @@ def compare_markdown(comparison: Comparison) -> str:
     """Return the text of compare.md; foreign text is escaped."""
     blocks = [f"## {text(_title(comparison))}", f"**{text(comparison.headline)}**", _listed(comparison.sentences)]
     blocks += [*_arms(comparison), *_metrics(comparison), *_settings(comparison), *_divergence(comparison)]
-    if questions := not_compared(comparison, remedy=True):
+    if questions := tables.not_compared(comparison, remedy=True):
         blocks += ["### Not compared", _listed(questions)]
     blocks.append("×3 lower: a third of the baseline's; ×3 higher: three times it. Intervals are 95 %.")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _title(comparison: Comparison) -> str:
-    baseline, *others = (name_of(arm) for arm in comparison.arms)
+    baseline, *others = (tables.name_of(arm) for arm in comparison.arms)
     return f"{others[0] if len(others) == 1 else f'{len(others)} arms'} against {baseline}"
 
 
 def _arms(comparison: Comparison) -> list[str]:
-    title = tail_title(comparison)
+    title = tables.tail_title(comparison)
     if not title:
-        return ["### Each run by itself", _table(("run", "verdict", "what it says"), verdict_rows(comparison))]
+        return ["### Each run by itself", _table(("run", "verdict", "what it says"), tables.verdict_rows(comparison))]
     tails = ("late p95", "late p99", "growth p95", "growth p99", "p95 against the baseline", "p99 against the baseline")
-    rows = [(row.full_name, row.status, *row.late, *row.growth, *row.ratio) for row in arm_rows(comparison)]
+    rows = [(row.full_name, row.status, *row.late, *row.growth, *row.ratio) for row in tables.arm_rows(comparison)]
     return [f"### {text(_capital(title))}", _table(("arm", "verdict", *tails), rows)]
 
 
 def _metrics(comparison: Comparison) -> list[str]:
-    counted, rows = metrics_counted(comparison), metric_rows(comparison)
+    counted, rows = tables.metrics_counted(comparison), tables.metric_rows(comparison)
     if not counted:
         return []
-    blocks = [f"### {text(_capital(metrics_title(comparison)))}", f"{_capital(counted)}."]
+    blocks = [f"### {text(_capital(tables.metrics_title(comparison)))}", f"{_capital(counted)}."]
     if rows:
-        explained = marks_explained(rows[:MAX_METRICS])
+        explained = tables.marks_explained(rows[:MAX_METRICS])
         blocks += [_by_arm(comparison, "metric", rows, MAX_METRICS), f"{_capital(explained)}." if explained else ""]
         blocks.append(_more(len(rows) - MAX_METRICS, "metrics", "aggregates"))
     return blocks
@@ -69,24 +56,26 @@ def _metrics(comparison: Comparison) -> list[str]:
 def _settings(comparison: Comparison) -> list[str]:
     blocks = []
     for title, differs in (("Settings that differ", True), ("Settings that one arm alone records", None)):
-        if rows := setting_rows(comparison, differs=differs):
+        if rows := tables.setting_rows(comparison, differs=differs):
             more = _more(len(rows) - MAX_SETTINGS, "settings", "settings")
             blocks += [f"### {title}", _by_arm(comparison, "setting", rows, MAX_SETTINGS), more]
     return blocks
 
 
 def _by_arm(comparison: Comparison, noun: str, rows: Sequence[ValueRow], most: int) -> str:
-    return _table((noun, *(name_of(arm) for arm in comparison.arms)), [(row.key, *row.cells) for row in rows[:most]])
+    return _table(
+        (noun, *(tables.name_of(arm) for arm in comparison.arms)), [(row.key, *row.cells) for row in rows[:most]]
+    )
 
 
 def _divergence(comparison: Comparison) -> list[str]:
-    rows = divergence_rows(comparison, most=MAX_FIGURES)
+    rows = tables.divergence_rows(comparison, most=MAX_FIGURES)
     if not rows:
         return []
     return [
         "### What left the baseline for good, and when",
         _table(("arm", "figure", "step (95 %)", "how"), rows),
-        _more(divergence_cut(comparison, most=MAX_FIGURES), "figures that left it", "divergence"),
+        _more(tables.divergence_cut(comparison, most=MAX_FIGURES), "figures that left it", "divergence"),
     ]
 
 

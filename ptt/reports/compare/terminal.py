@@ -11,21 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.compare.tables import (
-    ValueRow,
-    arm_rows,
-    divergence_cut,
-    divergence_rows,
-    marks_explained,
-    metric_rows,
-    metrics_counted,
-    metrics_title,
-    name_of,
-    not_compared,
-    setting_rows,
-    tail_title,
-    verdict_rows,
-)
+from ptt.reports.compare import tables
+from ptt.reports.compare.tables import ValueRow
 from ptt.reports.text.sanitize import safe
 
 MAX_METRICS: Final = 6
@@ -55,11 +42,11 @@ def print_comparison(comparison: Comparison, console: Console, report_path: str)
 
 
 def _arms(comparison: Comparison, console: Console) -> None:
-    title = tail_title(comparison)
+    title = tables.tail_title(comparison)
     if not title:
         _verdicts(comparison, console)
         return
-    rows = arm_rows(comparison)
+    rows = tables.arm_rows(comparison)
     table = _table(("arm", "p95", "p99", "growth", "p95 against base", "p99 against base"))
     table.columns[0].min_width = min(MAX_UNFOLDED_NAME, max(len(row.name) for row in rows))
     for row in rows:
@@ -71,28 +58,28 @@ def _arms(comparison: Comparison, console: Console) -> None:
 
 def _verdicts(comparison: Comparison, console: Console) -> None:
     """Show what the runs are by themselves, where no tail can be set beside another."""
-    rows = verdict_rows(comparison)
+    rows = tables.verdict_rows(comparison)
     _heading(console, "each run by itself")
     console.print(_table(("run", "verdict", ""), rows[:MAX_VERDICTS]))
     _more(console, len(rows) - MAX_VERDICTS, "runs")
 
 
 def _metrics(comparison: Comparison, console: Console) -> None:
-    counted = metrics_counted(comparison)
+    counted = tables.metrics_counted(comparison)
     if not counted:
         return
-    rows = metric_rows(comparison)
+    rows = tables.metric_rows(comparison)
     differing = [row for row in rows if row.differs]
-    _heading(console, f"{metrics_title(comparison)}: {counted}")
+    _heading(console, f"{tables.metrics_title(comparison)}: {counted}")
     shown = _by_arm(comparison, console, differing, "metric", MAX_METRICS)
     cut = [(len(differing) - shown, "more that differ"), (len(rows) - len(differing), "that do not or cannot be told")]
     rest = ", ".join(f"{number} {which}" for number, which in cut if number)
     if rest:
         _dim(console, f"and {rest}, in the report" if shown else f"{rest}, in the report")
-    explained = marks_explained(differing[:shown])
+    explained = tables.marks_explained(differing[:shown])
     if explained:
         _dim(console, explained)
-    machine = [row for row in metric_rows(comparison, kind="machine") if row.differs]
+    machine = [row for row in tables.metric_rows(comparison, kind="machine") if row.differs]
     for row in machine[:MAX_METRICS]:
         _dim(console, f"of the machine: {row.key} {' / '.join(row.cells)}")
     _more(console, len(machine) - MAX_METRICS, "of the machine")
@@ -100,7 +87,7 @@ def _metrics(comparison: Comparison, console: Console) -> None:
 
 def _by_arm(comparison: Comparison, console: Console, rows: Sequence[ValueRow], noun: str, most: int) -> int:
     """Print values by arm and count their rows: an arm a column where they fit, else a row; none is left out."""
-    names = [name_of(arm) for arm in comparison.arms]
+    names = [tables.name_of(arm) for arm in comparison.arms]
     shown = rows[:most]
     if not shown:
         return 0
@@ -122,18 +109,18 @@ def _fits(table: Table, console: Console) -> bool:
 
 
 def _settings(comparison: Comparison, console: Console) -> None:
-    rows = setting_rows(comparison, differs=True)
+    rows = tables.setting_rows(comparison, differs=True)
     if rows:
         _heading(console, "settings that differ")
         _more(console, len(rows) - _by_arm(comparison, console, rows, "setting", MAX_SETTINGS), "settings")
 
 
 def _divergence(comparison: Comparison, console: Console) -> None:
-    rows = divergence_rows(comparison, most=1)
+    rows = tables.divergence_rows(comparison, most=1)
     if rows:
         _heading(console, "first figure to leave the baseline for good")
         console.print(_table(("arm", "figure", "step (95 %)", ""), rows))
-        _more(console, divergence_cut(comparison, most=1), "that left it later, or when cannot be told")
+        _more(console, tables.divergence_cut(comparison, most=1), "that left it later, or when cannot be told")
 
 
 def _cautions(comparison: Comparison, console: Console) -> None:
@@ -145,7 +132,7 @@ def _cautions(comparison: Comparison, console: Console) -> None:
 
 
 def _not_compared(comparison: Comparison, console: Console) -> None:
-    questions = not_compared(comparison, remedy=False)
+    questions = tables.not_compared(comparison, remedy=False)
     if questions:
         _heading(console, "not compared")
     for line in questions[:MAX_QUESTIONS]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import FIGURES
-from ptt.reports.figures.panels import Panel, RunFigure
+from ptt.reports.figures.panels import FigureSpec, Panel, Source
 from ptt.reports.figures.style import BOTTOM, INK, LEFT, MUTED, PAPER, PROPERTIES, RIGHT, drawable, figure_style
 from ptt.reports.output import write_with
 from ptt.reports.text.tables import pair_of
@@ -21,17 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-DOTS = 72  # an SVG unit is then one CSS pixel
+DPI = 72  # an SVG unit is then one CSS pixel
 PNG_DPI = 150
-HEAD, TITLE = 40, 22  # pixels above all panels, and above each
+HEADING_HEIGHT, TITLE_HEIGHT = 40, 22  # pixels above all panels, and above each
 # none of these may enter the file: the same data must give the same bytes
 NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _TAGS = re.compile(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->|<defs>\s*</defs>", re.DOTALL)
-_OPENING = re.compile(r"<svg[^>]*>")
-_CLOSING = "</svg>"
 _ID = re.compile(r' id="([^"]*)"')
 _REFERENCE = re.compile(r'(?:url\(#|href="#)([^)"]*)')
-_GEOMETRY = re.compile(r' (d|x|y|transform|points)="([^"]*)"')
+_GEOMETRY = re.compile(r' (?:d|x|y|transform|points)="[^"]*"')
 _LONG_FRACTION = re.compile(r"(\d+\.\d\d)\d+")
 _FONT = re.compile(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*")
 _COLOUR = re.compile("|".join(PROPERTIES))
@@ -40,7 +39,7 @@ _COLOUR = re.compile("|".join(PROPERTIES))
 def inline_svg(panel: Panel) -> str:
     """Draw what stands inside a panel's `svg` element: colours are custom properties, ids its own."""
     with figure_style(panel.key):
-        figure = Figure(figsize=(panel.width / DOTS, panel.height / DOTS), dpi=DOTS)
+        figure = Figure(figsize=(panel.width / DPI, panel.height / DPI), dpi=DPI)
         panel.draw(_axes(figure, panel, 0, 0))
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
@@ -48,47 +47,54 @@ def inline_svg(panel: Panel) -> str:
 
 
 def composed_figures(diagnosis: Diagnosis) -> dict[str, Figure]:
-    """Give every figure that has data, panels side by side, for a notebook."""
-    found: dict[str, Figure] = {}
-    for kind in FIGURES:
-        panels = _of_files(kind, diagnosis)
-        if panels:
-            with figure_style(kind.name):
-                found[kind.name] = _of_run(diagnosis, kind, panels)
-    return found
+    """Return every figure that has data, panels side by side, for a notebook."""
+    return dict(_composed(FIGURES, diagnosis, _subject(diagnosis)))
 
 
 def write_figures(diagnosis: Diagnosis, directory: Path) -> list[Path]:
     """Write every figure that has data as SVG and PNG, in the light colours on white."""
-    written: list[Path] = []
-    for kind in FIGURES:
-        panels = _of_files(kind, diagnosis)
-        if not panels:
-            continue
-        with figure_style(kind.name):
-            written += save_figure(_of_run(diagnosis, kind, panels), directory, kind.name)
-    return written
+    return save_figures(FIGURES, diagnosis, _subject(diagnosis), directory)
 
 
-def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write one figure as SVG and PNG; the look must still be in force."""
+def _subject(diagnosis: Diagnosis) -> str:
+    return f"{drawable(diagnosis.run.name)} · pair {drawable(pair_of(diagnosis))}"
+
+
+def save_figures(
+    specs: Sequence[FigureSpec[Source]],
+    source: Source,
+    subject: str,
+    directory: Path,
+    key: Callable[[Panel], Panel] | None = None,
+) -> list[Path]:
+    """Write figures as SVG and PNG under headings that end with a subject; `key` makes the key of those that want one.
+
+    Panels for narrow screens are left out.
+    """
     written = []
-    for ending in ("svg", "png"):
-        metadata = NO_METADATA if ending == "svg" else {"Software": None}
-        dpi = DOTS if ending == "svg" else PNG_DPI
-
-        save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
-        written.append(write_with(directory / f"{name}.{ending}", save))
+    for name, figure in _composed(specs, source, subject, key):
+        for ending, dpi, metadata in (("svg", DPI, NO_METADATA), ("png", PNG_DPI, {"Software": None})):
+            save = partial(figure.savefig, format=ending, dpi=dpi, facecolor=PAPER, metadata=metadata)
+            written.append(write_with(directory / f"{name}.{ending}", save))
     return written
 
 
-def _of_files(kind: RunFigure, diagnosis: Diagnosis) -> tuple[Panel, ...]:
-    return tuple(panel for panel in kind.panels(diagnosis) if panel.shown != "narrow")
+def _composed(
+    specs: Sequence[FigureSpec[Source]], source: Source, subject: str, key: Callable[[Panel], Panel] | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """Yield figures by name, each while its style is in force."""
+    for spec in specs:
+        panels = [panel for panel in spec.panels(source) if panel.shown != "narrow"]
+        if panels and spec.keyed and key is not None:
+            panels.append(key(panels[0]))
+        if panels:
+            with figure_style(spec.name):
+                yield spec.name, _side_by_side(f"{spec.title} · {subject}", spec.columns, panels)
 
 
 def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     """Add a panel's axes to a figure; `left` and `top` are pixels from the figure's upper left corner."""
-    width, height = figure.get_size_inches() * DOTS
+    width, height = figure.get_size_inches() * DPI
     before = LEFT if panel.left is None else panel.left
     after = RIGHT if panel.right is None else panel.right
     inner_width, inner_height = panel.width - before - after, panel.height - panel.top - BOTTOM
@@ -98,48 +104,33 @@ def _axes(figure: Figure, panel: Panel, left: float, top: float) -> Axes:
     return ax
 
 
-def _of_run(diagnosis: Diagnosis, kind: RunFigure, panels: tuple[Panel, ...]) -> Figure:
-    title = f"{kind.title} · {drawable(diagnosis.run.name)} · pair {drawable(pair_of(diagnosis))}"
-    return composed(title, kind.columns, panels)
-
-
-def composed(heading: str, most_columns: int, panels: tuple[Panel, ...]) -> Figure:
+def _side_by_side(heading: str, most_columns: int, panels: Sequence[Panel]) -> Figure:
     """Put panels into rows of one figure below a heading; a row is as high as its highest panel."""
     columns = min(most_columns, len(panels))
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
-    heights = [max(panel.height for panel in row) + TITLE for row in rows]
+    heights = [max(panel.height for panel in row) + TITLE_HEIGHT for row in rows]
     cell_width = max(panel.width for panel in panels)
-    width, height = columns * cell_width, HEAD + sum(heights)
-    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
+    width, height = columns * cell_width, HEADING_HEIGHT + sum(heights)
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
     figure.text(8 / width, 1 - 24 / height, heading, fontsize=15, fontweight="bold", color=INK)
     for index, row in enumerate(rows):
-        top = HEAD + sum(heights[:index])
+        top = HEADING_HEIGHT + sum(heights[:index])
         for column, panel in enumerate(row):
             left = column * cell_width
             figure.text(
                 (left + 8) / width, 1 - (top + 16) / height, drawable(panel.title, 60), fontsize=13, color=MUTED
             )
-            panel.draw(_axes(figure, panel, left, top + TITLE))
+            panel.draw(_axes(figure, panel, left, top + TITLE_HEIGHT))
     return figure
 
 
 def _for_page(svg: str, key: str) -> str:
-    body = _TAGS.sub("", svg[_after_opening(svg) : svg.rindex(_CLOSING)])
+    body = svg.partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
+    body = _TAGS.sub("", body)
     used = set(_REFERENCE.findall(body))
-    body = _ID.sub(lambda found: f' id="{key}-{found[1]}"' if found[1] in used else "", body)
-    body = _REFERENCE.sub(lambda found: found[0][: -len(found[1])] + f"{key}-{found[1]}", body)
-    body = _GEOMETRY.sub(lambda found: f' {found[1]}="{_LONG_FRACTION.sub(_shorter, found[2])}"', body)
+    body = _ID.sub(lambda match: f' id="{key}-{match[1]}"' if match[1] in used else "", body)
+    body = _REFERENCE.sub(lambda match: match[0][: -len(match[1])] + f"{key}-{match[1]}", body)
+    body = _GEOMETRY.sub(lambda match: _LONG_FRACTION.sub(r"\1", match[0]), body)
     body = _FONT.sub(r"font: \1 var(--font)", body)
-    body = _COLOUR.sub(lambda found: f"var({PROPERTIES[found[0]]})", body)
+    body = _COLOUR.sub(lambda match: f"var({PROPERTIES[match[0]]})", body)
     return re.sub(r">\s+<", "><", body).strip()
-
-
-def _after_opening(svg: str) -> int:
-    opening = _OPENING.search(svg)
-    if opening is None:
-        raise ValueError("matplotlib wrote no svg element")
-    return opening.end()
-
-
-def _shorter(found: re.Match[str]) -> str:
-    return found[1]

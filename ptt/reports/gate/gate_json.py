@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from ptt.diagnostics.gate.results import CheckResult, GatedRun, GateReport
-from ptt.reports.gate.check_text import OUTCOME_TEXT, check_status, headline
+from ptt.reports.gate import checks
 from ptt.reports.output import finite_json
 from ptt.version import __version__
 
@@ -18,8 +18,8 @@ def render(report: GateReport, *, version: str = __version__) -> str:
         "schema_version": SCHEMA_VERSION,
         "ptt_version": version,
         "outcome": report.outcome.value,
-        "exit_code": OUTCOME_TEXT[report.outcome].exit_code,
-        "headline": headline(report),
+        "exit_code": checks.OUTCOME_TEXT[report.outcome].exit_code,
+        "headline": checks.headline(report),
         "policy": dict(sorted(report.policy.items())),
         "baseline": report.baseline,
         "runs": [_run(run) for run in report.runs],
@@ -45,7 +45,7 @@ def _run(run: GatedRun) -> dict[str, object]:
 
 def _check(check: CheckResult, run: GatedRun) -> dict[str, object]:
     values = vars(check) | {
-        "standing": check_status(check, run),
+        "standing": checks.check_status(check, run),
         "interval": None if check.low is None and check.high is None else [check.low, check.high],
         "allowed": None if check.allowed == (None, None) else check.allowed,
         "waiver": None if check.waiver is None else asdict(check.waiver),

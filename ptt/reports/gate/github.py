@@ -5,16 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ptt.diagnostics.gate.results import GateReport, Outcome
-from ptt.reports.gate import gate_json
-from ptt.reports.gate.check_text import (
-    STATUS_TEXT,
-    evidence_path,
-    headline,
-    not_passed,
-    one_line,
-    title,
-    unclaimed_allowance,
-)
+from ptt.reports.gate import checks, gate_json
 from ptt.reports.gate.markdown import summary
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import encodable, safe
@@ -28,21 +19,23 @@ def github_annotations(report: GateReport, *, rest_in: str = "the job summary") 
 
     `rest_in` names where the checks stand for which GitHub has no more room.
     """
-    cases = not_passed(report)
+    cases = checks.not_passed(report)
     command = "notice" if report.outcome is Outcome.PASSED else "error"
     room = {level: MAX_PER_LEVEL - (level == command) for level in ("error", "warning", "notice")}
     lines = []
     for case in cases:
-        status, path = STATUS_TEXT[case.status], evidence_path(case)
+        status, path = checks.STATUS_TEXT[case.status], checks.evidence_path(case)
         if room[status.github] == 0:
             continue
         room[status.github] -= 1
         properties = {"file": safe(path)} if path is not None else {}
         properties |= {"title": f"{status.word}: {case.run_name}: {case.id}"}
-        lines.append(_command(status.github, properties, f"{one_line(case)} {unclaimed_allowance(case)}".rstrip()))
+        message = f"{checks.one_line(case)} {checks.unclaimed_allowance(case)}".rstrip()
+        lines.append(_command(status.github, properties, message))
     rest = len(cases) - len(lines)
     more = f" {counted(rest, 'check')} more in {safe(rest_in)}." if rest else ""
-    return "\n".join([_command(command, {"title": title(report)}, headline(report) + more), *lines]) + "\n"
+    outcome = _command(command, {"title": checks.title(report)}, checks.headline(report) + more)
+    return "\n".join([outcome, *lines]) + "\n"
 
 
 def job_summary(report: GateReport) -> str:

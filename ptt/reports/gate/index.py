@@ -3,150 +3,83 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
-from ptt.reports.gate.check_text import (
-    BLOCKING,
-    OUTCOME_TEXT,
-    STATUS_TEXT,
-    Case,
-    CheckStatus,
-    cases_of,
-    clause,
-    headline,
-    runs_worst_first,
-    worst_first,
-)
+from ptt.reports.gate import checks
+from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.output import render
 from ptt.reports.text.names import LINKS, STATUSES, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.sanitize import encodable, safe, shortened
 
-TEMPLATE: Final = "index.html.j2"
 MAX_CHECKS: Final = 4  # of one run; the rest is counted, and stands in its report
 MAX_NAME: Final = 120
 MAX_OPEN_PASSED: Final = 25  # so many passed runs are shown unfolded where nothing else is to be shown
 NONE: Final = "–"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Count:
-    """How many runs have one outcome."""
-
-    outcome: str
-    word: str
-    number: str
-    meaning: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckLine:
-    """One check that did not pass."""
-
-    id: str
-    word: str
-    claim: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One run."""
-
-    name: str
-    outcome: str
-    word: str
-    status: str
-    headline: str
-    first_broken: str
-    checks: tuple[CheckLine, ...]
-    more: str
-    waived: str
-    steps: str
-    tokens: str
-    report: str  # relative address, or nothing
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexView:
-    """Everything the page says."""
-
-    outcome: str
-    word: str
-    headline: str
-    counts: tuple[Count, ...]
-    standing_out: tuple[Row, ...]  # all that did not pass, worst first, then as given
-    passed: tuple[Row, ...]
-    passed_title: str
-    passed_open: bool
-    policy: tuple[tuple[str, str], ...]
-    baseline: str
-    notes: tuple[str, ...]
-
-
 def index_html(report: GateReport) -> str:
     """Return the text of index.html; the same report gives the same bytes."""
-    return render(TEMPLATE, gate=view(report))
+    return render("index.html.j2", gate=view(report))
 
 
-def view(report: GateReport) -> IndexView:
-    """Put a gate's answer into words."""
+def view(report: GateReport) -> dict[str, Any]:
+    """Put a gate's answer into words: all that the page shows."""
     numbers = Counter(run.outcome for run in report.runs)
-    runs = runs_worst_first(report)
-    passed = tuple(_row(run, name) for name, run in runs if run.outcome is Outcome.PASSED)
-    others = tuple(_row(run, name) for name, run in runs if run.outcome is not Outcome.PASSED)
-    return IndexView(
-        outcome=report.outcome.value,
-        word=OUTCOME_TEXT[report.outcome].heading,
-        headline=headline(report),
-        counts=tuple(
-            Count(
-                outcome=outcome.value,
-                word=OUTCOME_TEXT[outcome].heading,
-                number=count(numbers[outcome]),
-                meaning=OUTCOME_TEXT[outcome].heading_meaning,
-            )
+    runs = checks.runs_worst_first(report)
+    passed = [_row(run, name) for name, run in runs if run.outcome is Outcome.PASSED]
+    others = [_row(run, name) for name, run in runs if run.outcome is not Outcome.PASSED]
+    return {
+        "outcome": report.outcome,
+        "word": report.outcome.capitalize(),
+        "headline": checks.headline(report),
+        "counts": [
+            {
+                "outcome": outcome,
+                "word": outcome.capitalize(),
+                "number": count(numbers[outcome]),
+                "meaning": checks.OUTCOME_TEXT[outcome].page_meaning,
+            }
             for outcome in ORDER
             if numbers[outcome] and len(report.runs) > 1
-        ),
-        standing_out=others,
-        passed=passed,
-        passed_title=f"{counted(len(passed), 'run')} passed",
-        passed_open=not others and len(passed) <= MAX_OPEN_PASSED,
-        policy=tuple((safe(key), _scalar(value)) for key, value in report.policy.items()),
-        baseline=safe(report.baseline or ""),
-        notes=tuple(map(sentence, report.notes)),
-    )
+        ],
+        "not_passed": others,
+        "passed": passed,
+        "passed_title": f"{counted(len(passed), 'run')} passed",
+        "passed_open": not others and len(passed) <= MAX_OPEN_PASSED,
+        "policy": [(safe(key), _scalar(value)) for key, value in report.policy.items()],
+        "baseline": safe(report.baseline or ""),
+        "notes": list(map(sentence, report.notes)),
+    }
 
 
-def _row(run: GatedRun, name: str) -> Row:
-    cases = worst_first(cases_of(run, name))
-    blocking = [case for case in cases if case.check is not None and case.status in BLOCKING]
+def _row(run: GatedRun, name: str) -> dict[str, Any]:
+    cases = checks.worst_first(checks.cases_of(run, name))
+    blocking = [case for case in cases if case.check is not None and case.status in checks.BLOCKING]
     rest = len(blocking) - MAX_CHECKS
     waived = sum(case.status is CheckStatus.WAIVED for case in cases)
     verdict = STATUSES[run.status] if run.status is not None else ""
-    return Row(
-        name=shortened(name, MAX_NAME),
-        outcome=run.outcome.value,
-        word=OUTCOME_TEXT[run.outcome].heading,
+    return {
+        "name": shortened(name, MAX_NAME),
+        "outcome": run.outcome,
+        "word": run.outcome.capitalize(),
         # nothing where the headline begins with it
-        status=f"{verdict}." if verdict and not run.headline.lower().startswith(verdict.lower()) else "",
-        headline=sentence(run.error or run.headline),
-        first_broken=LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
-        checks=tuple(
-            CheckLine(id=safe(case.id), word=STATUS_TEXT[case.status].word, claim=_claim(case))
+        "status": f"{verdict}." if verdict and not run.headline.lower().startswith(verdict.lower()) else "",
+        "headline": sentence(run.error or run.headline),
+        "first_broken": LINKS[run.first_broken_link] if run.first_broken_link is not None else NONE,
+        "checks": [
+            {"id": safe(case.id), "word": checks.STATUS_TEXT[case.status].word, "claim": _claim(case)}
             for case in blocking[:MAX_CHECKS]
-        ),
-        more=f"and {count(rest)} more" if rest > 0 else "",
-        waived=f"{counted(waived, 'finding')} allowed for now" if waived else "",
-        steps=count(run.steps) if run.steps else NONE,
-        tokens=count(run.model_tokens) if run.model_tokens else NONE,
-        report=quote(encodable(run.report)) if run.report else "",
-        notes=tuple(map(sentence, run.notes)),
-    )
+        ],
+        "more": f"and {count(rest)} more" if rest > 0 else "",
+        "waived": f"{counted(waived, 'finding')} allowed for now" if waived else "",
+        "steps": count(run.steps) if run.steps else NONE,
+        "tokens": count(run.model_tokens) if run.model_tokens else NONE,
+        "report": quote(encodable(run.report)) if run.report else "",
+        "notes": list(map(sentence, run.notes)),
+    }
 
 
 def _claim(case: Case) -> str:
@@ -157,7 +90,7 @@ def _claim(case: Case) -> str:
     if check is None or check.kind is not CheckKind.BOUND or check.observed is None:
         return claim
     value = with_unit(check.observed, safe(check.unit))
-    return f"{claim.rstrip('.')}: {value} seen, demanded that {clause(case.title)}"
+    return f"{claim.rstrip('.')}: {value} seen, demanded that {checks.clause(case.title)}"
 
 
 def _scalar(value: str | float | bool | None) -> str:

@@ -13,22 +13,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ptt.diagnostics.gate.results import CheckResult, GatedRun, GateReport
-from ptt.reports.gate.check_text import (
-    OUTCOME_TEXT,
-    STATUS_TEXT,
-    Case,
-    CheckStatus,
-    allowance,
-    cases_of,
-    clause,
-    evidence_path,
-    headline,
-    measured,
-    next_steps,
-    one_line,
-    runs_by_name,
-    since,
-)
+from ptt.reports.gate import checks
+from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.text.names import sentence
 from ptt.reports.text.sanitize import safe
 
@@ -38,12 +24,17 @@ _INDENT = " "
 
 def render(report: GateReport) -> str:
     """Return the text of junit.xml; the same report gives the same bytes."""
-    suites = [(name, run, cases_of(run, name)) for name, run in runs_by_name(report).items()]
+    suites = [(name, run, checks.cases_of(run, name)) for name, run in checks.runs_by_name(report).items()]
     if not suites:
         none = GatedRun(name="ptt gate", outcome=report.outcome)
         status = CheckStatus(report.outcome.value)
         case = Case(
-            id="run", title="runs to look at", claim=headline(report), status=status, run=none, run_name=none.name
+            id="run",
+            title="runs to look at",
+            claim=checks.headline(report),
+            status=status,
+            run=none,
+            run_name=none.name,
         )
         suites = [(none.name, none, (case,))]
     every = [case for _, _, cases in suites for case in cases]
@@ -53,7 +44,7 @@ def render(report: GateReport) -> str:
 
 
 def _counts(cases: Sequence[Case]) -> dict[str, str]:
-    elements = [STATUS_TEXT[case.status].junit for case in cases]
+    elements = [checks.STATUS_TEXT[case.status].junit for case in cases]
     return {
         "tests": str(len(cases)),
         "failures": str(elements.count("failure")),
@@ -65,7 +56,7 @@ def _counts(cases: Sequence[Case]) -> dict[str, str]:
 
 def _suite(name: str, run: GatedRun, cases: Sequence[Case]) -> list[str]:
     properties = {
-        "outcome": OUTCOME_TEXT[run.outcome].word,
+        "outcome": checks.OUTCOME_TEXT[run.outcome].word,
         "verdict": run.status,
         "headline": run.headline or None,
         "first_broken_link": run.first_broken_link,
@@ -80,30 +71,32 @@ def _suite(name: str, run: GatedRun, cases: Sequence[Case]) -> list[str]:
 
 def _case(case: Case) -> list[str]:
     attributes = {"classname": case.run_name, "name": f"{case.id}: {safe(case.title)}", "time": "0"}
-    path = evidence_path(case)
+    path = checks.evidence_path(case)
     if path is not None:
         attributes["file"] = path
     inner = []
     if case.check is not None:
         inner.append(_properties(_facts(case.check)))
-    element = STATUS_TEXT[case.status].junit
+    element = checks.STATUS_TEXT[case.status].junit
     if element:
         kind = {} if element == "skipped" else {"type": case.status}
         inner.append(_text(element, {**kind, "message": _message(case)}, _body(case)))
     if case.check is not None:
         lines = (("Judged on", case.check.data), ("Would have failed it", case.check.fails_if))
-        inner.append(_text("system-out", {}, "\n".join(f"{head}: {clause(text)}" for head, text in lines if text)))
+        text = "\n".join(f"{head}: {checks.clause(text)}" for head, text in lines if text)
+        inner.append(_text("system-out", {}, text))
     return _element("testcase", attributes, inner)
 
 
 def _message(case: Case) -> str:
-    waived = allowance(case) if case.status is CheckStatus.WAIVED else ""
-    return waived or f"{STATUS_TEXT[case.status].word}: {clause(case.claim)}"
+    waived = checks.allowance(case) if case.status is CheckStatus.WAIVED else ""
+    return waived or f"{checks.STATUS_TEXT[case.status].word}: {checks.clause(case.claim)}"
 
 
 def _body(case: Case) -> str:
-    lines = [f"{STATUS_TEXT[case.status].word.capitalize()}: {one_line(case)}", sentence(allowance(case))]
-    return "\n".join(filter(None, [*lines, *(f"Next: {step}" for step in next_steps(case))]))
+    line = f"{checks.STATUS_TEXT[case.status].word.capitalize()}: {checks.one_line(case)}"
+    steps = (f"Next: {step}" for step in checks.next_steps(case))
+    return "\n".join(filter(None, [line, sentence(checks.allowance(case)), *steps]))
 
 
 def _facts(check: CheckResult) -> dict[str, str]:
@@ -115,8 +108,8 @@ def _facts(check: CheckResult) -> dict[str, str]:
         "unit": check.unit,
         "link": check.link,
         "rule": check.rule,
-        "measured": measured(check),
-        "since": since(check),
+        "measured": checks.measured(check),
+        "since": checks.since(check),
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -6,25 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ptt.diagnostics.gate.results import GatedRun, GateReport
-from ptt.reports.gate.check_text import (
-    OUTCOME_TEXT,
-    STATUS_TEXT,
-    Case,
-    CheckStatus,
-    against,
-    cases_of,
-    clause,
-    details,
-    headline,
-    measured,
-    next_steps,
-    outcome_mark,
-    runs_worst_first,
-    size,
-    title,
-    unclaimed_allowance,
-    worst_first,
-)
+from ptt.reports.gate import checks
+from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.text.markdown import html, text
 from ptt.reports.text.names import STATUSES, sentence
 from ptt.reports.text.numbers import count, counted
@@ -47,10 +30,11 @@ def summary(report: GateReport, *, limit: int, every_run: bool) -> str:
 
     every_run: passed runs get their row and their checks too, folded.
     """
-    runs = [(name, run, cases_of(run, name)) for name, run in runs_worst_first(report)]
+    runs = [(name, run, checks.cases_of(run, name)) for name, run in checks.runs_worst_first(report)]
     plain = {name for name, _, cases in runs if all(case.status is CheckStatus.PASSED for case in cases)}
     shown = [run for run in runs if every_run or run[0] not in plain]
-    blocks = [f"## {outcome_mark(report.outcome)} {text(title(report))}\n\n{text(headline(report))}\n", *_table(shown)]
+    title = f"## {checks.outcome_mark(report.outcome)} {text(checks.title(report))}"
+    blocks = [f"{title}\n\n{text(checks.headline(report))}\n", *_table(shown)]
     blocks += [_section(*run, folded=every_run and run[0] in plain) for run in shown]
     blocks += [] if every_run else _passed([name for name, _, _ in runs if name in plain])
     blocks += _closing(report)
@@ -63,7 +47,7 @@ def _table(shown: Sequence[RunCases]) -> list[str]:
     lines = ["| run | gate | verdict | what was seen | holds |", "|---|---|---|---|---|"]
     for name, run, cases in shown[:MAX_ROWS]:
         verdict = STATUSES[run.status] if run.status is not None else "none"
-        cells = [text(name), _outcome(run, cases), verdict, text(run.error or run.headline), text(size(run))]
+        cells = [text(name), _outcome(run, cases), verdict, text(run.error or run.headline), text(checks.size(run))]
         lines.append(f"| {' | '.join(cells)} |")
     rest = len(shown) - MAX_ROWS
     if rest > 0:
@@ -74,7 +58,7 @@ def _table(shown: Sequence[RunCases]) -> list[str]:
 def _outcome(run: GatedRun, cases: Sequence[Case]) -> str:
     statuses = [case.status for case in cases]
     waived, tolerated = statuses.count(CheckStatus.WAIVED), statuses.count(CheckStatus.TOLERATED)
-    words = f"{outcome_mark(run.outcome)} {OUTCOME_TEXT[run.outcome].word}"
+    words = f"{checks.outcome_mark(run.outcome)} {checks.OUTCOME_TEXT[run.outcome].word}"
     words += f", {count(waived)} allowed for now" if waived else ""
     return words + (f", {count(tolerated)} not judged" if tolerated else "")
 
@@ -82,16 +66,17 @@ def _outcome(run: GatedRun, cases: Sequence[Case]) -> str:
 def _section(name: str, run: GatedRun, cases: Sequence[Case], *, folded: bool) -> str:
     """Write a run's checks: what did not pass in full, what passed folded."""
     passed = [case for case in cases if case.status is CheckStatus.PASSED]
-    lines = [_item(case) for case in worst_first(cases) if case.status is not CheckStatus.PASSED]
+    lines = [_item(case) for case in checks.worst_first(cases) if case.status is not CheckStatus.PASSED]
     lines += _notes(run.notes)
     lines += [f"- report: {text(run.report)}, among the gate's output"] if run.report else []
     lines += [""] if lines else []
     if passed:
         lines += _folded(f"{counted(len(passed), 'check')} passed", [_passed_item(case) for case in passed])
-    outcome = OUTCOME_TEXT[run.outcome].word
+    outcome = checks.OUTCOME_TEXT[run.outcome].word
     if folded:
         return "\n".join(_folded(f"{html(name)}: {outcome}", lines)) + "\n"
-    return "\n".join([f"### {outcome_mark(run.outcome)} {text(name)}: {outcome}", "", *lines]).rstrip("\n") + "\n"
+    title = f"### {checks.outcome_mark(run.outcome)} {text(name)}: {outcome}"
+    return "\n".join([title, "", *lines]).rstrip("\n") + "\n"
 
 
 def _notes(notes: Sequence[str]) -> list[str]:
@@ -100,11 +85,11 @@ def _notes(notes: Sequence[str]) -> list[str]:
 
 def _item(case: Case) -> str:
     """Write one check: what was seen, against what, since when, who answers for it, and what to do."""
-    lines = [f"- **{STATUS_TEXT[case.status].word}**: {text(against(case))}"]
-    data = clause(case.check.data) if case.check is not None else ""
-    facts = (("", details(case)), ("Judged on: ", data), ("", unclaimed_allowance(case)))
+    lines = [f"- **{checks.STATUS_TEXT[case.status].word}**: {text(checks.against(case))}"]
+    data = checks.clause(case.check.data) if case.check is not None else ""
+    facts = (("", checks.details(case)), ("Judged on: ", data), ("", checks.unclaimed_allowance(case)))
     lines += [f"  - {head}{text(fact)}" for head, fact in facts if fact]
-    lines += [f"  - Next: {text(step)}" for step in next_steps(case)]
+    lines += [f"  - Next: {text(step)}" for step in checks.next_steps(case)]
     return "\n".join(lines)
 
 
@@ -112,8 +97,8 @@ def _passed_item(case: Case) -> str:
     check = case.check
     if check is None:
         return f"- {text(sentence(case.title))}"
-    parts = [f"{safe(case.title)}: {clause(case.claim)}", sentence(measured(check))]
-    fails = f" Would have failed it: {text(clause(check.fails_if))}" if check.fails_if else ""
+    parts = [f"{safe(case.title)}: {checks.clause(case.claim)}", sentence(checks.measured(check))]
+    fails = f" Would have failed it: {text(checks.clause(check.fails_if))}" if check.fails_if else ""
     return f"- {text(' '.join(part for part in parts if part))}{fails}"
 
 

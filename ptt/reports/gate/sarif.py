@@ -14,20 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ptt.diagnostics.gate.results import CheckKind, GateReport, Outcome
-from ptt.reports.gate.check_text import (
-    OUTCOME_TEXT,
-    Case,
-    CheckStatus,
-    allowance,
-    clause,
-    evidence_uri,
-    headline,
-    measured,
-    next_steps,
-    not_passed,
-    one_line,
-    severity_level,
-)
+from ptt.reports.gate import checks
+from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.text.names import LINKS, sentence
 from ptt.reports.text.sanitize import encodable, safe, shortened
 from ptt.version import __version__
@@ -44,7 +32,7 @@ Json = dict[str, object]
 
 def render(report: GateReport, *, version: str = __version__) -> str:
     """Return the text of the SARIF log; the same report gives the same bytes."""
-    cases = [case for case in not_passed(report) if case.status is not CheckStatus.TOLERATED]
+    cases = [case for case in checks.not_passed(report) if case.status is not CheckStatus.TOLERATED]
     shown = cases[:MAX_RESULTS]
     rules = {rule_id(case): case for case in reversed(shown)}  # the worst case of each gives its level
     indices = {name: index for index, name in enumerate(sorted(rules))}
@@ -77,7 +65,8 @@ def rule_id(case: Case) -> str:
 def _rule(name: str, case: Case) -> Json:
     check = case.check
     text = sentence(case.title)
-    full = f"{text} What would fail it: {clause(check.fails_if)}" if check is not None and check.fails_if else text
+    fails = checks.clause(check.fails_if) if check is not None and check.fails_if else ""
+    full = f"{text} What would fail it: {fails}" if fails else text
     help_text = (
         f"`ptt rules {safe(check.rule)}` prints what it looks for and why; so does docs/rules.md."
         if check is not None and check.rule
@@ -93,7 +82,7 @@ def _rule(name: str, case: Case) -> Json:
         "shortDescription": {"text": shortened(text, MAX_DESCRIPTION)},
         "fullDescription": {"text": shortened(full, MAX_DESCRIPTION)},
         "help": {"text": help_text},
-        "defaultConfiguration": {"level": severity_level(case.severity)},
+        "defaultConfiguration": {"level": checks.severity_level(case.severity)},
         "properties": {"tags": tags},
     }
 
@@ -115,7 +104,7 @@ def _result(case: Case, indices: Mapping[str, int]) -> Json:
         "properties": _facts(case),
     }
     if case.status is CheckStatus.WAIVED:
-        reason = _escape(allowance(case))
+        reason = _escape(checks.allowance(case))
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": reason}]
     return result
 
@@ -124,19 +113,19 @@ def _level(case: Case) -> str:
     """Return the level; SARIF wants `none` of what is no failure; code scanning shows suppressed results as well."""
     if case.status in NOT_JUDGED:
         return "none"
-    return "note" if case.status is CheckStatus.WAIVED else severity_level(case.severity)
+    return "note" if case.status is CheckStatus.WAIVED else checks.severity_level(case.severity)
 
 
 def _message_and_location(case: Case) -> Json:
     name, file = case.run_name, case.file
     location = {
         "physicalLocation": {
-            "artifactLocation": {"uri": evidence_uri(case), "uriBaseId": "SRCROOT"},
+            "artifactLocation": {"uri": checks.evidence_uri(case), "uriBaseId": "SRCROOT"},
             "region": {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 2},
         },
         "logicalLocations": [{"name": name, "fullyQualifiedName": f"{name}/{safe(file)}" if file else name}],
     }
-    return {"message": {"text": _escape(f"{name}: {one_line(case)}")}, "locations": [location]}
+    return {"message": {"text": _escape(f"{name}: {checks.one_line(case)}")}, "locations": [location]}
 
 
 def _fingerprint(case: Case) -> str:
@@ -153,10 +142,10 @@ def _facts(case: Case) -> Json:
         return facts
     numbers = {"observed": check.observed, "limit": check.limit, "low": check.low, "high": check.high}
     facts |= {key: float(f"{v:.6g}") for key, v in numbers.items() if v is not None and math.isfinite(v)}
-    words = {"unit": check.unit, "measured": measured(check), "data": check.data, "failsIf": check.fails_if}
+    words = {"unit": check.unit, "measured": checks.measured(check), "data": check.data, "failsIf": check.fails_if}
     facts |= {key: safe(value) for key, value in words.items() if value}
     facts |= {"step": check.step} if check.step is not None else {}
-    return facts | ({"next": list(next_steps(case))} if check.next else {})
+    return facts | ({"next": list(checks.next_steps(case))} if check.next else {})
 
 
 def _invocation(report: GateReport, cases: Sequence[Case]) -> Json:
@@ -171,13 +160,13 @@ def _invocation(report: GateReport, cases: Sequence[Case]) -> Json:
         text = f"The {left} least severe results were left out: code scanning keeps {MAX_RESULTS}. gate.json has all."
         notifications.append({"level": "warning", "message": {"text": text}})
     if not report.runs:
-        notifications.append({"level": "error", "message": {"text": headline(report)}})
+        notifications.append({"level": "error", "message": {"text": checks.headline(report)}})
     outcomes = {run.outcome for run in report.runs} | {report.outcome}
-    outcome = OUTCOME_TEXT[report.outcome]
+    outcome = checks.OUTCOME_TEXT[report.outcome]
     return {
         "executionSuccessful": not outcomes & {Outcome.CRASHED, Outcome.UNREADABLE},
         "exitCode": outcome.exit_code,
-        "exitCodeDescription": f"{outcome.meaning}. {headline(report)}",
+        "exitCodeDescription": f"{outcome.meaning}. {checks.headline(report)}",
         "toolExecutionNotifications": notifications,
     }
 

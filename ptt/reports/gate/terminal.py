@@ -10,25 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.gate.results import ORDER, CheckKind, GatedRun, GateReport, Outcome
-from ptt.reports.gate.check_text import (
-    BLOCKING,
-    OUTCOME_TEXT,
-    STATUS_TEXT,
-    Case,
-    CheckStatus,
-    allowance,
-    cases_of,
-    details,
-    headline,
-    next_steps,
-    one_line,
-    runs_worst_first,
-    size,
-    worst_first,
-)
+from ptt.reports.gate import checks
+from ptt.reports.gate.checks import Case, CheckStatus
 from ptt.reports.text.names import sentence
 from ptt.reports.text.numbers import counted
 from ptt.reports.text.sanitize import safe, shortened
+from ptt.reports.text.terminal import print_wrapped
 
 MIN_WIDTH: Final = 40
 MAX_NAME: Final = 60
@@ -48,12 +35,12 @@ GROUPS: Final = {
 
 def print_gate(report: GateReport, console: Console, index: str, *, explain: bool = False) -> None:
     """Print the answer; `explain` shows each check with its data and what would have failed it."""
-    runs = runs_worst_first(report)
+    runs = checks.runs_worst_first(report)
     shown = runs if explain else _shown(runs)
     for name, run in shown:
         head = _outcome(run.outcome).append(f"  {shortened(name, MAX_NAME)}", style="bold")
-        _line(console, head.append(f"  {size(run)}" if run.checks else "", style="dim"))
-        cases = worst_first(cases_of(run, name))
+        _line(console, head.append(f"  {checks.size(run)}" if run.checks else "", style="dim"))
+        cases = checks.worst_first(checks.cases_of(run, name))
         if explain:
             _explain(console, cases)
         else:
@@ -62,11 +49,11 @@ def print_gate(report: GateReport, console: Console, index: str, *, explain: boo
     for text in _left_out(runs, shown):
         _line(console, text)
     _notes(console, report.notes)
-    outcome = OUTCOME_TEXT[report.outcome]
+    outcome = checks.OUTCOME_TEXT[report.outcome]
     text = _outcome(report.outcome, "ptt gate: ").append(
         f", exit code {outcome.exit_code}: {outcome.meaning}. ", style="default"
     )
-    _line(console, text.append(headline(report), style="default"))
+    _line(console, text.append(checks.headline(report), style="default"))
     _line(console, Text("All of it: ", style="dim").append(safe(index), style="underline"))
 
 
@@ -84,22 +71,22 @@ def _left_out(runs: Sequence[tuple[str, GatedRun]], shown: Sequence[tuple[str, G
     for outcome in ORDER:
         if left[outcome] > 0:
             passed = outcome is Outcome.PASSED
-            words = f"{counted(left[outcome], 'run' if passed else 'more run')} {OUTCOME_TEXT[outcome].of_runs}"
+            words = f"{counted(left[outcome], 'run' if passed else 'more run')} {checks.OUTCOME_TEXT[outcome].of_runs}"
             text = _marked(CheckStatus(outcome.value), words)
             yield text if passed else text.append("; the page named below lists all", style="dim")
 
 
 def _marked(status: CheckStatus, words: str) -> Text:
-    text = STATUS_TEXT[status]
+    text = checks.STATUS_TEXT[status]
     return Text(f"{text.mark} {words}", style=text.style)
 
 
 def _outcome(outcome: Outcome, head: str = "") -> Text:
-    return _marked(CheckStatus(outcome.value), head + OUTCOME_TEXT[outcome].word)
+    return _marked(CheckStatus(outcome.value), head + checks.OUTCOME_TEXT[outcome].word)
 
 
 def _case(case: Case, words: str) -> Text:
-    return _marked(case.status, f"{STATUS_TEXT[case.status].word}  ").append(words, style="default")
+    return _marked(case.status, f"{checks.STATUS_TEXT[case.status].word}  ").append(words, style="default")
 
 
 def _checks(console: Console, run: GatedRun, cases: Sequence[Case], *, alone: bool) -> None:
@@ -107,9 +94,9 @@ def _checks(console: Console, run: GatedRun, cases: Sequence[Case], *, alone: bo
     for case in cases:
         if case.status is CheckStatus.PASSED and run.outcome is Outcome.PASSED and not alone:
             continue
-        _line(console, _case(case, one_line(case)), indent=INDENT)
-        if case.status in BLOCKING:
-            _labelled(console, "next", next_steps(case)[:1])
+        _line(console, _case(case, checks.one_line(case)), indent=INDENT)
+        if case.status in checks.BLOCKING:
+            _labelled(console, "next", checks.next_steps(case)[:1])
 
 
 def _explain(console: Console, cases: Sequence[Case]) -> None:
@@ -129,14 +116,14 @@ def _parts(case: Case) -> Iterator[tuple[str, Sequence[str]]]:
     yield "seen", [sentence(case.claim)]
     if case.check is None:
         return
-    yield "measured", [details(case)]
+    yield "measured", [checks.details(case)]
     file = f"; file {case.file}" if case.file else ""
     yield "looked at", [sentence(case.check.data + file)]
     failing = case.status in {CheckStatus.FAILED, CheckStatus.CRASHED}
     yield ("fails on" if failing else "would fail on"), [sentence(case.check.fails_if)]
-    yield "allowance", [allowance(case)]
-    if case.status in BLOCKING:
-        yield "next", next_steps(case)
+    yield "allowance", [checks.allowance(case)]
+    if case.status in checks.BLOCKING:
+        yield "next", checks.next_steps(case)
 
 
 def _notes(console: Console, notes: Sequence[str], *, indent: int = 0) -> None:
@@ -152,8 +139,4 @@ def _labelled(console: Console, label: str, texts: Iterable[str], *, indent: int
 
 def _line(console: Console, text: Text, *, indent: int = 0, head: str = "") -> None:
     """Print a text, wrapped under itself; foreign text in it steers neither the terminal nor rich."""
-    room = max(console.width - indent - len(head), MIN_WIDTH)
-    for index, part in enumerate(text.wrap(console, room, overflow="fold")):
-        part.rstrip()
-        left = Text(" " * indent + (head if index == 0 else " " * len(head)), style="dim")
-        console.print(left.append_text(part), soft_wrap=True)
+    print_wrapped(console, text, head=Text(" " * indent + head, style="dim"), min_width=MIN_WIDTH)

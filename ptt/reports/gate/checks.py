@@ -61,34 +61,27 @@ class OutcomeText(NamedTuple):
     word: str
     of_runs: str  # of many: 3 runs ...
     meaning: str
-    heading: str  # on the page, with its own meaning below
-    heading_meaning: str
+    page_meaning: str  # of one run, on the page
 
 
 OUTCOME_TEXT = {
     Outcome.CRASHED: OutcomeText(
-        1,
-        "crashed",
-        "crashed",
-        "a fault of the program itself",
-        "Crashed",
-        "a fault of ptt, or its process was killed",
+        1, "crashed", "crashed", "a fault of the program itself", "a fault of ptt, or its process was killed"
     ),
     Outcome.FAILED: OutcomeText(
-        3, "failed", "failed", "a check found what the policy forbids", "Failed", "a check saw what it must not"
+        3, "failed", "failed", "a check found what the policy forbids", "a check saw what it must not"
     ),
     Outcome.UNREADABLE: OutcomeText(
-        5, "cannot be read", "cannot be read", "a run cannot be read", "Unreadable", "the run cannot be read"
+        5, "cannot be read", "cannot be read", "a run cannot be read", "the run cannot be read"
     ),
     Outcome.BLIND: OutcomeText(
         4,
         "blind",
         "could not be judged",
         "what the policy demands could not be judged",
-        "Blind",
         "a check had nothing to judge by",
     ),
-    Outcome.PASSED: OutcomeText(0, "passed", "passed", "every check passed", "Passed", "every check held"),
+    Outcome.PASSED: OutcomeText(0, "passed", "passed", "every check passed", "every check held"),
 }
 
 
