@@ -1,1 +1,1 @@
-"""Tell a comparison: its page, terminal, JSON and Markdown."""
+"""Renders a comparison: its page, terminal, JSON and Markdown."""

@@ -21,8 +21,8 @@ class Format:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         Format(name="json", file="gate.json", render=gate_json.render),
         Format(name="junit", file="junit.xml", render=junit.render),
         Format(name="sarif", file="gate.sarif", render=sarif.render),
