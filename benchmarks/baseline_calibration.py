@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from measured_runs import SHAPES, Array, made, measured, noisy
 
 from ptt.diagnostics.gate.against_baseline import against
-from ptt.diagnostics.gate.baseline.values import Against
+from ptt.diagnostics.gate.baseline.values import BaselineComparison
 
 METRICS = {
     # metric: what is worse, level
@@ -51,8 +51,8 @@ class Pair:
     """What was said of a seed of the same setting, and of one of its metrics 1.6 times worse."""
 
     design: Design
-    same: tuple[Against, ...]
-    moved: Against
+    same: tuple[BaselineComparison, ...]
+    moved: BaselineComparison
 
     @property
     def false_failure(self) -> bool:

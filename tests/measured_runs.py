@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.gate.baseline.measure import Logged, Measured, baseline_of
+from ptt.diagnostics.evidence.logged_metrics import Logged
+from ptt.diagnostics.gate.baseline.measure import Measured, baseline_of
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures
 from ptt.diagnostics.statistics.tail_curves import Curve
 from ptt.diagnostics.statistics.windows import Span

@@ -39,7 +39,7 @@ ALLOWED = {
         "gate.baseline", "verdict", "custom", "rules", "evidence", "store", "statistics", "metrics",
         "model", "schema", "documents", "errors",
     },
-    "gate.baseline": {"store", "statistics", "metrics", "model", "documents", "errors"},
+    "gate.baseline": {"evidence", "store", "statistics", "metrics", "model", "documents", "errors"},
     "compare": {"evidence", "store", "statistics", "metrics", "model", "errors"},
     "verdict": {
         "custom", "rules", "evidence", "engines", "store", "statistics", "parsers", "parsers.io", "metrics",

@@ -15,7 +15,15 @@ from custom_rules import DPO, FALL, FLAT, GRPO, HUMP, STEP, found, judged, on, r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.diagnostics.custom.conditions import Stretches, intersection, lasting, outcome_of, rolling, stretches, union
+from ptt.diagnostics.custom.conditions import (
+    Intervals,
+    intersection,
+    intervals_where,
+    lasting,
+    outcome_of,
+    rolling,
+    union,
+)
 from ptt.diagnostics.custom.terms import AllOf, AnyOf, Bound, Condition, CustomRule, Moving, Statement
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, Severity
@@ -192,11 +200,11 @@ def test_a_value_counts_until_the_next_is_logged() -> None:
 sets = st.lists(st.booleans(), min_size=12, max_size=12)
 
 
-def as_stretches(flags: Sequence[bool]) -> Stretches:
-    return stretches(np.arange(len(flags)), np.array(flags), end=len(flags) - 1)
+def as_stretches(flags: Sequence[bool]) -> Intervals:
+    return intervals_where(np.arange(len(flags)), np.array(flags), end=len(flags) - 1)
 
 
-def as_flags(found: Stretches, count: int = 12) -> list[bool]:
+def as_flags(found: Intervals, count: int = 12) -> list[bool]:
     return [any(first <= step <= last for first, last in found) for step in range(count)]
 
 

@@ -53,8 +53,7 @@ def test_every_form_of_the_page_is_a_comparison(form: str) -> None:
 
 
 def test_the_page_names_every_key_aggregate_and_statistic() -> None:
-    from ptt.diagnostics.custom.subjects import STATISTICS
-    from ptt.diagnostics.custom.terms import PLAIN_AGGREGATES
+    from ptt.diagnostics.custom.terms import PLAIN_AGGREGATES, STATISTICS
     from ptt.diagnostics.custom.toml_rules import RULE_KEYS
 
     for word in (*RULE_KEYS, *PLAIN_AGGREGATES, *STATISTICS):

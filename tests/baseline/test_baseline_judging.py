@@ -17,7 +17,7 @@ from measured_runs import Array, baseline_with, curves_at, facts, made, measured
 from ptt.diagnostics.gate.against_baseline import against
 from ptt.diagnostics.gate.baseline.measure import Measured, placed
 from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
-from ptt.diagnostics.gate.baseline.values import Against, Baseline, Worse
+from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Worse
 from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO
 
 QUIET = 0.05
@@ -31,7 +31,7 @@ def base(name: str = "grad_norm", *, level: float = 1.0, seeds: int = 1, **chang
     return made(*[measured({name: values(100 + seed, level, **changes)}, name=f"seed {seed}") for seed in range(seeds)])
 
 
-def judged(run: Measured, baseline: Baseline, metric: str = "grad_norm", **asked: Any) -> Against:
+def judged(run: Measured, baseline: Baseline, metric: str = "grad_norm", **asked: Any) -> BaselineComparison:
     return next(one for one in against(run, baseline, **asked) if one.id == metric)
 
 
@@ -142,7 +142,7 @@ def test_tails_too_noisy_to_tell_say_how_many_tokens_would_do() -> None:
 
 
 def test_of_two_seeds_a_third_is_asked_for_where_it_would_tell_and_steps_where_it_would_not() -> None:
-    def late(*seeds: Array, run: Array) -> Against:
+    def late(*seeds: Array, run: Array) -> BaselineComparison:
         held = baseline_with(*(with_tails(f"seed {n}", curves_at(one)) for n, one in enumerate(seeds)))
         return next(one for one in against(with_tails("run", curves_at(run)), held) if one.id.endswith(".all"))
 
@@ -279,7 +279,7 @@ LEVELS = np.linspace(1.0, 2.0, 12)
 LOUD = np.random.default_rng(3).normal(size=12)
 
 
-def tails(run_levels: Any, *others: Any, **changes: Any) -> dict[str, Against]:
+def tails(run_levels: Any, *others: Any, **changes: Any) -> dict[str, BaselineComparison]:
     held = baseline_with(*[with_tails(f"seed {n}", curves_at(one)) for n, one in enumerate((LEVELS, *others))])
     found = against(with_tails("run", curves_at(run_levels), **changes), held)
     return {one.id: one for one in found}

@@ -19,8 +19,8 @@ from ptt.cli.app import app
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member, NotCompared
 from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table
 from ptt.diagnostics.compare.readings import Tail
-from ptt.diagnostics.compare.sentences import headline_of, told
-from ptt.diagnostics.compare.wording import against, pair
+from ptt.diagnostics.compare.sentences import headline_of, sentences_of
+from ptt.diagnostics.compare.wording import pair, ratio_words
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
 from ptt.reports.compare.markdown import compare_markdown
@@ -138,7 +138,7 @@ def member(name: str) -> Member:
 def test_an_arm_that_starts_high_suppresses_nothing() -> None:
     high = comparisons.Made(name="saturated", post=(90.0, 110.0, 140.0), left_at=9)
     made = comparisons.made(comparisons.BASELINE, high)
-    said = told(made.arms, made.tables, {"saturated": ("post_tool",), "baseline": ("post_tool",)})
+    said = sentences_of(made.arms, made.tables, {"saturated": ("post_tool",), "baseline": ("post_tool",)})
     growth = next(line for line in said.sentences if "growth, late over early" in line)
     assert "suppressed" not in growth
     assert "less" in growth
@@ -220,7 +220,7 @@ def test_factors_are_told_one_way_in_words_and_in_tables() -> None:
 @pytest.mark.parametrize("ratio", [1.0, 0.97, 1.03])
 def test_a_factor_that_rounds_to_one_has_no_side(ratio: float) -> None:
     numbers = dict.fromkeys(Tail.__dataclass_fields__, math.nan) | {"ratio": ratio, "low": 0.8, "high": 1.2, "tests": 1}
-    assert against(Tail(**numbers)) == "×1, ×1.2 higher to ×1.2 lower"  # type: ignore[arg-type]
+    assert ratio_words(Tail(**numbers)) == "×1, ×1.2 higher to ×1.2 lower"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_factor_that_rounds_to_one_has_no_side(ratio: float) -> None:
 )
 def test_an_interval_on_both_sides_of_one_names_both(ratio: float, low: float, high: float, said: str) -> None:
     numbers = dict.fromkeys(Tail.__dataclass_fields__, math.nan) | {"ratio": ratio, "low": low, "high": high}
-    assert against(Tail(**numbers)) == said  # type: ignore[arg-type]
+    assert ratio_words(Tail(**numbers)) == said  # type: ignore[arg-type]
 
 
 def test_no_table_and_no_figure_has_a_factor_below_one() -> None:

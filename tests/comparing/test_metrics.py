@@ -19,11 +19,11 @@ from scipy.signal import lfilter
 from ptt import api
 from ptt.diagnostics.compare import compare
 from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
-from ptt.diagnostics.compare.divergence_onset import Figure, leaving_of
-from ptt.diagnostics.compare.logged_metrics import Logged
-from ptt.diagnostics.compare.metric_differences import told_apart
+from ptt.diagnostics.compare.divergence_onset import Figure, onset_between
+from ptt.diagnostics.compare.metric_differences import compare_levels
 from ptt.diagnostics.compare.readings import blind
 from ptt.diagnostics.compare.settings import compare_settings
+from ptt.diagnostics.evidence.logged_metrics import Logged
 from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, JsonScalar, RunVerdict, Signature, Status
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means
 from ptt.reports.compare.json import compare_json
@@ -99,7 +99,7 @@ def test_noise_that_grows_with_its_level_does_not_leave() -> None:
             values = np.linspace(0.01, 0.4, 80) * np.exp(0.35 * noise)
             steps = np.arange(1, 81)
             members.append(Figure(what="kl/ref", slice=None, steps=steps, ends=steps, values=values))
-        left += leaving_of(members[:1], members[1:]) is not None
+        left += onset_between(members[:1], members[1:]) is not None
     assert left == 0
 
 
@@ -209,14 +209,14 @@ def parts(values: np.ndarray) -> list[Logged]:
     found = []
     for place, piece in enumerate(np.array_split(values, 3)):
         steps = np.arange(len(piece)) + place * len(piece)
-        found.append(Logged(steps=steps, values=piece, bad=np.zeros(len(piece), np.bool_), raw="x"))
+        found.append(Logged(logged_as="x", steps=steps, values=piece, bad=np.zeros(len(piece), np.bool_)))
     return found
 
 
 def told(arm: np.ndarray, base: np.ndarray) -> str:
     pieces = parts(arm), parts(base)
     mine, theirs = (estimate_means([piece.values for piece in run]) for run in pieces)
-    return told_apart(2, [mine[2]], [theirs[2]], [pieces[0]], [pieces[1]]).words
+    return compare_levels(2, [mine[2]], [theirs[2]], [pieces[0]], [pieces[1]]).words
 
 
 def test_alike_needs_an_interval_within_the_margin_and_never_the_mere_lack_of_a_difference() -> None:

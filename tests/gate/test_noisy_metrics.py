@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gate_samples import TODAY, check_of, healthy, opened
 
-from ptt.diagnostics.gate.against_baseline import TOLD
+from ptt.diagnostics.gate.against_baseline import NOT_DEMANDED
 from ptt.diagnostics.gate.baseline.measure import baseline_of, measure
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
@@ -47,9 +47,9 @@ def test_noise_is_let_pass_only_while_the_metric_does_not_look_worse(level: floa
     assert check.outcome is Outcome.BLIND
     assert "too wide to tell" in check.claim
     assert check.excused is (outcome is Outcome.PASSED)
-    assert (TOLD in check.claim) is check.excused
+    assert (NOT_DEMANDED in check.claim) is check.excused
     assert run.outcome is outcome
-    assert any(TOLD in note for note in run.notes) is check.excused
+    assert any(NOT_DEMANDED in note for note in run.notes) is check.excused
     assert not any("cannot_say" in note for note in run.notes)
 
 
@@ -67,7 +67,7 @@ def test_one_that_the_policy_names_is_demanded_and_cannot_say_lets_all_noise_pas
     run = run_of("2", kl=(0.8, 0.9))
     check = check_of(gate(run, held, lets_pass=True), "baseline:kl/ref")
     assert check.excused
-    assert TOLD not in check.claim  # it is cannot_say that lets it pass
+    assert NOT_DEMANDED not in check.claim  # it is cannot_say that lets it pass
 
 
 def test_a_difference_is_told_as_one_with_both_of_its_limits() -> None:

@@ -15,9 +15,9 @@ from gate_samples import policy
 
 from ptt import api
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.policy import AT_MOST, Allowance, Extent, Known, Policy, Window
+from ptt.diagnostics.gate.policy import MAX_SEVERITY, Allowance, Extent, Known, Policy, Window
 from ptt.diagnostics.gate.read_policy import KEYS, read_policy
-from ptt.diagnostics.gate.subjects import STEEPEST, Ess, Logged, Tail
+from ptt.diagnostics.gate.subjects import MAX_SLOPE, Ess, Logged, Tail
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.model import Severity
 from ptt.diagnostics.rules import LIMITS, RULES
@@ -171,7 +171,7 @@ def test_what_a_run_could_fail_is_taken(text: str) -> None:
 def test_no_line_through_shares_is_steeper_than_what_is_taken_for_impossible() -> None:
     steps = np.arange(10.0)
     steepest = max(np.polyfit(steps, np.array([n >> place & 1 for place in range(10)]), 1)[0] for n in range(1024))
-    assert steepest == pytest.approx(STEEPEST)
+    assert steepest == pytest.approx(MAX_SLOPE)
 
 
 def test_without_a_table_the_default_policy_counts() -> None:
@@ -337,11 +337,11 @@ def test_the_table_of_harmless_findings_is_what_the_rules_say() -> None:
             named[rule.id] = min(found, key=lambda one: one.rank)
     for name, worst in named.items():
         if not worst.at_least(Severity.HIGH):
-            assert AT_MOST.get(name) in (worst, None), name
-    for name, worst in AT_MOST.items():
+            assert MAX_SEVERITY.get(name) in (worst, None), name
+    for name, worst in MAX_SEVERITY.items():
         if name != "tail-growth-immaterial":
             assert named[name] is worst, name
-    assert AT_MOST.keys() <= Known().findings
+    assert MAX_SEVERITY.keys() <= Known().findings
     assert set(LIMITS) == Known().rules
 
 

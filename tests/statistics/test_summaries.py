@@ -10,13 +10,7 @@ import pytest
 from scipy import signal, stats
 
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.statistics.autocorrelated_mean import (
-    PERCENTILES,
-    STATISTICS,
-    Summary,
-    min_values,
-    summarize,
-)
+from ptt.diagnostics.statistics.autocorrelated_mean import PERCENTILES, STATISTICS, Summary, min_values, summarize
 
 Array = npt.NDArray[np.float64]
 VALUES = np.random.default_rng(5).lognormal(size=90)

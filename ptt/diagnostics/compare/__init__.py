@@ -10,12 +10,12 @@ from ptt.diagnostics.compare.comparable import Comparable, WithTails, comparable
 from ptt.diagnostics.compare.comparison import Arm, Comparison, NotCompared
 from ptt.diagnostics.compare.distributions import ECDF, ESS, distribution_tables
 from ptt.diagnostics.compare.divergence_onset import Figure, divergence_table, metric_figures, tail_figures
-from ptt.diagnostics.compare.logged_metrics import Series, series_of
 from ptt.diagnostics.compare.metric_differences import compare_aggregates, logged_by_some
-from ptt.diagnostics.compare.sentences import headline_of, told
+from ptt.diagnostics.compare.sentences import headline_of, sentences_of
 from ptt.diagnostics.compare.settings import compare_settings
 from ptt.diagnostics.compare.tail_measures import Axis, measure
 from ptt.diagnostics.compare.tails import tail_tables, vanished
+from ptt.diagnostics.evidence.logged_metrics import Series, logged_metrics
 from ptt.diagnostics.statistics.step_matching import NotMatched
 
 __all__ = ["compare"]
@@ -27,7 +27,7 @@ NO_SERIES = "no metric is logged by the baseline and another arm over steps they
 def compare(arms: Sequence[Arm]) -> Comparison:
     """Compare arms of runs, the first of them the baseline."""
     given = comparable(arms)
-    series = {member.name: series_of(member) for arm in arms for member in arm.members}
+    series = {member.name: logged_metrics(member.diagnosis) for arm in arms for member in arm.members}
     found = with_tails(given.arms)
     not_compared = [*given.left_out, *found.not_compared]
     axes: list[Axis] = []
@@ -53,7 +53,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     tables["divergence"], undated = _divergence(given, found, series)
     not_compared += undated
     not_compared += unrecorded
-    said = told(arms, tables, found.slices)
+    said = sentences_of(arms, tables, found.slices)
     matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
     return Comparison(
         arms=tuple(arms),

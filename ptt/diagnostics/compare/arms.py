@@ -12,10 +12,10 @@ from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
-MOST_ARMS: Final = 24  # more than a reader can tell apart in any table or figure
-DEEPEST: Final = 4  # parents that are named to tell two runs of one name apart
-LEFT: Final = ("store", "findings.json")  # names of what `ptt diagnose` writes
-HOW: Final = "ptt compare RUN RUN..., or --group NAME=RUN,RUN --group NAME=RUN,RUN"
+MAX_ARMS: Final = 24  # more than a reader can tell apart in any table or figure
+MAX_PARENTS: Final = 4  # parents that are named to tell two runs of one name apart
+OUTPUT_NAMES: Final = ("store", "findings.json")  # names of what `ptt diagnose` writes
+USAGE: Final = "ptt compare RUN RUN..., or --group NAME=RUN,RUN --group NAME=RUN,RUN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def names_of(runs: Sequence[Path]) -> list[str]:
     """Call each run by its folder or file; equal names take along those of the folders around them."""
     homes = [_named_by(run.resolve()) for run in runs]
     names = [run_name(home) for home in homes]
-    for depth in range(DEEPEST):
+    for depth in range(MAX_PARENTS):
         twice = {name for name in names if names.count(name) > 1}
         names = [
             f"{home.parents[depth].name}-{name}" if name in twice and len(home.parents) > depth else name
@@ -71,7 +71,7 @@ def names_of(runs: Sequence[Path]) -> list[str]:
 
 def _named_by(home: Path) -> Path:
     """Return the path whose name is the run's: of what `ptt diagnose` left, the folder around it."""
-    return home.parent if home.name in LEFT else home
+    return home.parent if home.name in OUTPUT_NAMES else home
 
 
 def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequence[int]], baseline: str | None) -> Plan:
@@ -91,11 +91,9 @@ def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequen
         if any(homes.get(place) != name for place in held) and name in groups:
             raise SettingsError(f"--group {name}: a run that is not in the group is called so too; rename the group.")
     if len(arms) < 2:
-        raise SettingsError(f"one arm alone has nothing to be compared with; give at least two: {HOW}.")
-    if len(arms) > MOST_ARMS:
-        raise SettingsError(
-            f"{len(arms)} arms are more than {MOST_ARMS}; put seeds together with --group NAME=RUN,RUN."
-        )
+        raise SettingsError(f"one arm alone has nothing to be compared with; give at least two: {USAGE}.")
+    if len(arms) > MAX_ARMS:
+        raise SettingsError(f"{len(arms)} arms are more than {MAX_ARMS}; put seeds together with --group NAME=RUN,RUN.")
     first = _baseline(baseline, arms, names)
     ordered = [first, *(name for name in arms if name != first)]
     return Plan(runs=tuple(runs), names=tuple(names), arms=tuple((name, tuple(arms[name])) for name in ordered))

@@ -9,9 +9,9 @@ from typing import Final
 from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
 from ptt.diagnostics.model import Diagnosis
 
-SHORT: Final = 0.25
+MIN_SHARED: Final = 0.25
 """Of the baseline's steps: an arm that shares fewer would cut every other arm's windows down to its own."""
-NEARLY: Final = 0.1  # of the baseline's steps: so many fewer are not worth a word
+MAX_CUT: Final = 0.1  # of the baseline's steps: so many fewer are not worth a word
 RECORD: Final = "write recorder files with policy_logp and ref_logp; docs/recorder.md shows how"
 
 
@@ -40,7 +40,7 @@ def comparable(arms: Sequence[Arm]) -> Comparable:
     if base is None:
         reason = f"{arms[0].name}, the baseline, has no step that could be matched"
         return Comparable(arms=tuple(arms), reach=None, left_out=(NotCompared(what="all steps", reason=reason),))
-    least = SHORT * (base[1] - base[0] + 1)
+    least = MIN_SHARED * (base[1] - base[0] + 1)
     kept, left_out, short = [arms[0]], [], []
     for arm in arms[1:]:
         reach = _reach(arm)
@@ -78,7 +78,7 @@ def _too_short(arm: Arm, base: Arm, shared: tuple[int, int], whole: tuple[int, i
 
 def _cut_short(kept: Sequence[Arm], high: int, whole: tuple[int, int]) -> list[NotCompared]:
     """Say which arm ends the steps that all share well before the baseline does."""
-    if high >= whole[1] - NEARLY * (whole[1] - whole[0] + 1):
+    if high >= whole[1] - MAX_CUT * (whole[1] - whole[0] + 1):
         return []
     first = [arm.name for arm in kept if (reach := _reach(arm)) is not None and reach[1] == high]
     enable = f"leave {' and '.join(first)} out to compare the others further" if len(kept) > 2 else ""
@@ -115,7 +115,7 @@ def with_tails(arms: Sequence[Arm]) -> WithTails:
     kept, not_compared = [base], []
     slices = {base.name: _slices(base)}
     for arm in arms[1:]:
-        reason, enable = _unlike(arm, pair, base)
+        reason, enable = _why_incomparable(arm, pair, base)
         if reason:
             not_compared.append(NotCompared(what=f"tails of {arm.name}", reason=reason, enable=enable))
             continue
@@ -144,7 +144,7 @@ def _other_slice(arm: Arm, base: Arm, name: str, other: Sequence[str]) -> NotCom
     )
 
 
-def _unlike(arm: Arm, pair: str, base: Arm) -> tuple[str, str]:
+def _why_incomparable(arm: Arm, pair: str, base: Arm) -> tuple[str, str]:
     for member in arm.members:
         if reason := _no_tails(member):
             name = "" if len(arm.members) == 1 else f"{member.name}: "

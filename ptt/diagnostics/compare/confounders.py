@@ -13,7 +13,7 @@ from ptt.diagnostics.compare.readings import late_mean, late_words, tail_of
 from ptt.diagnostics.compare.wording import nats, pair
 
 
-def cautions_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
+def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
     """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
     words = late_words(tables, arm)
     said = _high_start(arm, base, tables, name) if name else []
@@ -55,15 +55,15 @@ def means(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, metric: str) 
     return pair(late_mean(tables, arm, metric), late_mean(tables, base, metric))
 
 
-SHORTER: Final = 0.6
+MIN_LENGTH_RATIO: Final = 0.6
 """Of the later last step: a schedule that ends with its run is then far along in one run, hardly begun in the other."""
 COMPONENT: Final = re.compile(r"^(?:train/)?rewards?/([^/]+)(?:/mean)?$")
 NO_COMPONENTS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "mean", "std", "min", "max", "total"})
 """Figures of preference training and of the whole reward, which are logged under the same heading."""
-NAMED: Final = 4  # reward functions in a sentence
+MAX_NAMED: Final = 4  # reward functions in a sentence
 
 
-def apart_from_setting(arm: Arm, base: Arm) -> list[str]:
+def confounders_of_training(arm: Arm, base: Arm) -> list[str]:
     """Say where an arm was trained on another reward, or for a very different number of steps."""
     return [*_other_reward(arm, base), *_other_length(arm, base)]
 
@@ -93,7 +93,7 @@ def _components(member: Member) -> frozenset[str]:
 
 def _other_length(arm: Arm, base: Arm) -> list[str]:
     mine, theirs = (_end(one) for one in (arm, base))
-    if not mine or not theirs or min(mine, theirs) >= SHORTER * max(mine, theirs):
+    if not mine or not theirs or min(mine, theirs) >= MIN_LENGTH_RATIO * max(mine, theirs):
         return []
     ends = f"it ends at step {mine}, {base.name} at {theirs}"
     return [f"{arm.name}: {ends}: a schedule that ends with its run is elsewhere in its course at the same step"]
@@ -107,5 +107,5 @@ def _end(arm: Arm) -> int:
 
 def _listed(names: frozenset[str]) -> str:
     held = sorted(names)
-    more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
-    return ", ".join(held[:NAMED]) + more
+    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
+    return ", ".join(held[:MAX_NAMED]) + more

@@ -11,32 +11,18 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparable import WithTails
 from ptt.diagnostics.compare.comparison import Arm
-from ptt.diagnostics.compare.tail_measures import Axis, Measured
+from ptt.diagnostics.compare.tail_measures import Axis, MeasuredRun
 from ptt.diagnostics.statistics.ecdf import ecdf
 from ptt.diagnostics.statistics.ess import sliding_ess
 from ptt.diagnostics.statistics.tail_curves import split_thirds
 from ptt.diagnostics.statistics.windows import WINDOWS, label_spans
 
 ECDF: Final = pl.Schema(
-    {
-        "arm": pl.String,
-        "slice": pl.String,
-        "window": pl.String,
-        "x": pl.Float64,
-        "cdf": pl.Float64,
-        "n_tokens": pl.Int64,
-    }
+    dict.fromkeys(("arm", "slice", "window"), pl.String) | {"x": pl.Float64, "cdf": pl.Float64, "n_tokens": pl.Int64}
 )
 ESS: Final = pl.Schema(
-    {
-        "arm": pl.String,
-        "slice": pl.String,
-        "step_first": pl.Int64,
-        "step_last": pl.Int64,
-        "step_mid": pl.Float64,
-        "ess_fraction": pl.Float64,
-        "n": pl.Int64,
-    }
+    {"arm": pl.String, "slice": pl.String, "step_first": pl.Int64, "step_last": pl.Int64}
+    | {"step_mid": pl.Float64, "ess_fraction": pl.Float64, "n": pl.Int64}
 )
 
 
@@ -51,14 +37,11 @@ def distribution_tables(found: WithTails, axis: Axis) -> dict[str, pl.DataFrame]
     return {"ecdf": pl.concat(cdfs), "ess": pl.concat(sizes)}
 
 
-def _cdf(arm: Arm, runs: Sequence[Measured], name: str) -> pl.DataFrame:
-    parts = []
-    for run in runs:
-        profile = run.member.profile
-        assert profile is not None, "only runs with a profile are measured"
-        parts.append(label_spans(profile.cells.filter(_slice(run, name)), split_thirds(run.spans), name="part"))
-    found = ecdf(pl.concat(parts), by=["part"])
-    named = found.with_columns(
+def _cdf(arm: Arm, runs: Sequence[MeasuredRun], name: str) -> pl.DataFrame:
+    cells = [
+        label_spans(run.profile.cells.filter(_slice(run, name)), split_thirds(run.spans), name="part") for run in runs
+    ]
+    named = ecdf(pl.concat(cells), by=["part"]).with_columns(
         pl.lit(arm.name).alias("arm"),
         pl.lit(name).alias("slice"),
         pl.col("part").replace_strict(dict(enumerate(WINDOWS)), return_dtype=pl.String).alias("window"),
@@ -66,7 +49,7 @@ def _cdf(arm: Arm, runs: Sequence[Measured], name: str) -> pl.DataFrame:
     return named.select(pl.col(column).cast(kind) for column, kind in ECDF.items())
 
 
-def _ess(arm: Arm, runs: Sequence[Measured], name: str, axis: Axis) -> pl.DataFrame:
+def _ess(arm: Arm, runs: Sequence[MeasuredRun], name: str, axis: Axis) -> pl.DataFrame:
     by_run = [_by_span(run, name) for run in runs]
     edges = axis.matched.edges
     rows = []
@@ -80,10 +63,9 @@ def _ess(arm: Arm, runs: Sequence[Measured], name: str, axis: Axis) -> pl.DataFr
     return pl.DataFrame(rows, schema=ESS, orient="row")
 
 
-def _by_span(run: Measured, name: str) -> dict[int, tuple[float, int]]:
+def _by_span(run: MeasuredRun, name: str) -> dict[int, tuple[float, int]]:
     """Return ESS/n and n of tokens for each span that holds any."""
-    profile = run.member.profile
-    assert profile is not None, "only runs with a profile are measured"
+    profile = run.profile
     rows = profile.sequences.filter(_slice(run, name)).sort("step", maintain_order=True)
     found = {}
     for place, span in enumerate(run.spans):
@@ -94,8 +76,6 @@ def _by_span(run: Measured, name: str) -> dict[int, tuple[float, int]]:
     return found
 
 
-def _slice(run: Measured, name: str) -> pl.Expr:
-    profile = run.member.profile
-    assert profile is not None, "only runs with a profile are measured"
-    number = next(key for key, held in profile.slices.items() if held == name)
+def _slice(run: MeasuredRun, name: str) -> pl.Expr:
+    number = next(key for key, of in run.profile.slices.items() if of == name)
     return pl.col("slice") == number

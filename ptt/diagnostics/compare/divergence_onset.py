@@ -13,9 +13,9 @@ import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.logged_metrics import Series
 from ptt.diagnostics.compare.readings import SAME
 from ptt.diagnostics.evidence.baseline_shift import step_noise
+from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.percentiles import percentiles
 from ptt.diagnostics.statistics.small_sample import T975
@@ -27,20 +27,20 @@ from ptt.diagnostics.statistics.windows import label_spans
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-LEAST: Final = 30  # differences: with fewer, half of what there is would be the window that tells
-WIDTH: Final = 20  # a window's mean tells, never a step
-NARROWEST: Final = 5
-MOST: Final = 400  # a longer series is judged by the means of so many blocks
-SDS: Final = 4.0  # of a window's mean: it is looked at some hundred times in each of some twenty figures
-FEW: Final = 10
+MIN_DIFFERENCES: Final = 30  # differences: with fewer, half of what there is would be the window that tells
+WINDOW_WIDTH: Final = 20  # a window's mean tells, never a step
+MIN_WIDTH: Final = 5
+MAX_BLOCKS: Final = 400  # a longer series is judged by the means of so many blocks
+Z_LIMIT: Final = 4.0  # of a window's mean: it is looked at some hundred times in each of some twenty figures
+SHORT_SERIES_PENALTY: Final = 10
 """Values: a short series tells its noise and its likeness badly, so limits lie higher by so many over their number."""
-NO_NOISE: Final = 1e-9  # of the largest difference: a schedule leaves at its first other value
-DRAWS: Final = 100
+MIN_NOISE_SHARE: Final = 1e-9  # of the largest difference: a schedule leaves at its first other value
+BOOTSTRAP_DRAWS: Final = 100
 SEED: Final = 20_260_611
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaving:
+class DivergenceOnset:
     """The first step away, its 95 % interval, and how far away the end is."""
 
     step: int
@@ -51,9 +51,9 @@ class Leaving:
     until: int  # and its last
 
 
-def leaving(
+def divergence_onset(
     steps: IntArray, values: FloatArray, *, ends: IntArray | None = None, between: float = 0.0
-) -> Leaving | None:
+) -> DivergenceOnset | None:
     """Return where differences leave zero for good, or None; `between`: the standard error that seeds add to them.
 
     steps, ends: the first and the last step that each difference is of, where it is of more than one.
@@ -64,12 +64,12 @@ def leaving(
     1989), and begins with the step before, since a figure of a step is taken from weights that the steps before made.
     """
     usable = np.isfinite(values)
-    if usable.sum() < LEAST:
+    if usable.sum() < MIN_DIFFERENCES:
         return None
     firsts, lasts, levels = _condensed(steps[usable], (steps if ends is None else ends)[usable], values[usable])
     spread, likeness = step_noise(levels)
-    spread = max(spread, NO_NOISE * float(np.abs(levels).max()))
-    width = min(WIDTH, max(NARROWEST, len(levels) // 3))
+    spread = max(spread, MIN_NOISE_SHARE * float(np.abs(levels).max()))
+    width = min(WINDOW_WIDTH, max(MIN_WIDTH, len(levels) // 3))
     errors = np.hypot(_errors(len(levels), width, spread, likeness), between)
     found = _first(levels[None], width, errors)[0]
     if found is None:
@@ -77,7 +77,7 @@ def leaving(
     seen = [len(levels) - 1 if place is None else place for place in _first(_redrawn(levels, width), width, errors)]
     low, high = (int(place) for place in np.percentile([found, *seen], [2.5, 97.5], method="nearest"))
     low = min(low, _last_within(levels, found, width, errors))
-    return Leaving(
+    return DivergenceOnset(
         step=int(firsts[found]),
         low=int(firsts[max(0, min(low, found) - 1)]),
         high=int(lasts[max(high, found)]),
@@ -89,7 +89,7 @@ def leaving(
 
 def _condensed(firsts: IntArray, lasts: IntArray, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Return the first steps, the last steps and the means of at most MOST blocks."""
-    size = -(-len(values) // MOST)
+    size = -(-len(values) // MAX_BLOCKS)
     starts = np.arange(0, len(values), size)
     stops = np.append(starts[1:], len(values))
     return firsts[starts], lasts[stops - 1], np.add.reduceat(values, starts) / (stops - starts)
@@ -99,8 +99,10 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
     """Return (draws, n): the running median, with what the values lie off it redrawn in blocks."""
     half = width // 2
     centre = np.median(sliding_window_view(np.pad(levels, half, mode="edge"), 2 * half + 1), axis=1)
-    starts = np.random.default_rng(SEED).integers(0, len(levels) - width + 1, size=(DRAWS, -(-len(levels) // width)))
-    places = (starts[..., None] + np.arange(width)).reshape(DRAWS, -1)[:, : len(levels)]
+    starts = np.random.default_rng(SEED).integers(
+        0, len(levels) - width + 1, size=(BOOTSTRAP_DRAWS, -(-len(levels) // width))
+    )
+    places = (starts[..., None] + np.arange(width)).reshape(BOOTSTRAP_DRAWS, -1)[:, : len(levels)]
     redrawn: FloatArray = centre + (levels - centre)[places]
     return redrawn
 
@@ -108,8 +110,8 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
 def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
     """Return the standard error of the mean over the last `width` values at each place; inf before there are five."""
     held = np.minimum(np.arange(1, count + 1), width)
-    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + FEW / count)
-    error[: NARROWEST - 1] = np.inf
+    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + SHORT_SERIES_PENALTY / count)
+    error[: MIN_WIDTH - 1] = np.inf
     return error
 
 
@@ -127,7 +129,7 @@ def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]
     found: list[int | None] = []
     for row, mean in zip(rows, _means(rows, width), strict=True):
         sign = float(np.sign(mean[-1]))
-        beyond = sign * mean > SDS * errors
+        beyond = sign * mean > Z_LIMIT * errors
         place = first_lasting_excess(beyond) if beyond[-1] else None
         onset = None if place is None else _cut(row, place, width, sign)
         found.append(onset if onset is not None and len(row) - onset >= width else None)
@@ -152,24 +154,18 @@ def _cut(row: FloatArray, place: int, width: int, sign: float) -> int:
     return begin + int(np.argmax(gain))
 
 
-MOST_SPANS: Final = 60
+MAX_SPANS: Final = 60
 TOKENS: Final = "tokens/"  # counts of tokens are equal in runs that have nothing else in common
 PRECISION: Final = 1e-6
 """Of a value: event files keep single precision, other logs print all digits; one run in two formats is no two runs."""
-LEAST_SAME: Final = 5
+MIN_IDENTICAL: Final = 5
 """Values that are no schedule and not round: so many equal to the last digit, and the runs are one up to there."""
-ROUND: Final = 6  # digits: counts and shares of a small batch are equal by chance
-DATED: Final = 0.5  # of the steps that both log: a wider interval dates nothing
+ROUND_DIGITS: Final = 6  # digits: counts and shares of a small batch are equal by chance
+MAX_INTERVAL_SHARE: Final = 0.5  # of the steps that both log: a wider interval dates nothing
 DIVERGENCE: Final = pl.Schema(
-    {
-        "arm": pl.String,
-        "what": pl.String,
-        "slice": pl.String,
-        "step": pl.Int64,
-        "low": pl.Int64,
-        "high": pl.Int64,
-        "words": pl.String,
-    }
+    dict.fromkeys(("arm", "what", "slice"), pl.String)
+    | dict.fromkeys(("step", "low", "high"), pl.Int64)
+    | {"words": pl.String}
 )
 
 
@@ -207,20 +203,20 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     held = [int(((one >= low) & (one <= high)).sum()) for one in steps]
     fewest = min(held)
     names = [member.name for member in members]
-    matched = match_by_steps(profiles, min(MOST_SPANS, fewest // 2), names) if fewest >= 2 * LEAST else None
-    if not isinstance(matched, MatchedSpans) or len(matched.spans[0]) < LEAST:
+    matched = match_by_steps(profiles, min(MAX_SPANS, fewest // 2), names) if fewest >= 2 * MIN_DIFFERENCES else None
+    if not isinstance(matched, MatchedSpans) or len(matched.spans[0]) < MIN_DIFFERENCES:
         if low > high:
             reason = f"its recorded steps and those of {base.name} do not overlap"
         elif matched is None:
             reason = (
                 f"of the steps that it shares with {base.name} ({low} to {high}) {names[held.index(fewest)]} recorded "
-                f"only {count_steps(fewest)}; at least {2 * LEAST} are needed to date a departure of tails"
+                f"only {count_steps(fewest)}; at least {2 * MIN_DIFFERENCES} are needed to date a departure of tails"
             )
         elif isinstance(matched, MatchedSpans):
             reason = (
                 f"the steps recorded in the range that it shares with {base.name} ({low} to {high}) leave gaps: only "
-                f"{len(matched.spans[0])} spans hold one of every run; at least {LEAST} are needed to date a departure "
-                "of tails"
+                f"{len(matched.spans[0])} spans hold one of every run; at least {MIN_DIFFERENCES} are needed to date a "
+                "departure of tails"
             )
         else:
             reason = matched.reason
@@ -255,14 +251,16 @@ def divergence_table(
         theirs = [figures[arm.name][member.name] for member in arms[0].members]
         found = []
         for key in sorted(set.intersection(*(set(held) for held in (*mine, *theirs)))):
-            one = leaving_of([held[key] for held in mine], [held[key] for held in theirs])
+            one = onset_between([held[key] for held in mine], [held[key] for held in theirs])
             if one is not None:
                 figure = mine[0][key]
                 shared = _shared([held[key] for held in (*mine, *theirs)])
-                step = one.step if one.high - one.low <= DATED * (int(shared[-1]) - int(shared[0])) else None
+                step = (
+                    one.step if one.high - one.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0])) else None
+                )
                 found.append((arm.name, figure.what, figure.slice, step, one.low, one.high, _words(one, figure, step)))
         rows += sorted(found, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1]))
-        if len(mine) == len(theirs) == 1 and (same := same_up_to(mine[0], theirs[0])) is not None:
+        if len(mine) == len(theirs) == 1 and (same := identical_up_to(mine[0], theirs[0])) is not None:
             last = max(same, _last_shared(mine[0], theirs[0]))
             where = f"up to step {same}" if same < last else f"in all steps that both log, up to {same}"
             words = f"identical to the last digit {where}"
@@ -270,18 +268,18 @@ def divergence_table(
     return pl.DataFrame(rows, schema=DIVERGENCE, orient="row")
 
 
-def leaving_of(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Leaving | None:
+def onset_between(mine: Sequence[Figure], theirs: Sequence[Figure]) -> DivergenceOnset | None:
     """Return where an arm's mean leaves the baseline's, over the steps that all their runs have."""
     steps = _shared([*mine, *theirs])
-    if len(steps) < LEAST:
+    if len(steps) < MIN_DIFFERENCES:
         return None
     sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
     ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
-    found = _left(steps, ends, sides)
+    found = _onset(steps, ends, sides)
     if found is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
         return found
     # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
-    factors = _left(steps, ends, [np.log(side) for side in sides])
+    factors = _onset(steps, ends, [np.log(side) for side in sides])
     return found if factors is not None and factors.last * found.last > 0 else None
 
 
@@ -299,10 +297,10 @@ def _last_shared(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> in
     return max((int(steps[-1]) for steps in shared if len(steps)), default=0)
 
 
-def _left(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> Leaving | None:
+def _onset(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> DivergenceOnset | None:
     mine, theirs = (side.mean(axis=0) for side in sides)
     rounded = np.abs(mine - theirs) <= PRECISION * np.maximum(np.abs(mine), np.abs(theirs))
-    return leaving(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
+    return divergence_onset(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
 
 
 def _at(figure: Figure, steps: IntArray) -> FloatArray:
@@ -317,14 +315,14 @@ def _between(sides: Sequence[FloatArray]) -> float:
     squares = 0.0
     for side in sides:
         off = side - side.mean(axis=0)
-        windows = [part.mean(axis=1) for part in np.array_split(off, max(1, off.shape[1] // WIDTH), axis=1)]
+        windows = [part.mean(axis=1) for part in np.array_split(off, max(1, off.shape[1] // WINDOW_WIDTH), axis=1)]
         squares += float(np.nanmean([float(np.square(window).sum()) for window in windows]))
     variance = squares / freedom * math.fsum(1 / len(side) for side in sides)
     # four of these are asked for; with few seeds their own spread is hardly known, so it is widened as Student's is
     return math.sqrt(variance) * T975[min(freedom, len(T975)) - 1] / 1.96
 
 
-def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
+def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int | None:
     """Return the last step up to which two runs are equal to the last digit in all that both log, or None.
 
     Schedules and shares of a small batch are equal in any two runs: enough other values must be.
@@ -342,14 +340,14 @@ def same_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int 
             continue
         if not alike.all():
             first_other = min(first_other, int(steps[~alike][0]))
-        telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND))].tolist()
+        telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND_DIGITS))].tolist()
     # a span that ends after the metrics part differs by what came after: one that ends before parted unseen by them
     first_other = min([first_other, *(first for first, end in spans if end < first_other)])
     same = [step for step in telling if step < first_other]
-    return max(same) if len(same) >= LEAST_SAME else None
+    return max(same) if len(same) >= MIN_IDENTICAL else None
 
 
-def _words(found: Leaving, figure: Figure, step: int | None) -> str:
+def _words(found: DivergenceOnset, figure: Figure, step: int | None) -> str:
     side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
     size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
     left = "" if step is not None else "since when cannot be told: "

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.logged_metrics import Logged, Series, windows_of
 from ptt.diagnostics.compare.wording import metric_name
+from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (
     T95,
@@ -33,7 +33,7 @@ COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Apart:
+class Difference:
     """Arm minus baseline in one window, with its 95 % interval; NaN where it is not known."""
 
     difference: float = math.nan
@@ -43,17 +43,17 @@ class Apart:
     margin: float = math.nan  # a difference up to here is none that matters
 
 
-def told_apart(
+def compare_levels(
     place: int,
     mine: Sequence[MeanEstimate],
     theirs: Sequence[MeanEstimate],
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
-) -> Apart:
+) -> Difference:
     """Tell the arm from the baseline in the window at `place`; levels are of that window, parts of all of them."""
     parts = [run[place] for run in (*arm_parts, *base_parts)]
     if any(part.lost for part in parts) or not all(level.values for level in (*mine, *theirs)):
-        return Apart()
+        return Difference()
     difference = _difference(place, mine, theirs, arm_parts, base_parts)
     low, high = difference.bounds()
     measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
@@ -70,7 +70,7 @@ def told_apart(
         if any(bool((part.values < 0).any()) for part in parts):
             margin = max(margin, ALIKE_NOISE * noise_of(mine, theirs)) if measured else margin
         words = words_of(difference, margin)
-    return Apart(difference=difference.mean, low=low, high=high, words=words, margin=margin)
+    return Difference(difference=difference.mean, low=low, high=high, words=words, margin=margin)
 
 
 def words_of(difference: MeanEstimate, margin: float) -> str:
@@ -129,33 +129,23 @@ def _in_logs(piece: Logged) -> Logged:
     return replace(piece, values=values)
 
 
-MOST_LISTED: Final = 12
+MAX_LISTED: Final = 12
 AGGREGATES: Final = pl.Schema(
-    {
-        "arm": pl.String,
-        "metric": pl.String,
-        "window": pl.String,
-        "mean": pl.Float64,
-        "lo": pl.Float64,
-        "hi": pl.Float64,
-        "n": pl.Int64,
-        "runs": pl.Int64,
-        "step_first": pl.Int64,
-        "step_last": pl.Int64,
-    }
+    dict.fromkeys(("arm", "metric", "window"), pl.String)
+    | dict.fromkeys(("mean", "lo", "hi"), pl.Float64)
+    | dict.fromkeys(("n", "runs", "step_first", "step_last"), pl.Int64)
 )
 DIFFERENCES: Final = pl.Schema(
-    {
-        "arm": pl.String,
-        "metric": pl.String,
-        "window": pl.String,
-        "difference": pl.Float64,
-        "lo": pl.Float64,
-        "hi": pl.Float64,
-        "words": pl.String,
-        "alike_within": pl.Float64,
-    }
+    dict.fromkeys(("arm", "metric", "window"), pl.String)
+    | dict.fromkeys(("difference", "lo", "hi"), pl.Float64)
+    | {"words": pl.String, "alike_within": pl.Float64}
 )
+
+
+def windows_of(low: int, high: int) -> list[tuple[int, int]]:
+    """Return three windows as long as each other, of the steps from `low` to `high`."""
+    edges = np.linspace(low, high + 1, 4).round().astype(int)
+    return [(int(edges[part]), int(edges[part + 1]) - 1) for part in range(3)]
 
 
 def compare_aggregates(
@@ -181,9 +171,9 @@ def compare_aggregates(
         for arm in compared:
             for place, window in enumerate(WINDOWS):
                 mine, theirs = ([run[place] for run in levels[one.name]] for one in (arm, base))
-                found = told_apart(place, mine, theirs, pieces[arm.name], pieces[base.name])
-                numbers = (_told(found.difference), _told(found.low), _told(found.high))
-                apart.append((arm.name, metric, window, *numbers, found.words, _told(found.margin)))
+                found = compare_levels(place, mine, theirs, pieces[arm.name], pieces[base.name])
+                numbers = (_finite(found.difference), _finite(found.low), _finite(found.high))
+                apart.append((arm.name, metric, window, *numbers, found.words, _finite(found.margin)))
     order = {arm.name: place for place, arm in enumerate(arms)}
     by = [pl.col("arm").replace_strict(order, return_dtype=pl.Int64), pl.col("metric")]
     return (
@@ -202,8 +192,8 @@ def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[Not
         f"{metric_name(metric)} ({', '.join(name for name, names in by.items() if metric in names)})"
         for metric in partly
     ]
-    more = f" and {len(partly) - MOST_LISTED} more" if len(partly) > MOST_LISTED else ""
-    reason = f"logged by some arms only: {', '.join(told[:MOST_LISTED])}{more}"
+    more = f" and {len(partly) - MAX_LISTED} more" if len(partly) > MAX_LISTED else ""
+    reason = f"logged by some arms only: {', '.join(told[:MAX_LISTED])}{more}"
     return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)
 
 
@@ -230,14 +220,14 @@ def _mean_row(
     )
     level = pool_seeds(mine, spread, freedom) if len(mine) > 1 else mine[0]
     low, high = level.bounds()
-    return (*head, level.mean, _told(low), _told(high), level.values, len(mine), *steps)
+    return (*head, level.mean, _finite(low), _finite(high), level.values, len(mine), *steps)
 
 
 def _known(runs: Sequence[Sequence[MeanEstimate]], place: int) -> bool:
     return all(run[place].values for run in runs)
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 

@@ -89,23 +89,23 @@ def tail_of(
     tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, slice_name: str, quantile: str, *, axis: str = "steps"
 ) -> Tail:
     """Return an arm's late tail against the baseline's."""
-    difference = _row(tables["differences"], arm, axis, slice_name, quantile, window="late")
-    growth = _row(tables["growth"], arm, axis, slice_name, quantile)
+    difference = _find_row(tables["differences"], arm, axis, slice_name, quantile, window="late")
+    growth = _find_row(tables["growth"], arm, axis, slice_name, quantile)
     asked = tables["differences"]["arm"].n_unique()
     return Tail(
-        late=_of(_row(tables["windows"], arm, axis, slice_name, quantile, window="late"), "value"),
-        early=_of(_row(tables["windows"], arm, axis, slice_name, quantile, window="early"), "value"),
-        base_early=_of(_row(tables["windows"], base, axis, slice_name, quantile, window="early"), "value"),
-        base_late=_of(_row(tables["windows"], base, axis, slice_name, quantile, window="late"), "value"),
-        ratio=_of(difference, "ratio"),
-        low=_of(difference, "lo"),
-        high=_of(difference, "hi"),
-        p_value=_of(difference, "p_value"),
-        growth=_of(growth, "growth"),
-        base_growth=_of(_row(tables["growth"], base, axis, slice_name, quantile), "growth"),
-        suppression=_of(growth, "suppression"),
-        suppression_low=_of(growth, "suppression_lo"),
-        suppression_high=_of(growth, "suppression_hi"),
+        late=_number(_find_row(tables["windows"], arm, axis, slice_name, quantile, window="late"), "value"),
+        early=_number(_find_row(tables["windows"], arm, axis, slice_name, quantile, window="early"), "value"),
+        base_early=_number(_find_row(tables["windows"], base, axis, slice_name, quantile, window="early"), "value"),
+        base_late=_number(_find_row(tables["windows"], base, axis, slice_name, quantile, window="late"), "value"),
+        ratio=_number(difference, "ratio"),
+        low=_number(difference, "lo"),
+        high=_number(difference, "hi"),
+        p_value=_number(difference, "p_value"),
+        growth=_number(growth, "growth"),
+        base_growth=_number(_find_row(tables["growth"], base, axis, slice_name, quantile), "growth"),
+        suppression=_number(growth, "suppression"),
+        suppression_low=_number(growth, "suppression_lo"),
+        suppression_high=_number(growth, "suppression_hi"),
         tests=2 * asked,
     )
 
@@ -149,10 +149,10 @@ def late_mean(tables: Mapping[str, pl.DataFrame], arm: Arm, metric: str) -> floa
     rows = tables["aggregates"].filter(
         (pl.col("arm") == arm.name) & (pl.col("metric") == metric) & (pl.col("window") == "late")
     )
-    return _of(rows.row(0, named=True) if rows.height else None, "mean")
+    return _number(rows.row(0, named=True) if rows.height else None, "mean")
 
 
-def _row(
+def _find_row(
     table: pl.DataFrame, arm: Arm, axis: str, slice_name: str, quantile: str, *, window: str | None = None
 ) -> dict[str, object] | None:
     here = (pl.col("arm") == arm.name) & (pl.col("axis") == axis)
@@ -161,7 +161,7 @@ def _row(
     return rows.row(0, named=True) if rows.height else None
 
 
-def _of(row: Mapping[str, object] | None, column: str) -> float:
+def _number(row: Mapping[str, object] | None, column: str) -> float:
     value = None if row is None else row[column]
     return float(value) if isinstance(value, int | float) else math.nan
 

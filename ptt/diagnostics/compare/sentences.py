@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.confounders import apart_from_setting, cautions_of, means
+from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
 from ptt.diagnostics.compare.readings import (
     MATERIAL,
     SAME,
@@ -25,14 +25,14 @@ from ptt.diagnostics.compare.readings import (
 from ptt.diagnostics.compare.wording import (
     ASKED_FIRST,
     LABELS,
-    against,
     by_interest,
     figure_name,
     metric_name,
     nats,
+    ratio_words,
     sided,
+    sided_words,
     times,
-    told_sided,
 )
 
 MAX_NAMED_ARMS: Final = 3  # arms in the sentence
@@ -47,7 +47,7 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
     bare = [arm.name for arm in arms[1:] if arm not in judged]
     rest = f" Not compared: late {LABELS.get(name, name)} tails of {', '.join(bare)}." if bare else ""
     if len(judged) == 1:
-        return _one(judged[0], base, tables, name) + rest
+        return _one_arm(judged[0], base, tables, name) + rest
     said = []
     copies = [arm.name for arm in judged if identical(tables, arm) is not None]
     if copies:
@@ -56,9 +56,13 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
     for word, phrase in (("lower", "below"), ("higher", "above"), ("alike", "level with")):
         held = [arm for arm in judged if _overall(tables, arm, base, name) == word]
         if held:
-            told = ", ".join(f"{arm.name} {_short(tables, arm, base, name)}" for arm in held[:MAX_NAMED_ARMS])
+            sentences_of = ", ".join(f"{arm.name} {_short(tables, arm, base, name)}" for arm in held[:MAX_NAMED_ARMS])
             more = f" and {len(held) - MAX_NAMED_ARMS} more" if len(held) > MAX_NAMED_ARMS else ""
-            said.append(f"{phrase} {base.name}: {told}{more}" if word != "alike" else f"{phrase} it: {told}{more}")
+            said.append(
+                f"{phrase} {base.name}: {sentences_of}{more}"
+                if word != "alike"
+                else f"{phrase} it: {sentences_of}{more}"
+            )
     unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
     if unsure:
         said.append(
@@ -67,12 +71,12 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
     return f"Late {LABELS.get(name, name)} p95 of |r|: {'; '.join(said)}.{rest}"
 
 
-def _one(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> str:
+def _one_arm(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> str:
     p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
     label, word = LABELS.get(name, name), _overall(tables, arm, base, name)
     if (same := identical(tables, arm)) is not None:
         return f"{arm.name} and {base.name} are identical to the last digit in all that both log, up to step {same}."
-    numbers = f"p95 {against(p95)}, p99 {against(p99)}"
+    numbers = f"p95 {ratio_words(p95)}, p99 {ratio_words(p99)}"
     grew = f"; growth by p95 {times(p95.base_growth)} → {times(p95.growth)}" if math.isfinite(p95.growth) else ""
     if word == "lower":
         small = "" if p95.material or p99.material else " (both too small to matter)"
@@ -110,10 +114,10 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
             said.append(f"{arm.name} and {arms[0].name} are identical to the last digit up to step {same}")
             continue
         apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
-        told = sum(word != "cannot_say" for word in words.values())
-        if told:
-            unsure = f" ({len(words) - told} more cannot be told)" if told < len(words) else ""
-            of = f"{len(apart)} of {told} metrics{unsure}"
+        sentences_of = sum(word != "cannot_say" for word in words.values())
+        if sentences_of:
+            unsure = f" ({len(words) - sentences_of} more cannot be told)" if sentences_of < len(words) else ""
+            of = f"{len(apart)} of {sentences_of} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
         elif words:
             said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
@@ -140,35 +144,37 @@ def _why_no_tails(arms: Sequence[Arm], not_compared: Sequence[NotCompared]) -> s
 def _short(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
     """Tell both percentiles in a bracket; the second only where it says something else."""
     p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
-    return f"({against(p95)})" if p99.words == p95.words else f"({against(p95)}; p99 {against(p99)})"
+    return f"({ratio_words(p95)})" if p99.words == p95.words else f"({ratio_words(p95)}; p99 {ratio_words(p99)})"
 
 
 MAX_NAMED_METRICS: Final = 6  # metrics in a sentence
-RARER: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
+RARER_RATIO: Final = 2.0  # times more that p95 fell than p99 did: then large ratios are rarer rather than smaller
 ONE_SEED: Final = (
     "One run on either side: the intervals know the noise within these runs, not how far seeds of one setting lie apart"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Sentences:
     """What a comparison says: all of it, and of that what keeps a difference from being a setting's merit."""
 
     sentences: tuple[str, ...]
     cautions: tuple[str, ...]
 
 
-def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]) -> Told:
+def sentences_of(
+    arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mapping[str, Sequence[str]]
+) -> Sentences:
     """Return what each arm shows against the baseline, arm by arm, and what holds of all."""
     base, name = arms[0], post_slice(tables)
     said: list[str] = []
     cautions: list[str] = []
     for arm in arms[1:]:
-        mine = cautions_of(arm, base, tables, name)
+        mine = confounders_of(arm, base, tables, name)
         if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
-            mine += apart_from_setting(arm, base)
+            mine += confounders_of_training(arm, base)
         if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
-            said += _first_to_leave(arm, tables) + mine
+            said += _divergence(arm, tables) + mine
             cautions += mine
             continue
         if name and name in slices.get(arm.name, ()):
@@ -177,11 +183,11 @@ def told(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], slices: Mappin
         said += _metrics(arm, base, tables)
         said += mine
         cautions += mine
-        said += _first_to_leave(arm, tables)
+        said += _divergence(arm, tables)
         said += _machine(arm, base, tables)
     if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
         said.append(ONE_SEED)
-    return Told(sentences=tuple(f"{line}." for line in said), cautions=tuple(f"{line}." for line in cautions))
+    return Sentences(sentences=tuple(f"{line}." for line in said), cautions=tuple(f"{line}." for line in cautions))
 
 
 def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
@@ -190,7 +196,7 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     if not p95.known and not p99.known:
         return []
     levels = [
-        f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({against(tail)})"
+        f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({ratio_words(tail)})"
         for tail, unit in ((p95, " nats"), (p99, ""))
     ]
     said = [f"{arm.name}: late {label} p95 of |r|{_over(late_reach(tables))} is {levels[0]}, p99 {levels[1]}"]
@@ -198,10 +204,10 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     if "text_only" in set(tables["windows"]["slice"]):
         text = tail_of(tables, arm, base, "text_only", "p95")
         if text.known and text.words in ("lower", "higher") and p95.words == text.words and text.material:
-            said.append(f"{arm.name}: text-only p95 differs too ({against(text)}): not after tools alone")
+            said.append(f"{arm.name}: text-only p95 differs too ({ratio_words(text)}): not after tools alone")
     tokens = tail_of(tables, arm, base, name, "p95", axis="tokens")
     if tokens.known and tokens.words != p95.words and "alike" not in (tokens.words, p95.words):
-        said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {against(tokens)}")
+        said.append(f"{arm.name}: matched by model tokens instead of steps, p95 is {ratio_words(tokens)}")
     return said
 
 
@@ -212,7 +218,7 @@ def _rarer(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
         return []
     if p99.words != "lower":
         return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"]
-    if p95.ratio > RARER * p99.ratio:
+    if p95.ratio > RARER_RATIO * p99.ratio:
         reaches = f"{arm.name}: p99 fell less than p95 and still reaches {nats(p99.late)} nats"
         return [f"{reaches}: large ratios are rarer rather than smaller"]
     return []
@@ -247,8 +253,8 @@ def _suppressed(tail: Tail) -> str:
         return "no interval"
     found = sided(tail.suppression, tail.suppression_low, tail.suppression_high, ("less", "more"))
     if found.side == "less" and tail.words == "lower":
-        return f"suppressed {told_sided(replace(found, side=''))}"
-    return told_sided(found)
+        return f"suppressed {sided_words(replace(found, side=''))}"
+    return sided_words(found)
 
 
 def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
@@ -259,7 +265,7 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
     unsure, late = sum(word == "cannot_say" for word in words.values()), _over(late_steps(tables))
     if unsure == len(words):
         return [f"{arm.name}: late in the run{late} none of {len(words)} metrics can be told from the baseline's"]
-    parts = [_apart(arm, base, tables, words) or "no metric that can be told differs"]
+    parts = [_differing_metrics(arm, base, tables, words) or "no metric that can be told differs"]
     if alike:
         parts.append(f"alike: {', '.join(alike)}")
     if unsure:
@@ -269,11 +275,11 @@ def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     """Tell what the machines did apart from what training did: two runs of one seed differ in it."""
-    differing = _apart(arm, base, tables, late_words(tables, arm, kind="machine"))
+    differing = _differing_metrics(arm, base, tables, late_words(tables, arm, kind="machine"))
     return [f"{arm.name}: of the machine, {differing}"] if differing else []
 
 
-def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
+def _differing_metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
     apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
     shown = [
         f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})"
@@ -283,7 +289,7 @@ def _apart(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mappi
     return ", ".join(shown) + more
 
 
-def _first_to_leave(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+def _divergence(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     rows = tables["divergence"].filter(pl.col("arm") == arm.name)
     said = [f"{arm.name}: {row['words']}" for row in rows.filter(pl.col("what") == SAME).iter_rows(named=True)]
     first = rows.filter(pl.col("what") != SAME)

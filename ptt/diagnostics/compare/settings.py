@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
-from ptt.diagnostics.compare.logged_metrics import Logged, Series
 from ptt.diagnostics.compare.wording import metric_name
+from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import JsonScalar
 
@@ -20,7 +20,7 @@ NO_SETTINGS: Final = frozenset({"global_step", "status", "framework", "algorithm
 """Facts that are no choice: how far a run came is told beside it, and the last two are taken from the run itself."""
 FROM_CONTEXT: Final = ("code", "packages", "model", "dataset")  # what a run was made of, beside settings
 PRECISION: Final = 1e-5  # some loggers keep single precision, others print six digits
-LONGEST: Final = 200  # letters of a value: what is longer was never one setting
+MAX_LETTERS: Final = 200  # letters of a value: what is longer was never one setting
 SETTINGS: Final = pl.Schema({"key": pl.String, "arm": pl.String, "value": pl.String, "differs": pl.Boolean})
 
 
@@ -103,8 +103,8 @@ def _of_arm(values: Sequence[JsonScalar]) -> str | None:
 
 
 def _text(value: JsonScalar) -> str:
-    if isinstance(value, str) and len(value) > LONGEST:
-        value = value[:LONGEST] + "…"
+    if isinstance(value, str) and len(value) > MAX_LETTERS:
+        value = value[:MAX_LETTERS] + "…"
     return json.dumps(value, ensure_ascii=False)
 
 

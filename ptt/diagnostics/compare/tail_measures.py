@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.compare.comparison import Arm, Member
-from ptt.diagnostics.compare.logged_metrics import Series
+from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate
 from ptt.diagnostics.statistics.step_matching import (
     LoggedTotal,
@@ -20,7 +20,7 @@ from ptt.diagnostics.statistics.step_matching import (
     match_by_steps,
     match_by_tokens,
 )
-from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Curve, resample_tails, split_thirds, tail_curves
+from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Curve, Profile, resample_tails, split_thirds, tail_curves
 from ptt.diagnostics.statistics.tail_growth import FLOOR, SliceTails
 from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import Span
@@ -29,18 +29,18 @@ FloatArray = npt.NDArray[np.float64]
 
 DRAWN_SPANS: Final = 24
 """For figures and windows: eight a third."""
-LEAST_TOKENS: Final = 300  # of a slice in a window: three above p99; fewer, and its p99 is an anecdote
-TOTAL: Final = "tokens/seen"  # a running total of tokens trained on, where a trainer logs one
+MIN_TOKENS: Final = 300  # of a slice in a window: three above p99; fewer, and its p99 is an anecdote
+COUNTER_NAME: Final = "tokens/seen"  # a running total of tokens trained on, where a trainer logs one
 FREEDOM: Final = 15  # of the noise of a span, told from some 24 of them
-LIKENESS: Final = 0.8  # AR(1) between steps, the most that is seen
-LEAST_SPANS: Final = 6  # fewer do not tell how noisy they are
+STEP_CORRELATION: Final = 0.8  # AR(1) between steps, the most that is seen
+MIN_SPANS: Final = 6  # fewer do not tell how noisy they are
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """One run on one axis: for each slice its tails over spans, and its curves for tests."""
 
-    member: Member
+    profile: Profile
     spans: tuple[Span, ...]
     tails: Mapping[str, SliceTails]
     curves: Mapping[str, Mapping[str, Curve]]  # slice -> percentile -> curve
@@ -49,7 +49,7 @@ class Measured:
         """Return the log of a window's percentile; NaN where the window holds too few tokens."""
         tails = self.tails[slice_name]
         value = float(tails.percentiles[quantile].windows[place])
-        if tails.window_tokens[place] < LEAST_TOKENS or not math.isfinite(value):
+        if tails.window_tokens[place] < MIN_TOKENS or not math.isfinite(value):
             return UNKNOWN
         return _level(value, self._error(slice_name, quantile, place))
 
@@ -77,7 +77,7 @@ class Measured:
         """
         percentile = self.tails[slice_name].percentiles[quantile]
         usable = np.isfinite(percentile.blocks)
-        if usable.sum() < LEAST_SPANS:
+        if usable.sum() < MIN_SPANS:
             return math.nan
         levels = np.log(np.maximum(percentile.blocks[usable], FLOOR))
         differing = (float(np.median(np.abs(np.diff(levels)))) / 0.6745) ** 2 / 2
@@ -85,7 +85,7 @@ class Measured:
         held = split_thirds(self.spans)[place]
         count = sum(held.first <= span.first <= held.last for span in self.spans)
         steps = max(1, round((self.spans[-1].last - self.spans[0].first + 1) / len(self.spans)))
-        alike = block_correlation(max(count, 2), steps, LIKENESS)
+        alike = block_correlation(max(count, 2), steps, STEP_CORRELATION)
         stepped = max(0.0, differing - own) / (1 - float(alike[0, 1]))
         return math.sqrt(own / count + stepped * float(alike.mean()))
 
@@ -99,7 +99,7 @@ class Axis:
 
     name: str  # steps or tokens
     matched: MatchedSpans
-    runs: Mapping[str, Measured]  # by member
+    runs: Mapping[str, MeasuredRun]  # by member
 
 
 def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Series], axis: str) -> Axis | NotMatched:
@@ -115,8 +115,8 @@ def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Serie
         profile = member.profile
         assert profile is not None, "only runs with a profile are measured"
         mine = [name for name in slices if name in profile.slices.values()]
-        runs[member.name] = Measured(
-            member=member,
+        runs[member.name] = MeasuredRun(
+            profile=profile,
             spans=spans,
             tails={
                 # a name of its own for each run: two runs' redrawings must not move together
@@ -133,7 +133,7 @@ def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, c
     names = [member.name for member in members if member.profile is not None]
     if axis == "steps":
         return match_by_steps(profiles, count, names)
-    totals = [held[member.name].get(TOTAL) for member in members]
+    totals = [held[member.name].get(COUNTER_NAME) for member in members]
     logged = [None if one is None else LoggedTotal(steps=one.steps, totals=one.values) for one in totals]
     return match_by_tokens(profiles, count, logged, names)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparable import WithTails
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.tail_measures import LEAST_TOKENS, Axis, Measured
+from ptt.diagnostics.compare.tail_measures import MIN_TOKENS, Axis, MeasuredRun
 from ptt.diagnostics.compare.wording import LABELS
 from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate, between_seed_variance, pool_seeds
 from ptt.diagnostics.statistics.noninferiority import noninferiority_test
@@ -21,7 +21,7 @@ from ptt.diagnostics.statistics.tail_growth import TAIL_QUANTILES
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 Row = tuple[object, ...]
-Sides = Mapping[str, Sequence[Measured]]
+Sides = Mapping[str, Sequence[MeasuredRun]]
 _KEYS: Final = {"arm": pl.String, "axis": pl.String, "slice": pl.String, "q": pl.String}
 CURVES: Final = pl.Schema(
     _KEYS | dict.fromkeys(("x_first", "x_last", "x_mid", "value", "lo", "hi"), pl.Float64)
@@ -68,7 +68,7 @@ def vanished(found: WithTails, axis: Axis) -> tuple[NotCompared, ...]:
             if name not in found.slices[arm.name]:
                 continue
             mine = _tokens(_runs(arm, axis), name)
-            if mine[2] >= LEAST_TOKENS:
+            if mine[2] >= MIN_TOKENS:
                 continue
             was = f"{mine[0]} in the early third, {mine[2]} in the late one"
             beside = "" if arm is found.arms[0] else f" ({found.arms[0].name}: {base[2]})"
@@ -83,15 +83,15 @@ def vanished(found: WithTails, axis: Axis) -> tuple[NotCompared, ...]:
     return tuple(said)
 
 
-def _runs(arm: Arm, axis: Axis) -> tuple[Measured, ...]:
+def _runs(arm: Arm, axis: Axis) -> tuple[MeasuredRun, ...]:
     return tuple(axis.runs[member.name] for member in arm.members)
 
 
-def _tokens(runs: Sequence[Measured], name: str) -> list[int]:
+def _tokens(runs: Sequence[MeasuredRun], name: str) -> list[int]:
     return [sum(int(run.tails[name].window_tokens[place]) for run in runs) for place in range(3)]
 
 
-def _of_arm(mine: Sequence[Measured], sides: Sides, get: Callable[[Measured], MeanEstimate]) -> MeanEstimate:
+def _of_arm(mine: Sequence[MeasuredRun], sides: Sides, get: Callable[[MeasuredRun], MeanEstimate]) -> MeanEstimate:
     """Return one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
     levels = [get(run) for run in mine]
     if any(math.isnan(level.mean) for level in levels):
@@ -127,7 +127,7 @@ def _windows(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> li
     return rows
 
 
-def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str, quantile: str) -> list[Row]:
+def _differences(mine: Sequence[MeasuredRun], theirs: Sequence[MeasuredRun], name: str, quantile: str) -> list[Row]:
     """Return baseline over arm by window; above 1 the arm's tail is the lower one.
 
     Of a window its percentiles are divided. The interval is the wider of two: what the noise of either side's spans
@@ -149,19 +149,19 @@ def _differences(mine: Sequence[Measured], theirs: Sequence[Measured], name: str
             (
                 window,
                 *_ratio(base.mean - arm.mean, _reach(arm, base), _half(paired.low, paired.high)),
-                _told(paired.detectable),
+                _finite(paired.detectable),
             )
         )
     paired = noninferiority_test(variant, baseline)
     known = math.isfinite(paired.ratio)
     middle = -math.log(paired.ratio) if known else math.nan
-    rows.append(("all", *_ratio(middle, 0.0, _half(paired.low, paired.high)), _told(paired.detectable)))
+    rows.append(("all", *_ratio(middle, 0.0, _half(paired.low, paired.high)), _finite(paired.detectable)))
     return rows
 
 
 def _growth(
-    mine: Sequence[Measured],
-    theirs: Sequence[Measured],
+    mine: Sequence[MeasuredRun],
+    theirs: Sequence[MeasuredRun],
     sides: Sides,
     name: str,
     quantile: str,
@@ -200,11 +200,11 @@ def _ratio(middle: float, *halves: float) -> Row:
         return None, None, None, None
     if math.isnan(half):
         return math.exp(middle), None, None, None
-    z = abs(middle) / half * NORMAL if half > 0 else math.inf if middle else 0.0
+    z = abs(middle) / half * Z975 if half > 0 else math.inf if middle else 0.0
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half), math.erfc(z / math.sqrt(2.0))
 
 
-NORMAL: Final = 1.959964  # standard errors in half a 95 % interval
+Z975: Final = 1.959964  # standard errors in half a 95 % interval
 
 
 def _factor(level: MeanEstimate) -> Row:
@@ -214,5 +214,5 @@ def _factor(level: MeanEstimate) -> Row:
     return math.exp(level.mean), *(None if math.isnan(bound) else math.exp(bound) for bound in (low, high))
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

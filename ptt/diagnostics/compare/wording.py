@@ -10,8 +10,8 @@ from typing import Final
 from ptt.diagnostics.compare.readings import Tail
 from ptt.diagnostics.metrics.catalogue import labels, listed
 
-MOST_DIGITS: Final = 9
-CLOSER: Final = 3  # digits of an end that two would round to 1, the value that tells nothing
+MAX_DIGITS: Final = 9
+CLOSE_DIGITS: Final = 3  # digits of an end that two would round to 1, the value that tells nothing
 ASKED_FIRST: Final = listed("asked_first")
 LABELS: Final = {"post_tool": "post-tool", "post_observation": "post-observation", "text_only": "text-only"}
 
@@ -75,7 +75,7 @@ def _end(factor: float, side: str, write: Callable[[float, int], str], digits: i
     text = write(factor, digits)
     if not side or text != "1":
         return f"{mark}{text} {side}".rstrip()
-    closer = write(factor, CLOSER)
+    closer = write(factor, CLOSE_DIGITS)
     return f"{mark}{closer}" if closer == "1" else f"{mark}{closer} {side}"
 
 
@@ -86,12 +86,12 @@ def bare_factor(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}g}" if value < 100 else f"{value:,.0f}"
 
 
-def against(tail: Tail) -> str:
+def ratio_words(tail: Tail) -> str:
     """Tell a ratio with its interval: how much lower or higher the arm lies."""
-    return told_sided(sided(tail.ratio, tail.low, tail.high)) if tail.known else "no interval"
+    return sided_words(sided(tail.ratio, tail.low, tail.high)) if tail.known else "no interval"
 
 
-def told_sided(found: Sided) -> str:
+def sided_words(found: Sided) -> str:
     """Write a factor, its side and its interval."""
     return f"{times(found.factor)} {found.side}".rstrip() + f", {found.interval(bare_factor, 2, mark='×')}"
 
@@ -115,5 +115,5 @@ def number(value: float, digits: int = 3) -> str:
 
 def pair(one: float, other: float) -> str:
     """Write two means that differ with as many digits as show it."""
-    digits = next((some for some in range(3, MOST_DIGITS) if number(one, some) != number(other, some)), MOST_DIGITS)
+    digits = next((some for some in range(3, MAX_DIGITS) if number(one, some) != number(other, some)), MAX_DIGITS)
     return f"{number(one, digits)} against {number(other, digits)}"

@@ -32,15 +32,15 @@ from ptt.diagnostics.custom.terms import (
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
 
-Stretch = tuple[int, int]
-Stretches = tuple[Stretch, ...]
+Interval = tuple[int, int]
+Intervals = tuple[Interval, ...]
 
-FAR: Final = 1 << 60  # beyond any step
-NEVER: Final[Stretches] = ()
-ALWAYS: Final[Stretches] = ((-FAR, FAR),)
+MAX_STEP: Final = 1 << 60  # beyond any step
+NEVER: Final[Intervals] = ()
+ALWAYS: Final[Intervals] = ((-MAX_STEP, MAX_STEP),)
 
 
-def stretches(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end: int) -> Stretches:
+def intervals_where(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end: int) -> Intervals:
     """Return where `holds` is true, a value counting until the next one is logged, and the last one until `end`."""
     if not len(steps):
         return NEVER
@@ -50,9 +50,9 @@ def stretches(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], *, end
     return tuple((int(steps[first]), int(until[last])) for first, last in zip(firsts, lasts, strict=True))
 
 
-def union(sets: Iterable[Stretches]) -> Stretches:
+def union(sets: Iterable[Intervals]) -> Intervals:
     """Return where at least one holds; neighbours grow together."""
-    found: list[Stretch] = []
+    found: list[Interval] = []
     for first, last in sorted(stretch for one in sets for stretch in one):
         if found and first <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(found[-1][1], last))
@@ -61,7 +61,7 @@ def union(sets: Iterable[Stretches]) -> Stretches:
     return tuple(found)
 
 
-def intersection(sets: Sequence[Stretches]) -> Stretches:
+def intersection(sets: Sequence[Intervals]) -> Intervals:
     """Return where all hold."""
     found = sets[0] if sets else ALWAYS
     for other in sets[1:]:
@@ -69,8 +69,8 @@ def intersection(sets: Sequence[Stretches]) -> Stretches:
     return found
 
 
-def _both(one: Stretches, other: Stretches) -> Stretches:
-    found: list[Stretch] = []
+def _both(one: Intervals, other: Intervals) -> Intervals:
+    found: list[Interval] = []
     left = right = 0
     while left < len(one) and right < len(other):
         first, last = max(one[left][0], other[right][0]), min(one[left][1], other[right][1])
@@ -83,7 +83,7 @@ def _both(one: Stretches, other: Stretches) -> Stretches:
     return tuple(found)
 
 
-def lasting(found: Stretches, steps: int) -> Stretches:
+def lasting(found: Intervals, steps: int) -> Intervals:
     """Return the stretches that are at least so many steps long."""
     return tuple(stretch for stretch in found if stretch[1] - stretch[0] + 1 >= steps)
 
@@ -100,7 +100,7 @@ COMPARE: Final[dict[Direction, Callable[[FloatArray, FloatArray], BoolArray]]] =
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Evaluated:
     """One entry for each place a window may end, (places,) each; of a fixed window there is one place.
 
     since: the first step of the place's window; limits: the bound nearest to the value; early: the level compared
@@ -115,9 +115,9 @@ class Seen:
     early: float | None = None
 
 
-def look(series: Series, test: Statement, *, least: int) -> Seen | str:
+def evaluate(series: Series, test: Statement, *, least: int) -> Evaluated | str:
     """Work a test out over a series, or say why it cannot be."""
-    steps, values = counted(series, test.aggregate)
+    steps, values = aggregated_values(series, test.aggregate)
     if len(values) < least:
         return f"{len(values)} values of {series.raw_name} are logged; {least} are needed"
     match test.window:
@@ -132,14 +132,14 @@ def look(series: Series, test: Statement, *, least: int) -> Seen | str:
     return seen
 
 
-def counted(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
+def aggregated_values(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
     """Return what is aggregated: the finite values, or for a count of NaN one for each that is not a number."""
     if aggregate == "nan_count":
         return series.steps, np.isin(series.flags, NOT_A_NUMBER).astype(np.float64)
     return series.finite()
 
 
-def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) -> Seen | str:
+def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) -> Evaluated | str:
     comparison = test.comparison
     if isinstance(comparison, Spike):
         return _spikes(steps, values, comparison, width)
@@ -150,10 +150,10 @@ def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) ->
     early = float(found[0])
     skip = width if isinstance(comparison, RELATIVE) else 0  # windows that overlap the early one tell little
     places = np.arange(width - 1 + skip, len(values))
-    return compared(comparison, early, steps=steps[places], since=steps[places - width + 1], values=found[skip:])
+    return hold_against(comparison, early, steps=steps[places], since=steps[places - width + 1], values=found[skip:])
 
 
-def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Seen | str:
+def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Evaluated | str:
     thirds = np.array_split(np.arange(len(values)), 3)
     chosen = {"early": thirds[0], "mid": thirds[1], "late": thirds[2], "whole": np.arange(len(values))}
     fewest = min(len(chosen[name]), len(thirds[0]))
@@ -165,10 +165,10 @@ def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Se
 
     mine = chosen[name]
     early = float(of(thirds[0])[0])
-    return compared(test.comparison, early, steps=steps[mine[:1]], since=steps[mine[:1]], values=of(mine))
+    return hold_against(test.comparison, early, steps=steps[mine[:1]], since=steps[mine[:1]], values=of(mine))
 
 
-def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) -> Seen | str:
+def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) -> Evaluated | str:
     if len(values) < width + SPIKE_WIDTH:
         return f"{len(values)} values are logged; {width + SPIKE_WIDTH} are needed for spikes"
     base = rolling(steps, values, "mean", width)[:-SPIKE_WIDTH]
@@ -178,12 +178,14 @@ def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) 
     limits = comparison.factor * base
     places = np.arange(width + SPIKE_WIDTH - 1, len(values))
     holds = (base > 0) & (peak >= limits)
-    return Seen(steps=steps[places], since=steps[places - SPIKE_WIDTH + 1], values=peak, limits=limits, holds=holds)
+    return Evaluated(
+        steps=steps[places], since=steps[places - SPIKE_WIDTH + 1], values=peak, limits=limits, holds=holds
+    )
 
 
-def compared(
+def hold_against(
     comparison: Comparison, early: float, *, steps: IntArray, since: IntArray, values: FloatArray
-) -> Seen | str:
+) -> Evaluated | str:
     """Hold values against their bound; a share or a multiple of an early level that has none is refused."""
     level: float | None = None
     match comparison:
@@ -206,52 +208,49 @@ def compared(
             holds = inside if isinstance(comparison, Between) else ~inside
         case Spike():
             raise AssertionError("spikes have bounds of their own")
-    return Seen(steps=steps, since=since, values=values, limits=limits, holds=holds & ~np.isnan(values), early=level)
+    return Evaluated(
+        steps=steps, since=since, values=values, limits=limits, holds=holds & ~np.isnan(values), early=level
+    )
 
 
 def rolling(steps: IntArray, values: FloatArray, aggregate: str, width: int) -> FloatArray:
     """Return an aggregate of every full window of `width` values."""
     rows = max(1, CHUNK // width)
-    times, held = sliding_window_view(steps.astype(np.float64), width), sliding_window_view(values, width)
+    reduce = AGGREGATES.get(aggregate) or (
+        lambda _, values: np.percentile(values, float(aggregate.removeprefix("p")), axis=1)
+    )
+    times, windows = sliding_window_view(steps.astype(np.float64), width), sliding_window_view(values, width)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = [
-            _aggregated(times[at : at + rows], held[at : at + rows], aggregate) for at in range(0, len(held), rows)
-        ]
-    return np.concatenate(found)
+        parts = [reduce(times[at : at + rows], windows[at : at + rows]) for at in range(0, len(windows), rows)]
+    return np.concatenate(parts)
 
 
-def _aggregated(times: FloatArray, values: FloatArray, aggregate: str) -> FloatArray:
-    found: FloatArray
-    match aggregate:
-        case "mean":
-            found = values.mean(axis=1)
-        case "median":
-            found = np.median(values, axis=1)
-        case "min":
-            found = values.min(axis=1)
-        case "max":
-            found = values.max(axis=1)
-        case "std":
-            found = values.std(axis=1, ddof=1)
-        case "slope":
-            from_middle = times - times.mean(axis=1, keepdims=True)
-            found = (from_middle * values).sum(axis=1) / np.square(from_middle).sum(axis=1)
-        case "last":
-            found = values[:, -1].copy()
-        case "nan_count":
-            found = values.sum(axis=1)
-        case _:
-            found = np.percentile(values, float(aggregate.removeprefix("p")), axis=1)
-    return found
+def _slope(times: FloatArray, values: FloatArray) -> FloatArray:
+    from_middle = times - times.mean(axis=1, keepdims=True)
+    slopes: FloatArray = (from_middle * values).sum(axis=1) / np.square(from_middle).sum(axis=1)
+    return slopes
+
+
+AGGREGATES: Final[dict[str, Callable[[FloatArray, FloatArray], FloatArray]]] = {
+    "mean": lambda _, values: values.mean(axis=1),
+    "median": lambda _, values: np.median(values, axis=1),
+    "min": lambda _, values: values.min(axis=1),
+    "max": lambda _, values: values.max(axis=1),
+    "std": lambda _, values: values.std(axis=1, ddof=1),
+    "slope": _slope,
+    "last": lambda _, values: values[:, -1].copy(),
+    "nan_count": lambda _, values: values.sum(axis=1),
+}
+"""Of windows of values, (windows, width), and the steps they are logged at; others are percentiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class TestOutcome:
     """One test on its series; `seen` is None where it could not be worked out, and `reason` says why."""
 
     test: Statement
     series: Series | None
-    seen: Seen | None
+    seen: Evaluated | None
     reason: str = ""
 
 
@@ -263,17 +262,17 @@ class Outcome:
     onset: from which step a condition on fixed windows alone is seen to hold; tests: what was looked at.
     """
 
-    sure: Stretches
-    maybe: Stretches
+    sure: Intervals
+    maybe: Intervals
     onset: int | None
-    tests: tuple[Looked, ...]
+    tests: tuple[TestOutcome, ...]
 
     def lasting_onset(self, steps: int) -> int | None:
         """Return the first step of the first stretch of so many steps on which it surely holds."""
         found = lasting(self.sure, steps)
         if not found:
             return None
-        return found[0][0] if found[0][0] > -FAR else self.onset
+        return found[0][0] if found[0][0] > -MAX_STEP else self.onset
 
     def may_last(self, steps: int) -> bool:
         """Return whether what is missing could make it hold for so many steps."""
@@ -306,18 +305,18 @@ def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, lea
 
 
 def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> Outcome:
-    seen = series if isinstance(series, str) else look(series, test, least=least)
+    seen = series if isinstance(series, str) else evaluate(series, test, least=least)
     if isinstance(series, str) or isinstance(seen, str):
         known = None if isinstance(series, str) else series
-        looked = Looked(test=test, series=known, seen=None, reason=str(seen))
+        looked = TestOutcome(test=test, series=known, seen=None, reason=str(seen))
         return Outcome(sure=NEVER, maybe=ALWAYS, onset=None, tests=(looked,))
     lost = None if test.aggregate == "nan_count" else lost_from(series)
     reason = "" if lost is None else f"{series.raw_name} is NaN or infinite from step {lost} to the end"
-    looked = Looked(test=test, series=series, seen=seen, reason=reason)
+    looked = TestOutcome(test=test, series=series, seen=seen, reason=reason)
     match test.window:
         case Moving():
-            sure = stretches(seen.steps, seen.holds, end=end if lost is None else lost - 1)
-            maybe = sure if lost is None else union([sure, ((lost, FAR),)])
+            sure = intervals_where(seen.steps, seen.holds, end=end if lost is None else lost - 1)
+            maybe = sure if lost is None else union([sure, ((lost, MAX_STEP),)])
             return Outcome(sure=sure, maybe=maybe, onset=sure[0][0] if sure else None, tests=(looked,))
         case Last() | Part():
             holds = bool(seen.holds[-1])
@@ -330,7 +329,7 @@ def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> 
             )
 
 
-def held_since(seen: Seen) -> int:
+def held_since(seen: Evaluated) -> int:
     """Return the step from which on a window's value holds at every step up to the last."""
     broken = np.flatnonzero(~seen.holds)
     return int(seen.steps[broken[-1] + 1 if len(broken) else 0])

@@ -49,7 +49,7 @@ def check_rules(paths: Iterable[Path]) -> Checked:
         read, wrong = _read(file)
         rules += [(rule, file) for rule in read]
         problems += [f"{file}: {problem}" for problem in wrong]
-    kept, twice = _told_apart(rules)
+    kept, twice = _unique_ids(rules)
     return Checked(files=tuple(files), rules=kept, problems=(*problems, *twice))
 
 
@@ -104,7 +104,7 @@ READERS: Final[dict[str, Callable[[str, str], Read]]] = {
 }
 
 
-def _told_apart(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
+def _unique_ids(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomRule, ...], list[str]]:
     """Make ids unique.
 
     The same rule twice is one; two that differ under one id are a mistake, unless alerts, which do not name themselves.

@@ -11,9 +11,9 @@ import polars as pl
 
 from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import in_words
-from ptt.diagnostics.custom.conditions import Outcome, Seen, outcome_of
-from ptt.diagnostics.custom.subjects import TOKENS, closest, is_for
+from ptt.diagnostics.custom.conditions import Evaluated, Outcome, outcome_of
 from ptt.diagnostics.custom.terms import (
+    TOKENS,
     AnyOf,
     Between,
     Bound,
@@ -26,6 +26,8 @@ from ptt.diagnostics.custom.terms import (
     Spike,
     Statement,
     TimesEarly,
+    closest,
+    is_for,
     tests_of,
 )
 from ptt.diagnostics.evidence import Evidence
@@ -118,7 +120,7 @@ NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k
 
 def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
     """Tell what was found, by the first test that holds at the onset."""
-    test, series, seen = _told(outcome, onset)
+    test, series, seen = _first_holding(outcome, onset)
     place = _worst(test, seen, onset)
     observed, limit = float(seen.values[place]), float(seen.limits[place])
     values = {"value": observed, "limit": limit, "early": seen.early, "onset": onset}
@@ -142,7 +144,7 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
     )
 
 
-def nearest(rule: CustomRule, outcome: Outcome) -> str:
+def nearest_miss(rule: CustomRule, outcome: Outcome) -> str:
     """Say how near a healthy run came to the condition."""
     looked = outcome.tests[0]
     if len(outcome.tests) > 1 or looked.seen is None:
@@ -164,20 +166,20 @@ def words(condition: Condition) -> str:
     return joint.join(words(part) if isinstance(part, Statement) else f"({words(part)})" for part in condition.parts)
 
 
-def _told(outcome: Outcome, onset: int) -> tuple[Statement, Series, Seen]:
+def _first_holding(outcome: Outcome, onset: int) -> tuple[Statement, Series, Evaluated]:
     known = [(one.test, one.series, one.seen) for one in outcome.tests if one.series and one.seen]
     holding = [(test, series, seen) for test, series, seen in known if seen.holds[_place(test, seen, onset)]]
     return holding[0]
 
 
-def _place(test: Statement, seen: Seen, onset: int) -> int:
+def _place(test: Statement, seen: Evaluated, onset: int) -> int:
     """Return the place of a moving window whose value counts at a step; of a fixed window its last."""
     if not isinstance(test.window, Moving):
         return len(seen.steps) - 1
     return max(0, int(np.searchsorted(seen.steps, onset, side="right")) - 1)
 
 
-def _worst(test: Statement, seen: Seen, onset: int) -> int:
+def _worst(test: Statement, seen: Evaluated, onset: int) -> int:
     """Return the place furthest beyond the bound among those that hold from the onset on."""
     first = _place(test, seen, onset)
     if not isinstance(test.window, Moving):
@@ -198,7 +200,7 @@ def _worst(test: Statement, seen: Seen, onset: int) -> int:
     return int(places[np.argmax(beyond)])
 
 
-def _interval(condition: Condition, test: Statement, seen: Seen, onset: int) -> Steps | None:
+def _interval(condition: Condition, test: Statement, seen: Evaluated, onset: int) -> Steps | None:
     """Return the steps of the window in which it was first seen; several tests have no one window."""
     if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
         return None
@@ -213,7 +215,7 @@ def _unit(test: Statement) -> str:
     return "nats" if in_nats and test.aggregate != "slope" else ""
 
 
-def _evidence(rule: CustomRule, test: Statement, series: Series, seen: Seen, onset: int) -> dict[str, JsonScalar]:
+def _evidence(rule: CustomRule, test: Statement, series: Series, seen: Evaluated, onset: int) -> dict[str, JsonScalar]:
     lost = int(np.count_nonzero(~np.isfinite(series.values)))
     found: dict[str, JsonScalar] = {
         "metric": series.name,
@@ -245,7 +247,7 @@ def judge(rule: CustomRule, evidence: Evidence, find: Find) -> RuleVerdict:
         return Broken(findings=(finding_of(rule, outcome, onset),))
     if outcome.may_last(rule.for_steps):
         return _unknown(rule, outcome)
-    return Healthy(id=rule.name, link=rule.link, reason=nearest(rule, outcome))
+    return Healthy(id=rule.name, link=rule.link, reason=nearest_miss(rule, outcome))
 
 
 def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:

@@ -10,8 +10,20 @@ from msgspec import Meta, Struct
 
 from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import comparison_of
-from ptt.diagnostics.custom.subjects import TRAINERS, checked_algorithms, checked_id, checked_metric, link_of, unknown
-from ptt.diagnostics.custom.terms import DEFAULT_WIDTH, MAX_WIDTH, CustomRule, Last, RuleError, Statement
+from ptt.diagnostics.custom.terms import (
+    DEFAULT_WIDTH,
+    MAX_WIDTH,
+    TRAINERS,
+    CustomRule,
+    Last,
+    RuleError,
+    Statement,
+    checked_algorithms,
+    checked_id,
+    checked_metric,
+    link_of,
+    unknown,
+)
 from ptt.diagnostics.documents import DocumentError, convert_document
 from ptt.diagnostics.model import Link, Severity
 

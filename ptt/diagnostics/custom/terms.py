@@ -1,14 +1,19 @@
-"""The words a custom rule is made of: windows, comparisons, conditions, and the rule itself."""
+"""The words a custom rule is made of: windows, comparisons, conditions, names, and the rule itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final, Literal
 
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm, Family
+from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.catalogue import link_name
 from ptt.diagnostics.model import CUSTOM, Link, Severity
+from ptt.diagnostics.statistics.logprob_pairs import DEFAULT_ORDER
 
 DEFAULT_WIDTH: Final = 20
 MAX_WIDTH: Final = 10_000  # a window is redone at every value: wider ones cost minutes in a long run
@@ -161,3 +166,81 @@ def tests_of(condition: Condition) -> Iterator[Statement]:
     else:
         for part in condition.parts:
             yield from tests_of(part)
+
+
+TOKENS: Final = "tokens:"
+"""Begins the name of a statistic of recorded tokens: tokens:PAIR:SLICE:STATISTIC, one value a step."""
+SLICES: Final = ("text_only", "post_tool", "post_observation")
+STATISTICS: Final = ("p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "second_moment", "chi2", "ess_fraction",
+                     "ess_fraction_inverse", "k1", "k2", "k3", "n")  # fmt: skip
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+TRAINERS: Final = {"dpo", "ppo", "sft", "orpo", "kto", "cpo", "grpo"}
+KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
+"""Names under which frameworks configure the same algorithm, or a loss of its trainer."""
+
+
+def link_of(metric: str) -> Link | None:
+    """Return the link that a metric's canonical name tells, or None."""
+    name = canonical(metric) or metric
+    link = link_name(name)
+    return Link(link) if link else None
+
+
+def checked_id(text: str) -> str:
+    """Return an id that is safe in reports and settings."""
+    if not _ID.fullmatch(text):
+        raise RuleError(f"{text!r} is no id; use letters, digits, dots, dashes and underscores, 80 at most")
+    return text
+
+
+def checked_metric(text: str) -> str:
+    """Return a metric's name; that of a token statistic must be one there is."""
+    name = text.strip()
+    if not name or any(sign.isspace() or not sign.isprintable() for sign in name):
+        raise RuleError(f"{text!r} is no metric's name: it is empty or holds a space")
+    if name.startswith(TOKENS):
+        parts = name.removeprefix(TOKENS).split(":")
+        for part, known in zip(parts, (DEFAULT_ORDER, SLICES, STATISTICS), strict=False):
+            if part not in known:
+                raise RuleError(f"{name}: {unknown(part, known)}")
+        if len(parts) != 3:
+            raise RuleError(f"{name}: a token statistic is named tokens:PAIR:SLICE:STATISTIC")
+    return name
+
+
+def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the algorithms a rule is for; none where it is for every one."""
+    given = [name.strip().lower() for name in names]
+    known = [*NAMES, "all", "common"]
+    for name in given:
+        if name not in known:
+            raise RuleError(unknown(name, known))
+    return () if {"all", "common"} & set(given) else tuple(dict.fromkeys(given))
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say that a name is not known, and which are close to it."""
+    near = " or ".join(repr(str(one)) for one in closest(name, known)[:2])
+    return f"{name!r} is not known; " + (f"is {near} meant?" if near else f"there are {', '.join(known)}")
+
+
+def closest(name: str, known: Iterable[str]) -> Sequence[str]:
+    """Return up to three names like this one, most alike first: as a whole, or in their last part."""
+    names = sorted(set(known))
+    near = get_close_matches(name, names, n=3)
+    if not near:
+        last = {one.rsplit("/", 1)[-1]: one for one in reversed(names)}
+        near = [last[part] for part in get_close_matches(name.rsplit("/", 1)[-1], sorted(last), n=3)]
+    return near
+
+
+def is_for(algorithms: Sequence[str], run: Algorithm) -> bool | None:
+    """Return whether a run is one that a rule for these algorithms speaks of; None where the files do not tell."""
+    if not algorithms:
+        return True
+    if run.name is not None:
+        return any(run.name == name or run.name in KIN.get(name, ()) for name in algorithms)
+    if run.family is not None:
+        return any(NAMES[name] is run.family for name in algorithms)
+    return None

@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 
 from ptt.diagnostics.custom import comparisons
 from ptt.diagnostics.custom.comparisons import comparison_of
-from ptt.diagnostics.custom.subjects import checked_algorithms, checked_id, checked_metric, link_of, unknown
 from ptt.diagnostics.custom.terms import (
     DEFAULT_WIDTH,
     MAX_WIDTH,
@@ -30,7 +29,12 @@ from ptt.diagnostics.custom.terms import (
     Spike,
     Statement,
     Window,
+    checked_algorithms,
+    checked_id,
+    checked_metric,
+    link_of,
     tests_of,
+    unknown,
 )
 from ptt.diagnostics.documents import DocumentError, convert_document
 from ptt.diagnostics.evidence.algorithm import Family

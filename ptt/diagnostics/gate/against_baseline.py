@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ptt.diagnostics.custom.subjects import link_of
+from ptt.diagnostics.custom.terms import link_of
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE
 from ptt.diagnostics.gate.baseline import metrics as of_metrics
 from ptt.diagnostics.gate.baseline import tails as of_tails
 from ptt.diagnostics.gate.baseline.file import read_baseline
-from ptt.diagnostics.gate.baseline.measure import DISTRUSTED, LOST_SHARE, Measured, measure, placed
+from ptt.diagnostics.gate.baseline.measure import DISTRUSTED, Measured, measure, placed
 from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, Chosen
 from ptt.diagnostics.gate.baseline.moves import drift, drifted
 from ptt.diagnostics.gate.baseline.tails import WHERE
-from ptt.diagnostics.gate.baseline.values import Against, Baseline, Draft, Figures, MetricFigures, settled
+from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, MetricFigures, settle
 from ptt.diagnostics.gate.policy import AgainstBaseline, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, GatedRun, Outcome
 from ptt.diagnostics.gate.token_bounds import distrusted
@@ -29,7 +30,7 @@ from ptt.diagnostics.store.loaded_run import LoadedRun
 
 def against(
     candidate: Measured | Figures, baseline: Baseline, *, limit: float = RATIO_LIMIT, metrics: Chosen | None = None
-) -> tuple[Against, ...]:
+) -> tuple[BaselineComparison, ...]:
     """Hold a run against a baseline; tails first, then metrics by name.
 
     `metrics`: those to judge, each with the direction that is worse (higher, lower, both; None: the known one);
@@ -48,24 +49,29 @@ def against(
     if not same:
         return found
     if others:
-        return (_itself(mine, same[0], "the baseline holds this very run; it is held against the others alone"), *found)
+        return (
+            _same_run(mine, same[0], "the baseline holds this very run; it is held against the others alone"),
+            *found,
+        )
     told = "gated against itself: the baseline is this very run, and nothing of it could fail"
-    unjudged = [replace(one, outcome="passed", words="the same run", next=()) if _asked(one) else one for one in found]
-    return (_itself(mine, same[0], told), *unjudged)
+    unjudged = [
+        replace(one, outcome="passed", words="the same run", next=()) if _is_judged(one) else one for one in found
+    ]
+    return (_same_run(mine, same[0], told), *unjudged)
 
 
-def _settled(drafts: list[Draft]) -> tuple[Against, ...]:
+def _settled(drafts: list[Draft]) -> tuple[BaselineComparison, ...]:
     adjusted = holm_adjust([draft.p_value for draft in drafts])
-    return tuple(settled(draft, p_value) for draft, p_value in zip(drafts, adjusted, strict=True))
+    return tuple(settle(draft, p_value) for draft, p_value in zip(drafts, adjusted, strict=True))
 
 
-def _asked(one: Against) -> bool:
+def _is_judged(one: BaselineComparison) -> bool:
     """Return whether a figure of the very same run is one that can differ from itself by noise only."""
     return one.outcome != "shown" and one.observed is not None and one.expected is not None
 
 
-def _itself(mine: Figures, same: Figures, words: str) -> Against:
-    return Against(
+def _same_run(mine: Figures, same: Figures, words: str) -> BaselineComparison:
+    return BaselineComparison(
         id="source",
         statistic="source",
         outcome="shown",
@@ -94,7 +100,9 @@ ID: Final = "baseline"
 OUTCOMES: Final = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "blind": Outcome.BLIND}
 SOURCE: Final = "source"
 TAILS: Final = "tails"
-TOLD: Final = "not named by the policy, and not seen to be as much worse as must be excluded: told, not demanded"
+NOT_DEMANDED: Final = (
+    "not named by the policy, and not seen to be as much worse as must be excluded: told, not demanded"
+)
 
 
 def with_baseline(policy: Policy) -> Policy:
@@ -134,18 +142,18 @@ def check_baseline(opened: LoadedRun, policy: Policy) -> tuple[list[CheckResult]
     noisy = sum(one.excused for one in results)
     if noisy and not policy.cannot_say_passes:
         what = "figure is" if noisy == 1 else "figures are"
-        notes.append(f"{noisy} {what} too noisy to be held against the baseline, but {TOLD}")
+        notes.append(f"{noisy} {what} too noisy to be held against the baseline, but {NOT_DEMANDED}")
     if not any(one.outcome in (Outcome.PASSED, Outcome.FAILED) for one in results):
-        results.append(_nothing(wanted))
+        results.append(_nothing_judged(wanted))
     return results, notes, mine
 
 
-def _only_shown(one: Against) -> bool:
+def _only_shown(one: BaselineComparison) -> bool:
     """Return whether a figure is told and no more; one that was to be judged and got no answer has no words."""
     return one.outcome == "shown" and bool(one.words)
 
 
-def _unless(one: Against, distrust: str | None) -> Against:
+def _unless(one: BaselineComparison, distrust: str | None) -> BaselineComparison:
     """Take back that tails are no worse where their logprobs cannot be trusted; that they are worse stands."""
     if one.statistic != TAILS or distrust is None or one.outcome != "passed":
         return one
@@ -162,7 +170,7 @@ class _Excuse:
     wanted: AgainstBaseline
     lets_pass: bool  # cannot_say = "pass"
 
-    def of(self, one: Against) -> bool:
+    def of(self, one: BaselineComparison) -> bool:
         """Return whether this one may.
 
         Of some ten metrics of a run one or the other is often too noisy to tell 1.6 times from nothing; a gate that
@@ -190,14 +198,14 @@ def _metric(run: Figures, name: str) -> MetricFigures | None:
     return next((one for one in run.metrics if one.name == name), None)
 
 
-def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResult:
+def _result(one: BaselineComparison, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResult:
     outcome = OUTCOMES.get(one.outcome, Outcome.BLIND)
     of_tails = one.statistic == TAILS
     what = f"tails of {one.slice}" if of_tails and one.slice else one.statistic
     if of_tails and (where := WHERE.get(str(one.extra.get("window")))):
         what = f"{what} {where}"  # each is held against the baseline twice
     excused = outcome is Outcome.BLIND and excuse.of(one)
-    told = f"; {TOLD}" if excused and not excuse.lets_pass else ""
+    told = f"; {NOT_DEMANDED}" if excused and not excuse.lets_pass else ""
     low, high = one.allowed or (-math.inf, math.inf)
     return CheckResult(
         id=f"{ID}:{one.id}",
@@ -220,7 +228,7 @@ def _result(one: Against, wanted: AgainstBaseline, excuse: _Excuse) -> CheckResu
     )
 
 
-def _nothing(wanted: AgainstBaseline) -> CheckResult:
+def _nothing_judged(wanted: AgainstBaseline) -> CheckResult:
     return CheckResult(
         id=ID,
         kind=CheckKind.BASELINE,

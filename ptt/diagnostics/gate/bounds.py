@@ -14,14 +14,22 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.custom.subjects import link_of
+from ptt.diagnostics.custom.terms import link_of
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import LOST_SHARE, MIN_DEAD_VALUES, Series
-from ptt.diagnostics.gate.lookup import Absent, Measured, Seen, Unmeasured, silent_at, window_of, window_words
+from ptt.diagnostics.gate.lookup import (
+    Measured,
+    MissingSeries,
+    RunSeries,
+    Unmeasured,
+    silent_at,
+    window_of,
+    window_words,
+)
 from ptt.diagnostics.gate.policy import Bound, Policy
 from ptt.diagnostics.gate.results import CheckKind, CheckResult, Outcome
 from ptt.diagnostics.gate.subjects import POOLED, Logged, Tail, name_of
-from ptt.diagnostics.gate.token_bounds import measured_tokens
+from ptt.diagnostics.gate.token_bounds import token_statistic
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, summarize
@@ -32,15 +40,15 @@ IntArray = npt.NDArray[np.int64]
 NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)
 
 
-def measured_metric(bound: Bound, subject: Logged, seen: Seen) -> Measured | Unmeasured:
+def metric_statistic(bound: Bound, subject: Logged, seen: RunSeries) -> Measured | Unmeasured:
     """Take a bound's statistic from the curve of a metric."""
     series = seen.series(subject.name, exact=subject.exact)
-    if isinstance(series, Absent):
+    if isinstance(series, MissingSeries):
         return Unmeasured(reason=series.reason, enable=series.enable)
     return _of_series(bound, series, seen)
 
 
-def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasured:
+def _of_series(bound: Bound, series: Series, seen: RunSeries) -> Measured | Unmeasured:
     known = series.flags != Flag.NULL_IN_SOURCE  # a null may be a row that does not log the metric
     steps, values, flags = series.steps[known], series.values[known], series.flags[known]
     if not len(steps):
@@ -75,23 +83,23 @@ def _of_series(bound: Bound, series: Series, seen: Seen) -> Measured | Unmeasure
 
 
 SHOWN_DIGITS: Final = 3
-MOST_DIGITS: Final = 9
+MAX_DIGITS: Final = 9
 ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 300 times 0.3 is not 90
 
 
 def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Yield one result a bound."""
-    seen = Seen(opened)
+    seen = RunSeries(opened)
     for bound in policy.bounds:
         yield _check(bound, _measured(bound, seen), lets_pass=policy.cannot_say_passes)
 
 
-def _measured(bound: Bound, seen: Seen) -> Measured | Unmeasured:
+def _measured(bound: Bound, seen: RunSeries) -> Measured | Unmeasured:
     match bound.subject:
         case Logged() as metric:
-            return measured_metric(bound, metric, seen)
+            return metric_statistic(bound, metric, seen)
         case tokens:
-            return measured_tokens(bound, tokens, seen)
+            return token_statistic(bound, tokens, seen)
 
 
 def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> CheckResult:
@@ -115,7 +123,7 @@ def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> Ch
             next=(found.enable,) if found.enable else (),
         )
     limit = _limit(bound, found.value)
-    failed = _passes(bound, found.value)
+    failed = _lies_beyond(bound, found.value)
     return CheckResult(
         **head,  # type: ignore[arg-type]
         outcome=Outcome.FAILED if failed else Outcome.PASSED,
@@ -132,7 +140,7 @@ def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> Ch
     )
 
 
-def _passes(bound: Bound, value: float) -> bool:
+def _lies_beyond(bound: Bound, value: float) -> bool:
     """Return whether a value lies beyond its bound; one that is no number does, since nothing can be said for it."""
     within = [value >= bound.low - _slack(value, bound.low)] if bound.low is not None else []
     within += [value <= bound.high + _slack(value, bound.high)] if bound.high is not None else []
@@ -178,14 +186,14 @@ def _claim(bound: Bound, found: Measured, limit: float, *, failed: bool) -> str:
     if bound.low is None or bound.high is None:
         where = where.replace("bounds", "bound")
     if found.value != limit and f"{found.value:.{SHOWN_DIGITS}g}" == f"{limit:.{SHOWN_DIGITS}g}":
-        where += f", at {_apart(found.value, limit)}"
+        where += f", at {_distinct(found.value, limit)}"
     near = found.low <= limit <= found.high and found.low < found.high
     return f"{where}, by less than its own noise" if near else where
 
 
-def _apart(value: float, limit: float) -> str:
+def _distinct(value: float, limit: float) -> str:
     """Write a value with as many digits as tell it from its limit: 0.3004 is not 0.3."""
-    for digits in range(SHOWN_DIGITS, MOST_DIGITS):
+    for digits in range(SHOWN_DIGITS, MAX_DIGITS):
         if (text := f"{value:.{digits}g}") != f"{limit:.{digits}g}":
             return text
     return repr(value)

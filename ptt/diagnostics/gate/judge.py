@@ -8,11 +8,11 @@ from typing import Final
 
 from ptt.diagnostics.gate.against_baseline import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
-from ptt.diagnostics.gate.extent import check_extent, damage_note
 from ptt.diagnostics.gate.findings import check_findings, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
 from ptt.diagnostics.model import Diagnosis, Severity
+from ptt.diagnostics.store.damage import MAX_LOST, Damage, damage_of, percent
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
 
@@ -27,50 +27,126 @@ def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
     return Outcome.PASSED
 
 
-def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Return one result a rule."""
-    for rule in policy.require:
-        yield _required(opened, rule)
+def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
+    """Yield one result for each guard that is set; a run that falls short is blind, for it was not seen failing."""
+    run, extent = opened.diagnosis.run, policy.extent
+    damage = damage_of(opened.diagnosis)
+    if damage.words or extent.max_lost is not None:
+        yield _damaged(damage, extent.max_lost)
+    if extent.min_steps is not None:
+        yield _reached("min_steps", run.step_count, extent.min_steps, "logged steps", "the run is too short to judge")
+    if extent.last_step is not None:
+        last = "no step is recorded" if run.last_step is None else "the run did not reach its last step"
+        yield _reached("last_step", run.last_step, extent.last_step, "as its last step", last)
+    if extent.min_sequences is not None:
+        short = "too little is recorded of the run"
+        yield _reached("min_sequences", run.sequences, extent.min_sequences, "recorded sequences", short)
+    if extent.min_model_tokens is not None:
+        short = "too little is recorded of the run"
+        yield _reached("min_model_tokens", run.model_tokens, extent.min_model_tokens, "recorded model tokens", short)
 
 
-def _required(opened: LoadedRun, rule: str) -> CheckResult:
-    diagnosis = opened.diagnosis
-    open_ = next((one for one in diagnosis.not_judged if one.id == rule), None)
-    healthy = next((one for one in diagnosis.healthy if one.id == rule), None)
-    findings = [one for one in diagnosis.findings if rule_of(one.id) == rule]
-    crashed = any(one.id == rule for one in diagnosis.crashes)
-    steps: tuple[str, ...] = ()
-    judged = False
-    if crashed:
-        claim, data = "the rule itself failed", "no answer"
-    elif open_ is not None:
-        claim, data = f"it cannot say: {open_.reason}", "no answer"
-        steps = (open_.enable,) if open_.enable else ()
-        if not open_.applies:
-            steps = ("take the rule out of `require` for runs of this kind",)
-    elif findings:
-        judged, claim, data = True, f"it found: {findings[0].claim}", "what it found"
-    elif healthy is not None:
-        judged, claim, data = True, f"it found nothing: {healthy.reason}", "what it looked at"
-    else:
-        claim, data = "there is no answer of this rule", "no answer"
-        steps = ("give the run, its archive or its store: it was judged without this rule, or by an older version",)
+def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
+    """Tell of damage that the policy lets pass: what was lost was not judged."""
+    damage = damage_of(opened.diagnosis)
+    if damage.words and not _too_much(damage, policy.extent.max_lost):
+        yield f"not all of the run could be read, which is let pass: {damage.words}"
+
+
+def _too_much(damage: Damage, most: float | None) -> bool:
+    """Return whether so much is lost that what is left says nothing of the run.
+
+    How much a torn archive lost, or a folder that may not be read holds, is not known, so that it is let pass only
+    where all may be lost. A file of tokens or metrics that is lost as a whole is let pass where a share was written
+    down and reviewed.
+    """
+    if most is None:
+        return damage.whole or damage.share > MAX_LOST
+    return damage.share > most or (damage.unmeasured and most < 1)
+
+
+def _damaged(damage: Damage, most: float | None) -> CheckResult:
+    bad, limit = _too_much(damage, most), MAX_LOST if most is None else most
+    set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
+    whole = "" if most is not None else ", a file of tokens or metrics lost as a whole, a file that cannot be read"
     return CheckResult(
-        id=f"required:{rule}",
-        kind=CheckKind.REQUIRED,
-        outcome=Outcome.PASSED if judged else Outcome.BLIND,
-        title=f"the rule {rule} gives an answer",
-        claim=claim,
-        data=data,
-        fails_if=f"no answer of {rule} for want of data (blind); what it finds counts by its severity",
-        rule=rule,
-        link=open_.link if open_ else healthy.link if healthy else findings[0].link if findings else None,
-        next=steps,
+        id="extent:damage",
+        kind=CheckKind.EXTENT,
+        outcome=Outcome.BLIND if bad else Outcome.PASSED,
+        title=f"no more than {percent(limit)} of the run is lost",
+        claim=damage.words or "every file could be read to its end",
+        data="files of the run, by what was read of each",
+        fails_if=f"more than {percent(limit)} of its bytes{whole} or a torn archive leaves the gate blind: what is lost"
+        " may be where it failed",
+        observed=None if damage.unmeasured else damage.share,
+        limit=limit,
+        next=(f"{_mend(damage)}; where that is all there is, {set_it} under [gate] lets it pass",) if bad else (),
     )
 
 
-ID: Final = "settings"
-TOLD: Final = "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
+def _mend(damage: Damage) -> str:
+    if damage.closed:
+        return "run ptt where, and as a user by whom, every file of the run can be read"
+    return "pack or copy the run again"
+
+
+def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:
+    passed = held is not None and held >= least
+    ends = key == "last_step"
+    return CheckResult(
+        id=f"extent:{key}",
+        kind=CheckKind.EXTENT,
+        outcome=Outcome.PASSED if passed else Outcome.BLIND,
+        title=f"the run goes up to step {least}" if ends else f"the run has at least {least} {what}",
+        claim="it came that far" if passed else short,
+        data="steps of logs and of recorded tokens" if "step" in key else "recorded tokens",
+        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {what}'} leaves the gate blind:"
+        " nothing is known against the run, nor for it",
+        observed=None if held is None else float(held),
+        limit=float(least),
+        next=() if passed else ("let the run finish, or gate the whole of it: files of its end may be missing",),
+    )
+
+
+def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
+    """Yield one result for each rule that the policy requires."""
+    diagnosis = opened.diagnosis
+    for rule in policy.require:
+        unjudged = next((one for one in diagnosis.not_judged if one.id == rule), None)
+        healthy = next((one for one in diagnosis.healthy if one.id == rule), None)
+        finding = next((one for one in diagnosis.findings if rule_of(one.id) == rule), None)
+        steps: tuple[str, ...] = ()
+        outcome, data = Outcome.BLIND, "no answer"
+        if any(one.id == rule for one in diagnosis.crashes):
+            claim = "the rule itself failed"
+        elif unjudged is not None:
+            claim = f"it cannot say: {unjudged.reason}"
+            steps = (unjudged.enable,) if unjudged.enable else ()
+            if not unjudged.applies:
+                steps = ("take the rule out of `require` for runs of this kind",)
+        elif finding is not None:
+            outcome, claim, data = Outcome.PASSED, f"it found: {finding.claim}", "what it found"
+        elif healthy is not None:
+            outcome, claim, data = Outcome.PASSED, f"it found nothing: {healthy.reason}", "what it looked at"
+        else:
+            claim = "there is no answer of this rule"
+            steps = ("give the run, its archive or its store: it was judged without this rule, or by an older version",)
+        answer = unjudged or healthy or finding
+        yield CheckResult(
+            id=f"required:{rule}",
+            kind=CheckKind.REQUIRED,
+            outcome=outcome,
+            title=f"the rule {rule} gives an answer",
+            claim=claim,
+            data=data,
+            fails_if=f"no answer of {rule} for want of data (blind); what it finds counts by its severity",
+            rule=rule,
+            link=answer.link if answer else None,
+            next=steps,
+        )
+
+
+SETTINGS_NOTE: Final = "a findings.json counts as it was written: by the version, limits and rules of whoever wrote it"
 
 
 def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
@@ -79,7 +155,7 @@ def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
         return
     named = " and ".join(policy.judged_by)
     yield CheckResult(
-        id=ID,
+        id="settings",
         kind=CheckKind.REQUIRED,
         outcome=Outcome.BLIND,
         title=f"the run was judged by {named} of these settings",
@@ -93,7 +169,7 @@ def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
 def origin_note(opened: LoadedRun) -> Iterator[str]:
     """Tell that a run was not judged here: a store whose tokens are gone counts as the version before judged it."""
     if opened.kind == "findings":
-        yield TOLD
+        yield SETTINGS_NOTE
     if opened.diagnosis.judged_with:
         yield opened.diagnosis.judged_with
 

@@ -24,11 +24,11 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 IntArray = npt.NDArray[np.int64]
 
 NO_WIDE: Final = WideMetrics(Path())
-TABLES_LEFT_OUT: Final = "give the run, its archive or its store: findings.json holds no curves"
+NO_TABLES: Final = "give the run, its archive or its store: findings.json holds no curves"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Absent:
+class MissingSeries:
     """Something a run does not hold: why, and how to have it."""
 
     reason: str
@@ -36,12 +36,12 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunSeries:
     """One run as bounds see it; each series is made once."""
 
     opened: LoadedRun
 
-    def series(self, name: str, *, exact: bool) -> Series | Absent:
+    def series(self, name: str, *, exact: bool) -> Series | MissingSeries:
         """Return the series of a metric: canonical or as logged, of training or else of an evaluation."""
         found = self._logged_as(name) if exact else self._named(name)
         return found or self._absent(name)
@@ -72,14 +72,14 @@ class Seen:
             held = held or read_evaluation(self._metrics, name)
         return held
 
-    def _absent(self, name: str) -> Absent:
+    def _absent(self, name: str) -> MissingSeries:
         if self.opened.kind == "findings":
-            return Absent(reason=f"no curve of {name} is at hand", enable=TABLES_LEFT_OUT)
+            return MissingSeries(reason=f"no curve of {name} is at hand", enable=NO_TABLES)
         near = get_close_matches(name, sorted(self._names), n=3)
         close = f"; closest here: {', '.join(near)}" if near else ""
         line = how_to_record(self.opened.diagnosis.run.framework, ["metrics"])
         log = line or "log it with the trainer's other metrics, every step"
-        return Absent(reason=f"nothing is logged as {name}{close}", enable=log)
+        return MissingSeries(reason=f"nothing is logged as {name}{close}", enable=log)
 
     @property
     def _names(self) -> set[str]:
@@ -115,7 +115,7 @@ class Seen:
         ]
 
 
-STOPPED: Final = 0.1
+MAX_SILENT_SHARE: Final = 0.1
 """Of a run's steps: what is silent for longer than this at an end has no window there. Two of its own intervals are let
 pass, since evaluations are rare."""
 
@@ -178,4 +178,4 @@ def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
 def reach_of(steps: npt.NDArray[np.int64], run: Run) -> float:
     """Return how many steps something may be silent: a part of the run, or two of its own intervals."""
     apart = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
-    return max(STOPPED * ((run.last_step or 0) - (run.first_step or 0)), 2 * apart)
+    return max(MAX_SILENT_SHARE * ((run.last_step or 0) - (run.first_step or 0)), 2 * apart)

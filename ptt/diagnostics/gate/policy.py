@@ -135,7 +135,7 @@ class Policy:
         return found
 
 
-AT_MOST: Final[Mapping[str, Severity]] = MappingProxyType(
+MAX_SEVERITY: Final[Mapping[str, Severity]] = MappingProxyType(
     {
         "tail-growth-immaterial": Severity.INFO,
         **dict.fromkeys(
@@ -175,7 +175,7 @@ class Known:
 
     def at_most(self, finding: str) -> Severity:
         """Return the worst that a finding of this id can be."""
-        return self.custom.get(finding) or AT_MOST.get(finding, Severity.CRITICAL)
+        return self.custom.get(finding) or MAX_SEVERITY.get(finding, Severity.CRITICAL)
 
 
 def rule_of(finding: str) -> str:

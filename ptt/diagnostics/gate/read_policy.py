@@ -44,12 +44,7 @@ from ptt.diagnostics.gate.subjects import (
 from ptt.diagnostics.metrics import catalogue
 from ptt.diagnostics.metrics.aliases import canonical, canonical_names, spellings
 from ptt.diagnostics.model import Severity
-from ptt.diagnostics.statistics.autocorrelated_mean import (
-    MIN_SUMMARY_VALUES,
-    MIN_TAIL_VALUES,
-    PERCENTILES,
-    STATISTICS,
-)
+from ptt.diagnostics.statistics.autocorrelated_mean import MIN_SUMMARY_VALUES, MIN_TAIL_VALUES, PERCENTILES, STATISTICS
 
 TOKEN_STATISTICS: Final = (POOLED, "ratio")
 SINGLE_STEP: Final = {

@@ -58,13 +58,13 @@ _SHARE: Final = (0.0, 1.0)
 _NOT_NEGATIVE: Final = (0.0, math.inf)
 SHARES: Final = "accuracy"
 """How the last part of a name ends that is a share or a percentage, whoever logs it: never negative."""
-LARGEST_TAIL: Final = 2.0**HIGHEST_EXPONENT  # nats: bins of |r| end there, larger ones are placeholders
-MOST_LEVEL: Final = 1e6
+MAX_TAIL: Final = 2.0**HIGHEST_EXPONENT  # nats: bins of |r| end there, larger ones are placeholders
+MAX_LEVEL: Final = 1e6
 """Of a level without a known end. Rewards, KL, losses and norms are of the order of one, and of some thousand in a run
 that comes apart; a bound beyond a million lies there to let everything pass."""
-MOST_COUNT: Final = 1e15
+MAX_COUNT: Final = 1e15
 """Of what counts, and of names that are the writer's own and may: the longest trainings see some 1e14 tokens."""
-STEEPEST: Final = 25 / 165
+MAX_SLOPE: Final = 25 / 165
 """Of the range of a metric: the steepest straight line through ten values (the least a window has) a step apart is that
 of five at one end of the range and five at the other."""
 
@@ -72,14 +72,14 @@ of five at one end of the range and five at the other."""
 def largest_of(subject: Subject, canonical: str | None) -> float:
     """Return the largest bound, of either sign, that could be meant where a statistic has no known end."""
     own_name = isinstance(subject, Logged) and canonical not in canonical_names()
-    return MOST_COUNT if own_name or known(canonical).counts else MOST_LEVEL
+    return MAX_COUNT if own_name or known(canonical).counts else MAX_LEVEL
 
 
 def range_of(subject: Subject, statistic: str, canonical: str | None) -> tuple[float, float]:
     """Return between which values a statistic of a subject lies, whatever the run."""
     match subject:
         case Tail():
-            low, high = 0.0, LARGEST_TAIL
+            low, high = 0.0, MAX_TAIL
         case Ess():
             low, high = _SHARE
         case Logged():
@@ -91,6 +91,6 @@ def range_of(subject: Subject, statistic: str, canonical: str | None) -> tuple[f
         case "ratio":
             return 0.0, math.inf
         case "slope":
-            return STEEPEST * (low - high), STEEPEST * (high - low)
+            return MAX_SLOPE * (low - high), MAX_SLOPE * (high - low)
         case _:
             return low, high

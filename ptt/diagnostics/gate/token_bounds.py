@@ -11,9 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.gate.lookup import (
-    TABLES_LEFT_OUT,
+    NO_TABLES,
     Measured,
-    Seen,
+    RunSeries,
     Unmeasured,
     reach_of,
     silent_at,
@@ -34,17 +34,17 @@ from ptt.diagnostics.verdict.headline import contaminated
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-WIDEST: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
+MAX_INTERVAL_RATIO: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
 FEW_WEIGHTS: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
-LEAST_RECORDED: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
+MIN_RECORDED_STEPS: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
-def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured | Unmeasured:
+def token_statistic(bound: Bound, subject: Tail | Ess, seen: RunSeries) -> Measured | Unmeasured:
     """Take a bound's statistic from the tokens of a slice."""
     profile = seen.opened.profile
     if profile is None:
         if seen.opened.kind == "findings":
-            return Unmeasured(reason="findings.json holds no tokens", enable=TABLES_LEFT_OUT)
+            return Unmeasured(reason="findings.json holds no tokens", enable=NO_TABLES)
         line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
         reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
         return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
@@ -62,7 +62,7 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
     cut = steps[window_of(len(steps), bound.window)]
     words = window_words(bound.window, of="recorded")
     data = f"{profile.pair}, {words}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
-    if len(cut) < LEAST_RECORDED * (3 if bound.statistic == "ratio" else 1):
+    if len(cut) < MIN_RECORDED_STEPS * (3 if bound.statistic == "ratio" else 1):
         return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
     gone = _gone(profile, subject.slice, bound.window, steps, cut, seen.opened.diagnosis.run)
     if gone:
@@ -86,7 +86,7 @@ def measured_tokens(bound: Bound, subject: Tail | Ess, seen: Seen) -> Measured |
         )
     found = _together(levels, data)
     ends = [end for end in (bound.low, bound.high) if end is not None]
-    wide = found.high > WIDEST * found.low
+    wide = found.high > MAX_INTERVAL_RATIO * found.low
     if wide and any(found.low <= end <= found.high for end in ends):
         reach = f"anything from {found.low:.2g} to {found.high:.2g}"
         return Unmeasured(
@@ -114,7 +114,7 @@ def _gone(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: I
     number = {name: key for key, name in profile.slices.items()}[slice_]
     mine = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
     inside = mine[(mine >= cut[0]) & (mine <= cut[-1])]
-    if len(inside) < LEAST_RECORDED:
+    if len(inside) < MIN_RECORDED_STEPS:
         return f"{slice_} tokens stand at {len(inside)} of its {len(cut)} recorded steps"
     if cut[-1] - inside[-1] > reach_of(mine, run):
         return f"there are no {slice_} tokens after step {inside[-1]}"

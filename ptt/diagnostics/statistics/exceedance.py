@@ -14,14 +14,7 @@ import polars as pl
 
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.bootstrap import (
-    DRAWS,
-    INTERVAL,
-    SEED,
-    coarse_percentile,
-    finite_or_none,
-    interval,
-)
+from ptt.diagnostics.statistics.bootstrap import DRAWS, INTERVAL, SEED, coarse_percentile, finite_or_none, interval
 from ptt.diagnostics.statistics.cells import BINS
 from ptt.diagnostics.statistics.histograms import BLOCKS, Histograms
 from ptt.diagnostics.statistics.percentiles import percentiles

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE, IntArray, Logged, logged_metrics
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull
 from ptt.diagnostics.model import Diagnosis, Severity, Status
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean, window_means
@@ -22,26 +22,11 @@ from ptt.diagnostics.statistics.windows import Span
 from ptt.diagnostics.store.damage import MAX_LOST, damage_of
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-LEAST_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
-NOT_NUMBERS: Final = (1, 2, 3)  # flags of NaN and the infinities (schema.Flag)
-LOST_SHARE: Final = 0.2  # so much of a window no number: the rest is a selection (as evidence.series has it)
+MIN_LOGGED: Final = 10  # finite values of a metric that is kept; evidence.series.MIN_LOGGED is the same
 NOTHING_SAID: Final = "nothing could be judged"
 TOO_DAMAGED: Final = "a part of it is lost"
-LONGEST: Final = 280  # letters of a reason: a file's name may take thousands, and a baseline's file takes 300
+MAX_REASON: Final = 280  # letters of a reason: a file's name may take thousands, and a baseline's file takes 300
 DISTRUSTED: Final = "the logprobs cannot be trusted"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logged:
-    """One metric as a run logged it."""
-
-    logged_as: str
-    steps: IntArray
-    values: FloatArray  # NaN where it is none
-    bad: npt.NDArray[np.bool_]  # logged as NaN or an infinity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +83,7 @@ def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
         found.append(NOTHING_SAID)
     damage = damage_of(diagnosis)
     if damage.whole or damage.share > MAX_LOST:
-        found.append(f"{TOO_DAMAGED}: {damage.words}"[:LONGEST])
+        found.append(f"{TOO_DAMAGED}: {damage.words}"[:MAX_REASON])
     return tuple(sorted(set(found)))
 
 
@@ -138,27 +123,18 @@ def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
 
 
 def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
-    table = diagnosis.tables.get("series")
-    if table is None:
-        return {}
-    found = {}
-    for group in table.sort("name", "step", maintain_order=True).partition_by("name", maintain_order=True):
-        values = group["value"].fill_null(math.nan).to_numpy()
-        bad = np.isin(group["flag"].to_numpy(), NOT_NUMBERS)
-        if np.isfinite(values).sum() >= LEAST_LOGGED or bad.any():  # all NaN is not the same as not logged
-            found[str(group["name"][0])] = Logged(
-                logged_as=str(group["name_raw"][0]),
-                steps=group["step"].to_numpy(),
-                values=np.where(np.isfinite(values), values, math.nan),
-                bad=bad,
-            )
-    return found
+    """Return the metrics that can be kept; one that is all NaN is not the same as one that is not logged."""
+    return {
+        name: one
+        for name, one in logged_metrics(diagnosis).items()
+        if np.isfinite(one.values).sum() >= MIN_LOGGED or one.bad.any()
+    }
 
 
 def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> MetricFigures | None:
     inside = (logged.steps >= windows[0].first) & (logged.steps <= windows[2].last)
     late = (logged.steps >= windows[2].first) & (logged.steps <= windows[2].last)
-    if np.isfinite(logged.values[inside]).sum() < LEAST_LOGGED and not logged.bad[late].any():
+    if np.isfinite(logged.values[inside]).sum() < MIN_LOGGED and not logged.bad[late].any():
         return None
     means = window_means(logged.steps, logged.values, windows)
     held = logged.steps[late & np.isfinite(logged.values)]
@@ -230,7 +206,7 @@ def _rounded(curve: Curve) -> Curve:
     )
 
 
-LEAST_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
+MIN_SHARED: Final = 0.5  # of the longest run's steps: a baseline of less says little about such runs
 
 
 def without_refusals(runs: Sequence[Measured]) -> list[Measured]:
@@ -244,7 +220,7 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
         raise SettingsError("a baseline needs a run; `ptt baseline update FILE RUN...` takes one or more.")
     first, last = max(run.first for run in runs), min(run.last for run in runs)
     longest = max(run.last - run.first + 1 for run in runs)
-    if last - first + 1 < LEAST_SHARED * longest or longest < 1:
+    if last - first + 1 < MIN_SHARED * longest or longest < 1:
         raise SettingsError(_share_too_little(runs))
     shared = Span(first, last)
     frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
@@ -280,7 +256,7 @@ def _to_keep(figures: Figures) -> Figures:
         one
         for one in figures.metrics
         if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)
-        and sum(window.n for window in one.windows) >= LEAST_LOGGED
+        and sum(window.n for window in one.windows) >= MIN_LOGGED
     ]
     return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
 
@@ -297,7 +273,7 @@ def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
 
 def _nothing_in(name: str) -> str:
     return (
-        f"{name}: nothing in it can be kept in a baseline: no metric with {LEAST_LOGGED} values, no tokens with two"
+        f"{name}: nothing in it can be kept in a baseline: no metric with {MIN_LOGGED} values, no tokens with two"
         " logprobs; `ptt sources` says what the run holds."
     )
 

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ptt.diagnostics.gate.baseline.measure import LOST_SHARE, windows_of
+from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE
+from ptt.diagnostics.gate.baseline.measure import windows_of
 from ptt.diagnostics.gate.baseline.values import (
     FALSE_ALARMS,
-    Against,
     Baseline,
+    BaselineComparison,
     Draft,
     Figures,
     Judgement,
     MetricFigures,
     Worse,
-    must_show,
-    unasked,
+    must_exclude,
+    untested,
 )
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
@@ -48,28 +49,8 @@ DIRECTIONS: Final[Mapping[str, Direction]] = {
 }
 """Others are kept and shown, not judged; a policy may name them with a direction of its own."""
 
-NAMED: Final = "the policy names it"
-
-
-def directions_for(chosen: Mapping[str, Worse] | None) -> Mapping[str, Direction]:
-    """Return how metrics are judged: those of the table, or those that a policy chose, each the way it says."""
-    if chosen is None:
-        return DIRECTIONS
-    found = {}
-    for name, worse in chosen.items():
-        known = DIRECTIONS.get(name)
-        # without a reason of ours nothing is known of a metric's range: it may be signed
-        found[name] = Direction(
-            worse=worse,
-            why=known.why if known is not None and known.worse is worse else NAMED,
-            floor=known.floor if known else 0.0,
-            signed=known.signed if known else True,
-        )
-    return found
-
-
-REACHED: Final = 0.8  # of the late window, for its mean to stand for it
-SCATTERS: Final = 3.0
+MIN_REACH_SHARE: Final = 0.8  # of the late window, for its mean to stand for it
+SIGNED_SCATTERS: Final = 3.0
 """Standard deviations of a single value: a metric that may lie on either side of zero counts as at least so large,
 the range most single values lie in. With less a reward about zero could be judged in very long runs only."""
 
@@ -95,12 +76,12 @@ def _draft(
     judged = named or (chosen is None and name in DIRECTIONS)
     if not judged:
         why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
-        return unasked(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
+        return untested(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
     reason, next_ = _cannot(name, mine, own, baseline, theirs, late, direction)
     if direction is not None:
         found = replace(found, allowed=_allowed(direction.worse, _scale(found, theirs, direction), limit))
     if reason or own is None or direction is None:
-        return unasked(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
+        return untested(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
     return _compared(found, own, theirs, direction, limit)
 
 
@@ -116,14 +97,14 @@ def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
     return Direction(worse=Worse(said), why="the policy says so", signed=True)
 
 
-def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span) -> Against:
+def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span) -> BaselineComparison:
     mean = own.late.mean if own is not None else math.nan
     expected = _mean([one.late.mean for one in theirs])
     both = math.isfinite(mean) and math.isfinite(expected)
     runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
     values = own.late.n if own is not None else 0
     lost = f" and {own.not_numbers} that are no numbers" if own is not None and own.not_numbers else ""
-    return Against(
+    return BaselineComparison(
         id=name,
         statistic=name,
         outcome="shown",
@@ -173,7 +154,7 @@ def _cannot(
             "find where they come from; `ptt diagnose` names the first",
         )
     width = late.last - late.first + 1
-    if own.reach is None or own.reach - late.first + 1 < REACHED * width:
+    if own.reach is None or own.reach - late.first + 1 < MIN_REACH_SHARE * width:
         reach = f"reaches step {own.reach}" if own.reach is not None else f"ends before step {late.first}"
         return (
             f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
@@ -199,12 +180,12 @@ def _same_meaning(mine: Figures, own: MetricFigures, baseline: Baseline, logged_
 
 
 def _compared(
-    found: Against, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
+    found: BaselineComparison, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
 ) -> Draft:
     """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
     known = group_difference([own.late], [one.late for one in theirs])
     scale = _scale(found, theirs, direction)
-    bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_show(limit))
+    bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_exclude(limit))
     higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
     p_values = [known.p_higher()] * higher + [known.p_lower()] * lower
     low, high = known.interval()
@@ -224,7 +205,7 @@ def _compared(
     )
     p_value = math.nan if any(map(math.isnan, p_values)) else min(1.0, len(p_values) * min(p_values))
 
-    def settle(one: Against, adjusted: float) -> Against:
+    def settle(one: BaselineComparison, adjusted: float) -> BaselineComparison:
         outcome = _outcome(known, bounds, adjusted)
         words = _words(one, outcome, direction, known, limit, scale)
         return replace(one, outcome=outcome, words=words, noise_only=outcome == "blind")
@@ -232,9 +213,9 @@ def _compared(
     return Draft(found=beside, p_value=p_value, settle=settle)
 
 
-def _scale(found: Against, theirs: Sequence[MetricFigures], direction: Direction) -> float:
+def _scale(found: BaselineComparison, theirs: Sequence[MetricFigures], direction: Direction) -> float:
     """Return the level that a limit is a share of."""
-    scatter = SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
+    scatter = SIGNED_SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
     return max(abs(found.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
 
 
@@ -257,7 +238,12 @@ def _outcome(known: GroupDifference, bounds: tuple[Bounds, Bounds], adjusted: fl
 
 
 def _words(
-    found: Against, outcome: Judgement, direction: Direction, known: GroupDifference, limit: float, scale: float
+    found: BaselineComparison,
+    outcome: Judgement,
+    direction: Direction,
+    known: GroupDifference,
+    limit: float,
+    scale: float,
 ) -> str:
     level = _level_words(found)
     # where a level counts for more than it is, a reader who divides both means must be told
@@ -273,7 +259,7 @@ def _words(
     return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
 
 
-def _level_words(found: Against) -> str:
+def _level_words(found: BaselineComparison) -> str:
     mean = f"{found.observed:.3g}" if found.observed is not None else "no value"
     expected = f"{found.expected:.3g}" if found.expected is not None else "no value"
     return f"late mean {mean}, baseline {expected}"

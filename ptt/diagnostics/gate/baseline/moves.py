@@ -55,7 +55,7 @@ def _tail_spreads(baseline: Baseline) -> list[Spread]:
     for slice_, quantile in sorted({(curve.slice, curve.quantile) for run in baseline.runs for curve in run.tails}):
         curves = [one for run in baseline.runs for one in run.tails if (one.slice, one.quantile) == (slice_, quantile)]
         own = [math.sqrt(float(np.nanmean(one.own))) for one in curves if np.isfinite(one.own).any()]
-        tokens = [int(one.tokens[_held(one)].sum()) for one in curves]
+        tokens = [int(one.tokens[_late_spans(one)].sum()) for one in curves]
         found.append(_spread(quantile, slice_, list(map(_late, curves)), _mean(own) if own else None, tokens))
     return found
 
@@ -90,11 +90,11 @@ def _spread(
 
 def _late(curve: Curve) -> float:
     """Return the geometric mean of the late spans, in nats."""
-    values = curve.log_value[_held(curve)]
+    values = curve.log_value[_late_spans(curve)]
     return math.exp(float(values.mean())) if len(values) else math.nan
 
 
-def _held(curve: Curve) -> npt.NDArray[np.bool_]:
+def _late_spans(curve: Curve) -> npt.NDArray[np.bool_]:
     """Return which spans are late and hold enough tokens for a value."""
     held: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
     return held
@@ -104,9 +104,9 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-CHANCE: Final = 0.01  # of telling a move where there is none, of all that is asked together
-LEAST_MOVE: Final = 1.05  # a smaller one is not worth renewing a baseline for, however surely it is there
-LEAST_RUNS: Final = 2
+MAX_FALSE_ALARMS: Final = 0.01  # of telling a move where there is none, of all that is asked together
+MIN_MOVE: Final = 1.05  # a smaller one is not worth renewing a baseline for, however surely it is there
+MIN_RUNS: Final = 2
 """Of passing runs, before drift is told: what one run shows is the gate's own question."""
 
 
@@ -118,7 +118,7 @@ def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple
     figures = [placed(one, baseline) if isinstance(one, Measured) else one for one in candidates]
     known = {run.source for run in baseline.runs}
     unique = {one.source: one for one in figures if one.source not in known}
-    if len(unique) < LEAST_RUNS:
+    if len(unique) < MIN_RUNS:
         return ()
     found = moves(baseline.runs, [unique[source] for source in sorted(unique)], judged_only=True)
     return tuple(one for one in found if one.beyond_noise and _material(one))
@@ -132,16 +132,16 @@ def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, .
     """
     if not isinstance(new, Baseline):
         return moves(old.runs, [placed(run, old) for run in new])
-    return moves(old.runs, new.runs, alike=old.steps == new.steps)
+    return moves(old.runs, new.runs, same_steps=old.steps == new.steps)
 
 
 def moves(
-    before: Sequence[Figures], after: Sequence[Figures], *, alike: bool = True, judged_only: bool = False
+    before: Sequence[Figures], after: Sequence[Figures], *, same_steps: bool = True, judged_only: bool = False
 ) -> tuple[Moved, ...]:
     """Return each figure that both groups hold: tails by slice, then late means by name."""
-    drafts = [*_tail_moves(before, after, alike), *_metric_moves(before, after, alike, judged_only)]
+    drafts = [*_tail_moves(before, after, same_steps), *_metric_moves(before, after, same_steps, judged_only)]
     adjusted = holm_adjust([p_value for _, p_value in drafts])
-    return tuple(_told(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
+    return tuple(_settled(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
 
 
 Draft = tuple[Moved, float]
@@ -158,102 +158,77 @@ def drifted(found: Sequence[Moved], runs: int) -> str:
     )
 
 
-def _metric_moves(before: Sequence[Figures], after: Sequence[Figures], alike: bool, judged_only: bool) -> list[Draft]:
-    found = []
+def _metric_moves(
+    before: Sequence[Figures], after: Sequence[Figures], same_steps: bool, judged_only: bool
+) -> list[Draft]:
+    drafts = []
     for name in sorted({one.name for run in (*before, *after) for one in run.metrics}):
         if judged_only and name not in DIRECTIONS:
             continue
         sides = [[one for run in side for one in run.metrics if one.name == name] for side in (before, after)]
-        if not all(sides) or len({_framework(run) for run in (*before, *after)}) > 1:
-            found.append((_gone(name, sides), math.nan))
-            continue
-        found.append(_metric(name, sides[0], sides[1], alike))
-    return found
+        if not all(sides) or len({run.framework or "" for run in (*before, *after)}) > 1:
+            drafts.append((_not_comparable(name, sides), math.nan))
+        else:
+            drafts.append(_metric(name, sides[0], sides[1], same_steps))
+    return drafts
 
 
-def _framework(run: Figures) -> str:
-    return run.framework or ""
-
-
-def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], alike: bool) -> Draft:
+def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], same_steps: bool) -> Draft:
     known = group_difference([one.late for one in after], [one.late for one in before])
     low, high = known.interval()
     old = _mean([one.late.mean for one in before])
-    p_value = _two_sided(known.p_higher(), known.p_lower()) if alike else math.nan
-    one = Moved(
-        statistic=name,
-        slice=None,
-        before=old,
-        after=old + known.difference,
-        low=low,
-        high=high,
-        unit="",
-        beyond_noise=None,
-        words="" if alike else "other steps",
-    )
-    return one, p_value
+    p_value = _two_sided(known.p_higher(), known.p_lower()) if same_steps else math.nan
+    words = "" if same_steps else "other steps"
+    return Moved(statistic=name, before=old, after=old + known.difference, low=low, high=high, words=words), p_value
 
 
-def _gone(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
+def _not_comparable(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
     before, after = (_mean([one.late.mean for one in side]) for side in sides)
-    what = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
-    return Moved(
-        statistic=name,
-        slice=None,
-        before=before,
-        after=after,
-        low=math.nan,
-        high=math.nan,
-        unit="",
-        beyond_noise=None,
-        words=what,
-    )
+    words = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
+    return Moved(statistic=name, before=before, after=after, words=words)
 
 
-def _tail_moves(before: Sequence[Figures], after: Sequence[Figures], alike: bool) -> list[Draft]:
-    found: list[Draft] = []
+def _tail_moves(before: Sequence[Figures], after: Sequence[Figures], same_steps: bool) -> list[Draft]:
+    drafts: list[Draft] = []
     pairs = {run.pair for run in (*before, *after) if run.tails}
     for name in sorted({curve.slice for run in (*before, *after) for curve in run.tails}):
-        sides = [[held for run in side if (held := curves_of(run, name)) is not None] for side in (before, after)]
-        spans = {len(held[0].spans) for side in sides for held in side}
-        if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not alike:
-            words = _why_not(sides, pairs, alike)
-            found.append((_tail_moved(name, math.nan, math.nan, math.nan, words=words), math.nan))
+        sides = [[kept for run in side if (kept := curves_of(run, name)) is not None] for side in (before, after)]
+        spans = {len(curves[0].spans) for side in sides for curves in side}
+        if not all(sides) or len(pairs) > 1 or len(spans) > 1 or not same_steps:
+            words = _why_not(sides, pairs, same_steps)
+            moved = Moved(statistic="tails", slice=name, before=1.0, after=math.nan, unit="x", words=words)
+            drafts.append((moved, math.nan))
             continue
         tails = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
-        seen = noninferiority_test(tails[1], tails[0], floor=None)
-        p_value = _two_sided(seen.p_value, 1 - seen.p_value)
-        note = floored(sides[1], sides[0], window="all")
-        found.append((_tail_moved(name, seen.ratio, seen.low, seen.high, note=note), p_value))
-    return found
+        test = noninferiority_test(tails[1], tails[0], floor=None)
+        p_value = _two_sided(test.p_value, 1 - test.p_value)
+        moved = Moved(
+            statistic="tails", slice=name, before=1.0, after=test.ratio, low=test.low, high=test.high, unit="x",
+            note=floored(sides[1], sides[0], window="all"),
+        )  # fmt: skip
+        drafts.append((moved, p_value))
+    return drafts
 
 
-def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], alike: bool) -> str:
+def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], same_steps: bool) -> str:
     if not all(sides):
         return "on one side only"
-    return "another pair" if len(pairs) > 1 else "other steps" if not alike else "other spans"
+    return "another pair" if len(pairs) > 1 else "other steps" if not same_steps else "other spans"
 
 
-def _tail_moved(name: str, ratio: float, low: float, high: float, *, words: str = "", note: str = "") -> Moved:
-    return Moved(
-        statistic="tails", slice=name, before=1.0, after=ratio, low=low, high=high, unit="x", beyond_noise=None,
-        words=words, note=note,
-    )  # fmt: skip
-
-
-def _told(one: Moved, p_value: float) -> Moved:
+def _settled(one: Moved, p_value: float) -> Moved:
     if math.isnan(p_value):
         return replace(one, words=one.words or "too few values to tell")
-    beyond = p_value < CHANCE
+    beyond = p_value < MAX_FALSE_ALARMS
     return replace(one, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
 
 
 def _material(one: Moved) -> bool:
     """Return whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
     if one.unit == "x":
-        return not 1 / LEAST_MOVE < one.after < LEAST_MOVE
+        return not 1 / MIN_MOVE < one.after < MIN_MOVE
     level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
-    return abs(one.after - one.before) > (LEAST_MOVE - 1) * level
+    return abs(one.after - one.before) > (MIN_MOVE - 1) * level
 
 
 def _two_sided(higher: float, lower: float) -> float:

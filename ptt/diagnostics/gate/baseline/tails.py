@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ptt.diagnostics.gate.baseline.values import Against, Baseline, Draft, Figures, unasked
+from ptt.diagnostics.gate.baseline.values import Baseline, BaselineComparison, Draft, Figures, untested
 from ptt.diagnostics.statistics.noninferiority import (
     EXCLUDED_RATIO,
     MATERIAL_NATS,
@@ -27,8 +27,8 @@ from ptt.diagnostics.statistics.tail_growth import FLOOR
 QUANTILES: Final = ("p95", "p99")
 NO_TOOLS: Final = "; see whether the run still calls tools"
 FEW_SEEDS: Final = 2  # of a baseline: their distance is known with one degree of freedom
-MOST_TIMES: Final = 50.0  # as much data; more is no advice
-FAILING: Final = 1.96 / 2.5
+MAX_TIMES: Final = 50.0  # as much data; more is no advice
+FAIL_SHARE: Final = 1.96 / 2.5
 """Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
 AT_FLOOR: Final = math.log(FLOOR) + 1e-4  # files hold five digits
 WHERE: Final = {"all": "over the run", "late": "late in the run"}
@@ -113,7 +113,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
     tokens = sum(int(curve.tokens[places].sum()) for curve in mine)
     known = math.isfinite(seen.ratio)
     spans = "1 shared span" if seen.spans == 1 else f"{seen.spans} shared spans"
-    found = Against(
+    found = BaselineComparison(
         id=f"tails.{name}.{window}",
         statistic="tails",
         slice=name,
@@ -140,7 +140,7 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         )
         words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
         next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
-        return unasked(replace(found, words=words, next=(next_,)))
+        return untested(replace(found, words=words, next=(next_,)))
     more = _more(mine, theirs, window, seen, limit, tokens)
     return Draft(
         found=found,
@@ -167,7 +167,7 @@ def _more(
             return _More(words="", next="add a third seed to the baseline: two tell little of how far seeds lie apart")
     factor = _times_as_many(seen, limit) if len(theirs) == 1 else math.inf
     words = ""
-    if factor < MOST_TIMES:
+    if factor < MAX_TIMES:
         words = f"; some {float(f'{tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
     seeds = "" if len(theirs) == 1 else "add seeds to the baseline, "
     return _More(words=words, next=f"{seeds}record more steps or sequences, or train longer")
@@ -187,11 +187,13 @@ def _times_as_many(seen: Noninferiority, limit: float) -> float:
     middle, half = math.log(seen.ratio), (math.log(seen.high) - math.log(seen.low)) / 2
     rooms = [math.log(max(EXCLUDED_RATIO, limit)) - middle]  # to show that it is not worse
     if seen.ratio > limit:
-        rooms.append(middle * FAILING)
+        rooms.append(middle * FAIL_SHARE)
     return min(((half / room) ** 2 for room in rooms if room > 0), default=math.inf)
 
 
-def _settle(found: Against, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str) -> Against:
+def _settle(
+    found: BaselineComparison, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str
+) -> BaselineComparison:
     told = f" ({raised})" if raised else ""
     level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
@@ -224,6 +226,8 @@ def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None
 
 
 def _blind(id_: str, slice_: str | None, words: str, next_: str) -> Draft:
-    return unasked(
-        Against(id=id_, statistic="tails", slice=slice_, outcome="blind", words=words, unit="x", next=(next_,))
+    return untested(
+        BaselineComparison(
+            id=id_, statistic="tails", slice=slice_, outcome="blind", words=words, unit="x", next=(next_,)
+        )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -97,7 +98,7 @@ def hull(runs: Sequence[Figures]) -> tuple[Span, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
+class BaselineComparison:
     """One figure of a run beside its baseline, and what is to be thought of it."""
 
     id: str  # unique among those of a run: tails.<slice>.<all or late>, a metric's name, source, or tails
@@ -134,14 +135,14 @@ class Moved:
     """One figure of several runs that lies elsewhere than the baseline's; what `drift` and `diff` tell."""
 
     statistic: str
-    slice: str | None
+    slice: str | None = None
     before: float
     after: float
-    low: float  # 95 % interval of after minus before; for tails of their ratio
-    high: float
-    unit: str
-    beyond_noise: bool | None  # None: cannot be told
-    words: str
+    low: float = math.nan  # 95 % interval of after minus before; for tails of their ratio
+    high: float = math.nan
+    unit: str = ""
+    beyond_noise: bool | None = None  # None: unclear
+    words: str = ""
     note: str = ""  # where a floor took part: which, and the figures as they are
 
 
@@ -150,7 +151,7 @@ FALSE_ALARMS: Final = 0.01
 readers stand. Tails have their own (versus.FALSE_ALARMS)."""
 
 
-def must_show(limit: float) -> float:
+def must_exclude(limit: float) -> float:
     """Return the factor that must be excluded before a figure passes; it lies above the limit by as much as usual."""
     return max(EXCLUDED_RATIO, limit * EXCLUDED_RATIO / 1.25)
 
@@ -159,17 +160,17 @@ def must_show(limit: float) -> float:
 class Draft:
     """What is known before Holm's correction; `settle` then gives the outcome by the corrected p-value."""
 
-    found: Against
+    found: BaselineComparison
     p_value: float  # NaN: not asked
-    settle: Callable[[Against, float], Against]
+    settle: Callable[[BaselineComparison, float], BaselineComparison]
 
 
-def unasked(found: Against) -> Draft:
+def untested(found: BaselineComparison) -> Draft:
     """Return a draft of something that is only told, or that cannot be said."""
     return Draft(found=found, p_value=float("nan"), settle=lambda one, _: one)
 
 
-def settled(draft: Draft, p_value: float) -> Against:
+def settle(draft: Draft, p_value: float) -> BaselineComparison:
     """Return the finished figure."""
     if p_value != p_value:
         return draft.found

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ptt.diagnostics.compare.divergence_onset import leaving
+from ptt.diagnostics.compare.divergence_onset import divergence_onset
 
 
 def noise(count: int, likeness: float, seed: int) -> np.ndarray:
@@ -17,7 +17,7 @@ def noise(count: int, likeness: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("likeness", [0.0, 0.5, 0.8])
 def test_noise_alone_leaves_in_hardly_any_run(likeness: float) -> None:
-    found = sum(leaving(np.arange(200), noise(200, likeness, seed)) is not None for seed in range(150))
+    found = sum(divergence_onset(np.arange(200), noise(200, likeness, seed)) is not None for seed in range(150))
     assert found <= 2
 
 
@@ -27,7 +27,7 @@ def test_a_step_is_found_where_it_is(sign: float) -> None:
     for seed in range(40):
         values = noise(300, 0.3, seed)
         values[120:] += 3.0
-        found = leaving(np.arange(1, 301), sign * values)
+        found = divergence_onset(np.arange(1, 301), sign * values)
         assert found is not None
         assert found.last * sign > 2
         held += found.low <= 121 <= found.high
@@ -39,38 +39,38 @@ def test_a_step_is_found_where_it_is(sign: float) -> None:
 def test_what_comes_back_did_not_leave() -> None:
     values = noise(300, 0.0, 1)
     values[100:180] += 4.0
-    assert leaving(np.arange(300), values) is None
+    assert divergence_onset(np.arange(300), values) is None
 
 
 def test_what_leaves_in_the_last_steps_cannot_be_called_lasting() -> None:
     values = noise(300, 0.0, 1)
     values[290:] += 30.0
-    assert leaving(np.arange(300), values) is None
+    assert divergence_onset(np.arange(300), values) is None
 
 
 def test_one_wild_step_is_no_departure() -> None:
     values = noise(300, 0.0, 2)
     values[150] += 1000.0
-    assert leaving(np.arange(300), values) is None
+    assert divergence_onset(np.arange(300), values) is None
 
 
 def test_a_schedule_leaves_at_its_first_other_value() -> None:
     values = np.zeros(200)
     values[80:] = 1e-4
-    found = leaving(np.arange(200), values)
+    found = divergence_onset(np.arange(200), values)
     assert found is not None
     assert found.step == 80
 
 
 def test_few_values_and_values_that_are_no_numbers_say_nothing() -> None:
-    assert leaving(np.arange(20), np.full(20, 9.0)) is None
-    assert leaving(np.arange(200), np.full(200, np.nan)) is None
+    assert divergence_onset(np.arange(20), np.full(20, 9.0)) is None
+    assert divergence_onset(np.arange(200), np.full(200, np.nan)) is None
 
 
 def test_a_long_series_is_told_by_the_steps_of_its_blocks() -> None:
     values = noise(4000, 0.0, 3)
     values[2000:] += 2.0
-    found = leaving(np.arange(4000), values)
+    found = divergence_onset(np.arange(4000), values)
     assert found is not None
     assert found.low <= 2000 <= found.high
     assert abs(found.step - 2000) < 60
