@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,10 +17,9 @@ import numpy.typing as npt
 
 from ptt.diagnostics.custom.terms import link_of
 from ptt.diagnostics.evidence.baseline_shift import step_noise
-from ptt.diagnostics.evidence.series import LOST_SHARE, MIN_DEAD_VALUES, Series
+from ptt.diagnostics.evidence.series import LOST_SHARE, MIN_DEAD_VALUES
 from ptt.diagnostics.gate.lookup import (
     Measured,
-    MissingSeries,
     RunSeries,
     Unmeasured,
     silent_at,
@@ -43,12 +43,8 @@ NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER
 def metric_statistic(bound: Bound, subject: Logged, seen: RunSeries) -> Measured | Unmeasured:
     """Take a bound's statistic from the curve of a metric."""
     series = seen.series(subject.name, exact=subject.exact)
-    if isinstance(series, MissingSeries):
-        return Unmeasured(reason=series.reason, enable=series.enable)
-    return _of_series(bound, series, seen)
-
-
-def _of_series(bound: Bound, series: Series, seen: RunSeries) -> Measured | Unmeasured:
+    if isinstance(series, Unmeasured):
+        return series
     known = series.flags != Flag.NULL_IN_SOURCE  # a null may be a row that does not log the metric
     steps, values, flags = series.steps[known], series.values[known], series.flags[known]
     if not len(steps):
@@ -88,55 +84,51 @@ ROUNDING: Final = 1e-9  # of a value: sums of floats depend on their order, and 
 
 
 def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
-    """Yield one result a bound."""
-    seen = RunSeries(opened)
+    """Yield one result for each bound."""
+    run = RunSeries(opened)
     for bound in policy.bounds:
-        yield _check(bound, _measured(bound, seen), lets_pass=policy.cannot_say_passes)
-
-
-def _measured(bound: Bound, seen: RunSeries) -> Measured | Unmeasured:
-    match bound.subject:
-        case Logged() as metric:
-            return metric_statistic(bound, metric, seen)
-        case tokens:
-            return token_statistic(bound, tokens, seen)
-
-
-def _check(bound: Bound, found: Measured | Unmeasured, *, lets_pass: bool) -> CheckResult:
-    what = _what(bound)
-    head = {
-        "id": f"bound:{bound.name}",
-        "kind": CheckKind.BOUND,
-        "title": f"{what} {_demand(bound)}",
-        "fails_if": f"a value {_beyond(bound)}",
-        "unit": bound.unit or ("nats" if isinstance(bound.subject, Tail) and bound.statistic == POOLED else ""),
-        "link": link_of(bound.subject.name) if isinstance(bound.subject, Logged) else Link.POLICY_UPDATE,
-    }
-    if isinstance(found, Unmeasured):
-        return CheckResult(
-            **head,  # type: ignore[arg-type]
+        subject = bound.subject
+        if isinstance(subject, Logged):
+            measured, link = metric_statistic(bound, subject, run), link_of(subject.name)
+        else:
+            measured, link = token_statistic(bound, subject, run), Link.POLICY_UPDATE
+        blank = CheckResult(
+            id=f"bound:{bound.name}",
+            kind=CheckKind.BOUND,
             outcome=Outcome.BLIND,
-            claim=found.reason,
-            data=found.data or "nothing",
+            title=f"{_what(bound)} {_demand(bound)}",
+            claim="",
+            data=measured.data or "nothing",
+            fails_if=f"a value {_beyond(bound)}",
             limit=bound.high if bound.high is not None else bound.low,
-            excused=lets_pass and not found.no_number,
-            next=(found.enable,) if found.enable else (),
+            unit=bound.unit or ("nats" if isinstance(subject, Tail) and bound.statistic == POOLED else ""),
+            link=link,
         )
-    limit = _limit(bound, found.value)
-    failed = _lies_beyond(bound, found.value)
-    return CheckResult(
-        **head,  # type: ignore[arg-type]
+        if isinstance(measured, Unmeasured):
+            yield replace(
+                blank,
+                claim=measured.reason,
+                excused=policy.cannot_say_passes and not measured.no_number,
+                next=(measured.enable,) if measured.enable else (),
+            )
+        else:
+            yield _compared(blank, bound, measured)
+
+
+def _compared(blank: CheckResult, bound: Bound, measured: Measured) -> CheckResult:
+    limit = _limit(bound, measured.value)
+    failed = _lies_beyond(bound, measured.value)
+    review = "look at the curve in the report; if the level is as it should be, have the bound changed by review"
+    return replace(
+        blank,
         outcome=Outcome.FAILED if failed else Outcome.PASSED,
-        claim=_claim(bound, found, limit, failed=failed),
-        data=found.data,
-        observed=found.value,
+        claim=_claim(bound, measured, limit, failed=failed),
+        observed=measured.value,
         limit=limit,
-        low=found.low if math.isfinite(found.low) else None,
-        high=found.high if math.isfinite(found.high) else None,
-        file=found.file,
-        next=("look at the curve in the report; if the level is as it should be, have the bound changed by review",)
-        if failed
-        else (),
+        low=measured.low if math.isfinite(measured.low) else None,
+        high=measured.high if math.isfinite(measured.high) else None,
+        file=measured.file,
+        next=(review,) if failed else (),
     )
 
 

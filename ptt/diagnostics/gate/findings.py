@@ -78,8 +78,15 @@ def _allowance_of(finding: Finding, policy: Policy, today: date) -> Allowance | 
 def _of(finding: Finding, name: str, limit: Severity, policy: Policy, today: date) -> CheckResult:
     allowance = _allowance_of(finding, policy, today)
     allowed = allowance is not None and today <= allowance.expires
-    claim, steps = finding.claim, (*finding.confirm, *finding.next)
+    claim, steps, waiver = finding.claim, (*finding.confirm, *finding.next), None
     if allowance is not None:
+        waiver = Waiver(
+            finding=allowance.finding,
+            owner=allowance.owner,
+            reason=allowance.reason,
+            expires=allowance.expires.isoformat(),
+            slice=allowance.slice,
+        )
         day = allowance.expires.isoformat()
         told = f"allowed until {day} by {allowance.owner}: {allowance.reason}"
         gone = f"its allowance ({allowance.owner}: {allowance.reason}) expired after {day}"
@@ -103,14 +110,8 @@ def _of(finding: Finding, name: str, limit: Severity, policy: Policy, today: dat
         rule=finding.id,
         step=finding.onset_step,
         file=_file(finding),
-        waiver=_waiver(allowance) if allowance else None,
+        waiver=waiver,
         next=steps,
-    )
-
-
-def _waiver(one: Allowance) -> Waiver:
-    return Waiver(
-        finding=one.finding, owner=one.owner, reason=one.reason, expires=one.expires.isoformat(), slice=one.slice
     )
 
 
@@ -128,11 +129,8 @@ def _data(finding: Finding) -> str:
 
 def _file(finding: Finding) -> str | None:
     """Return the file to look into: what the finding names, else the tokens or samples of its step."""
-    for key in ("file", "source", "path", "tokens_file", "samples_file"):
-        value = finding.evidence.get(key)
-        if isinstance(value, str) and value:
-            return value
-    return None
+    named = (finding.evidence.get(key) for key in ("file", "source", "path", "tokens_file", "samples_file"))
+    return next((path for path in named if isinstance(path, str) and path), None)
 
 
 def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckResult:
@@ -150,7 +148,5 @@ def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckRe
         claim=f"none was found{below}" if seen else "no rule could judge anything of the training in this run",
         data=f"{len(judged)} rules gave an answer, {open_} could not for want of data",
         fails_if=f"any {other}finding at {limit.value} or above",
-        limit=None,
-        severity=None,
         next=() if seen else ("`ptt sources RUN` tells what was read, and what to record",),
     )

@@ -33,17 +33,16 @@ def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     damage = damage_of(opened.diagnosis)
     if damage.words or extent.max_lost is not None:
         yield _damaged(damage, extent.max_lost)
-    if extent.min_steps is not None:
-        yield _reached("min_steps", run.step_count, extent.min_steps, "logged steps", "the run is too short to judge")
-    if extent.last_step is not None:
-        last = "no step is recorded" if run.last_step is None else "the run did not reach its last step"
-        yield _reached("last_step", run.last_step, extent.last_step, "as its last step", last)
-    if extent.min_sequences is not None:
-        short = "too little is recorded of the run"
-        yield _reached("min_sequences", run.sequences, extent.min_sequences, "recorded sequences", short)
-    if extent.min_model_tokens is not None:
-        short = "too little is recorded of the run"
-        yield _reached("min_model_tokens", run.model_tokens, extent.min_model_tokens, "recorded model tokens", short)
+    few = "too little is recorded of the run"
+    unfinished = "no step is recorded" if run.last_step is None else "the run did not reach its last step"
+    for key, reached, what, short in (
+        ("min_steps", run.step_count, "logged steps", "the run is too short to judge"),
+        ("last_step", run.last_step, "as its last step", unfinished),
+        ("min_sequences", run.sequences, "recorded sequences", few),
+        ("min_model_tokens", run.model_tokens, "recorded model tokens", few),
+    ):
+        if (least := getattr(extent, key)) is not None:
+            yield _reached(key, reached, least, what, short)
 
 
 def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
@@ -68,6 +67,11 @@ def _too_much(damage: Damage, most: float | None) -> bool:
 def _damaged(damage: Damage, most: float | None) -> CheckResult:
     bad, limit = _too_much(damage, most), MAX_LOST if most is None else most
     set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
+    again = (
+        "run ptt where, and as a user by whom, every file of the run can be read"
+        if damage.closed
+        else "pack or copy the run again"
+    )
     whole = "" if most is not None else ", a file of tokens or metrics lost as a whole, a file that cannot be read"
     return CheckResult(
         id="extent:damage",
@@ -80,14 +84,8 @@ def _damaged(damage: Damage, most: float | None) -> CheckResult:
         " may be where it failed",
         observed=None if damage.unmeasured else damage.share,
         limit=limit,
-        next=(f"{_mend(damage)}; where that is all there is, {set_it} under [gate] lets it pass",) if bad else (),
+        next=(f"{again}; where that is all there is, {set_it} under [gate] lets it pass",) if bad else (),
     )
-
-
-def _mend(damage: Damage) -> str:
-    if damage.closed:
-        return "run ptt where, and as a user by whom, every file of the run can be read"
-    return "pack or copy the run again"
 
 
 def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:

@@ -27,36 +27,23 @@ NO_WIDE: Final = WideMetrics(Path())
 NO_TABLES: Final = "give the run, its archive or its store: findings.json holds no curves"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingSeries:
-    """Something a run does not hold: why, and how to have it."""
-
-    reason: str
-    enable: str
-
-
 @dataclass(frozen=True)
 class RunSeries:
     """One run as bounds see it; each series is made once."""
 
     opened: LoadedRun
 
-    def series(self, name: str, *, exact: bool) -> Series | MissingSeries:
+    def series(self, name: str, *, exact: bool) -> Series | Unmeasured:
         """Return the series of a metric: canonical or as logged, of training or else of an evaluation."""
         found = self._logged_as(name) if exact else self._named(name)
         return found or self._absent(name)
 
-    @property
-    def last_step(self) -> int | None:
-        """The last step of which anything is recorded."""
-        return self.opened.diagnosis.run.last_step
-
     def file_of(self, series: Series) -> str | None:
         """Return the file that a series comes from; None where it is not known."""
-        rows = (
-            self._metrics.filter(pl.col("name_raw") == series.raw_name) if "source" in self._metrics.columns else None
-        )
-        return str(rows["source"][-1]) if rows is not None and rows.height else None
+        if "source" not in self._metrics.columns:
+            return None
+        rows = self._metrics.filter(pl.col("name_raw") == series.raw_name)
+        return str(rows["source"][-1]) if rows.height else None
 
     def _named(self, name: str) -> Series | None:
         ours = self._canonical.get(canonical(name) or name)
@@ -72,14 +59,14 @@ class RunSeries:
             held = held or read_evaluation(self._metrics, name)
         return held
 
-    def _absent(self, name: str) -> MissingSeries:
+    def _absent(self, name: str) -> Unmeasured:
         if self.opened.kind == "findings":
-            return MissingSeries(reason=f"no curve of {name} is at hand", enable=NO_TABLES)
+            return Unmeasured(reason=f"no curve of {name} is at hand", enable=NO_TABLES)
         near = get_close_matches(name, sorted(self._names), n=3)
         close = f"; closest here: {', '.join(near)}" if near else ""
         line = how_to_record(self.opened.diagnosis.run.framework, ["metrics"])
         log = line or "log it with the trainer's other metrics, every step"
-        return MissingSeries(reason=f"nothing is logged as {name}{close}", enable=log)
+        return Unmeasured(reason=f"nothing is logged as {name}{close}", enable=log)
 
     @property
     def _names(self) -> set[str]:
