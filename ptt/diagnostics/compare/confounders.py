@@ -10,7 +10,7 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, Member
 from ptt.diagnostics.compare.readings import late_mean, late_words, tail_of
-from ptt.diagnostics.compare.wording import nats, pair
+from ptt.diagnostics.compare.wording import first_of, nats, pair
 
 
 def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
@@ -73,7 +73,7 @@ def _other_reward(arm: Arm, base: Arm) -> list[str]:
     if not mine or not theirs or mine == theirs:
         return []
     apart = [
-        f"{_listed(names)} is logged by {one.name} and not by {other.name}"
+        f"{first_of(sorted(names), MAX_NAMED)} is logged by {one.name} and not by {other.name}"
         for one, other, names in ((arm, base, mine - theirs), (base, arm, theirs - mine))
         if names
     ]
@@ -103,9 +103,3 @@ def _end(arm: Arm) -> int:
     """Return the last step of any run of an arm, 0 where none is known."""
     lasts = [member.diagnosis.run.last_step for member in arm.members]
     return max((last for last in lasts if last is not None), default=0)
-
-
-def _listed(names: frozenset[str]) -> str:
-    held = sorted(names)
-    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
-    return ", ".join(held[:MAX_NAMED]) + more

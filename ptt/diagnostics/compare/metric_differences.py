@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
-from ptt.diagnostics.compare.wording import metric_name
+from ptt.diagnostics.compare.wording import first_of, metric_name
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (
@@ -188,12 +188,9 @@ def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[Not
     partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
     if not partly or not all(by.values()):  # an arm without any metric is told of by itself
         return ()
-    told = [
-        f"{metric_name(metric)} ({', '.join(name for name, names in by.items() if metric in names)})"
-        for metric in partly
-    ]
-    more = f" and {len(partly) - MAX_LISTED} more" if len(partly) > MAX_LISTED else ""
-    reason = f"logged by some arms only: {', '.join(told[:MAX_LISTED])}{more}"
+    arms_of = {metric: ", ".join(name for name, names in by.items() if metric in names) for metric in partly}
+    listed = first_of([f"{metric_name(metric)} ({arms_of[metric]})" for metric in partly], MAX_LISTED)
+    reason = f"logged by some arms only: {listed}"
     return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)
 
 

@@ -27,6 +27,7 @@ from ptt.diagnostics.compare.wording import (
     LABELS,
     by_interest,
     figure_name,
+    first_of,
     metric_name,
     nats,
     ratio_words,
@@ -56,13 +57,8 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
     for word, phrase in (("lower", "below"), ("higher", "above"), ("alike", "level with")):
         held = [arm for arm in judged if _overall(tables, arm, base, name) == word]
         if held:
-            sentences_of = ", ".join(f"{arm.name} {_short(tables, arm, base, name)}" for arm in held[:MAX_NAMED_ARMS])
-            more = f" and {len(held) - MAX_NAMED_ARMS} more" if len(held) > MAX_NAMED_ARMS else ""
-            said.append(
-                f"{phrase} {base.name}: {sentences_of}{more}"
-                if word != "alike"
-                else f"{phrase} it: {sentences_of}{more}"
-            )
+            shown = first_of([f"{arm.name} {_short(tables, arm, base, name)}" for arm in held], MAX_NAMED_ARMS)
+            said.append(f"{phrase} {base.name if word != 'alike' else 'it'}: {shown}")
     unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
     if unsure:
         said.append(
@@ -114,10 +110,10 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
             said.append(f"{arm.name} and {arms[0].name} are identical to the last digit up to step {same}")
             continue
         apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
-        sentences_of = sum(word != "cannot_say" for word in words.values())
-        if sentences_of:
-            unsure = f" ({len(words) - sentences_of} more cannot be told)" if sentences_of < len(words) else ""
-            of = f"{len(apart)} of {sentences_of} metrics{unsure}"
+        known = sum(word != "cannot_say" for word in words.values())
+        if known:
+            unsure = f" ({len(words) - known} more cannot be told)" if known < len(words) else ""
+            of = f"{len(apart)} of {known} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
         elif words:
             said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
@@ -280,13 +276,9 @@ def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[st
 
 
 def _differing_metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], words: Mapping[str, str]) -> str:
-    apart = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
-    shown = [
-        f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})"
-        for metric in apart[:MAX_NAMED_METRICS]
-    ]
-    more = f" and {len(apart) - MAX_NAMED_METRICS} more" if len(apart) > MAX_NAMED_METRICS else ""
-    return ", ".join(shown) + more
+    differing = by_interest(metric for metric, word in words.items() if word in ("higher", "lower"))
+    shown = [f"{metric_name(metric)} {words[metric]} ({means(tables, arm, base, metric)})" for metric in differing]
+    return first_of(shown, MAX_NAMED_METRICS)
 
 
 def _divergence(arm: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:

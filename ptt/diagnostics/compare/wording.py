@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,12 @@ def figure_name(row: Mapping[str, object]) -> str:
     """Name a figure of the table `divergence` in prose."""
     what, of = str(row["what"]), row["slice"]
     return f"{LABELS.get(str(of), str(of))} {what}" if of is not None else metric_name(what)
+
+
+def first_of(names: Sequence[str], count: int) -> str:
+    """Join the first names, and say how many more there are."""
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
 
 
 @dataclass(frozen=True, kw_only=True)

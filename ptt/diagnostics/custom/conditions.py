@@ -122,14 +122,14 @@ def evaluate(series: Series, test: Statement, *, least: int) -> Evaluated | str:
         return f"{len(values)} values of {series.raw_name} are logged; {least} are needed"
     match test.window:
         case Moving(width=width) | Last(width=width):
-            seen = _moving(steps, values, test, width)
+            evaluated = _moving(steps, values, test, width)
         case part:
-            seen = _part(steps, values, test, part.name)
-    if isinstance(seen, str):
-        return f"{series.raw_name}: {seen}"
-    if not np.isfinite(seen.values).any():
+            evaluated = _part(steps, values, test, part.name)
+    if isinstance(evaluated, str):
+        return f"{series.raw_name}: {evaluated}"
+    if not np.isfinite(evaluated.values).any():
         return f"{series.raw_name}: its values are too large to be worked with"
-    return seen
+    return evaluated
 
 
 def aggregated_values(series: Series, aggregate: str) -> tuple[IntArray, FloatArray]:
@@ -246,11 +246,11 @@ AGGREGATES: Final[dict[str, Callable[[FloatArray, FloatArray], FloatArray]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TestOutcome:
-    """One test on its series; `seen` is None where it could not be worked out, and `reason` says why."""
+    """One test on its series; `evaluated` is None where it could not be worked out, and `reason` says why."""
 
     test: Statement
     series: Series | None
-    seen: Evaluated | None
+    evaluated: Evaluated | None
     reason: str = ""
 
 
@@ -305,34 +305,34 @@ def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, lea
 
 
 def _of_test(test: Statement, series: Series | str, *, least: int, end: int) -> Outcome:
-    seen = series if isinstance(series, str) else evaluate(series, test, least=least)
-    if isinstance(series, str) or isinstance(seen, str):
+    evaluated = series if isinstance(series, str) else evaluate(series, test, least=least)
+    if isinstance(series, str) or isinstance(evaluated, str):
         known = None if isinstance(series, str) else series
-        looked = TestOutcome(test=test, series=known, seen=None, reason=str(seen))
-        return Outcome(sure=NEVER, maybe=ALWAYS, onset=None, tests=(looked,))
+        tested = TestOutcome(test=test, series=known, evaluated=None, reason=str(evaluated))
+        return Outcome(sure=NEVER, maybe=ALWAYS, onset=None, tests=(tested,))
     lost = None if test.aggregate == "nan_count" else lost_from(series)
     reason = "" if lost is None else f"{series.raw_name} is NaN or infinite from step {lost} to the end"
-    looked = TestOutcome(test=test, series=series, seen=seen, reason=reason)
+    tested = TestOutcome(test=test, series=series, evaluated=evaluated, reason=reason)
     match test.window:
         case Moving():
-            sure = intervals_where(seen.steps, seen.holds, end=end if lost is None else lost - 1)
+            sure = intervals_where(evaluated.steps, evaluated.holds, end=end if lost is None else lost - 1)
             maybe = sure if lost is None else union([sure, ((lost, MAX_STEP),)])
-            return Outcome(sure=sure, maybe=maybe, onset=sure[0][0] if sure else None, tests=(looked,))
+            return Outcome(sure=sure, maybe=maybe, onset=sure[0][0] if sure else None, tests=(tested,))
         case Last() | Part():
-            holds = bool(seen.holds[-1])
+            holds = bool(evaluated.holds[-1])
             touched = lost is not None and not (isinstance(test.window, Part) and test.window.name in {"early", "mid"})
             return Outcome(
                 sure=ALWAYS if holds else NEVER,
                 maybe=ALWAYS if holds or touched else NEVER,
-                onset=held_since(seen) if holds else None,
-                tests=(looked,),
+                onset=held_since(evaluated) if holds else None,
+                tests=(tested,),
             )
 
 
-def held_since(seen: Evaluated) -> int:
+def held_since(evaluated: Evaluated) -> int:
     """Return the step from which on a window's value holds at every step up to the last."""
-    broken = np.flatnonzero(~seen.holds)
-    return int(seen.steps[broken[-1] + 1 if len(broken) else 0])
+    broken = np.flatnonzero(~evaluated.holds)
+    return int(evaluated.steps[broken[-1] + 1 if len(broken) else 0])
 
 
 def lost_from(series: Series) -> int | None:

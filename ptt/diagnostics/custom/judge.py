@@ -120,10 +120,10 @@ NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k
 
 def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
     """Tell what was found, by the first test that holds at the onset."""
-    test, series, seen = _first_holding(outcome, onset)
-    place = _worst(test, seen, onset)
-    observed, limit = float(seen.values[place]), float(seen.limits[place])
-    values = {"value": observed, "limit": limit, "early": seen.early, "onset": onset}
+    test, series, evaluated = _first_holding(outcome, onset)
+    place = _worst(test, evaluated, onset)
+    observed, limit = float(evaluated.values[place]), float(evaluated.limits[place])
+    values = {"value": observed, "limit": limit, "early": evaluated.early, "onset": onset}
     claim = comparisons.filled(rule.claim, values) if rule.claim else words(rule.condition)
     name = series.name
     return Finding(
@@ -136,8 +136,8 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
         unit=_unit(test),
         slice=test.metric.removeprefix(TOKENS).split(":")[1] if test.metric.startswith(TOKENS) else None,
         onset_step=onset,
-        onset_interval=_interval(rule.condition, test, seen, onset),
-        evidence=_evidence(rule, test, series, seen, onset),
+        onset_interval=_interval(rule.condition, test, evaluated, onset),
+        evidence=_evidence(rule, test, series, evaluated, onset),
         causes=rule.causes,
         confirm=rule.confirm,
         next=rule.next or (f"look at {name} from step {onset} on; {rule.file} can say under `next` what to do then",),
@@ -146,15 +146,15 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
 
 def nearest_miss(rule: CustomRule, outcome: Outcome) -> str:
     """Say how near a healthy run came to the condition."""
-    looked = outcome.tests[0]
-    if len(outcome.tests) > 1 or looked.seen is None:
+    tested = outcome.tests[0]
+    if len(outcome.tests) > 1 or tested.evaluated is None:
         return f"not so at any step: {words(rule.condition)}"
-    seen, test = looked.seen, looked.test
+    evaluated, test = tested.evaluated, tested.test
     lasting = f" for {rule.for_steps} steps" if rule.for_steps > 1 else ""
     if not isinstance(test.window, Moving):
-        return f"not so: {words(test)}; it is {seen.values[-1]:.4g}"
-    usable = np.isfinite(seen.values)
-    low, high = float(seen.values[usable].min()), float(seen.values[usable].max())
+        return f"not so: {words(test)}; it is {evaluated.values[-1]:.4g}"
+    usable = np.isfinite(evaluated.values)
+    low, high = float(evaluated.values[usable].min()), float(evaluated.values[usable].max())
     return f"not so{lasting} at any step: {words(test)}; it lies between {low:.4g} and {high:.4g}"
 
 
@@ -167,25 +167,24 @@ def words(condition: Condition) -> str:
 
 
 def _first_holding(outcome: Outcome, onset: int) -> tuple[Statement, Series, Evaluated]:
-    known = [(one.test, one.series, one.seen) for one in outcome.tests if one.series and one.seen]
-    holding = [(test, series, seen) for test, series, seen in known if seen.holds[_place(test, seen, onset)]]
-    return holding[0]
+    known = [(one.test, one.series, one.evaluated) for one in outcome.tests if one.series and one.evaluated]
+    return next(one for one in known if one[2].holds[_place(one[0], one[2], onset)])
 
 
-def _place(test: Statement, seen: Evaluated, onset: int) -> int:
+def _place(test: Statement, evaluated: Evaluated, onset: int) -> int:
     """Return the place of a moving window whose value counts at a step; of a fixed window its last."""
     if not isinstance(test.window, Moving):
-        return len(seen.steps) - 1
-    return max(0, int(np.searchsorted(seen.steps, onset, side="right")) - 1)
+        return len(evaluated.steps) - 1
+    return max(0, int(np.searchsorted(evaluated.steps, onset, side="right")) - 1)
 
 
-def _worst(test: Statement, seen: Evaluated, onset: int) -> int:
+def _worst(test: Statement, evaluated: Evaluated, onset: int) -> int:
     """Return the place furthest beyond the bound among those that hold from the onset on."""
-    first = _place(test, seen, onset)
+    first = _place(test, evaluated, onset)
     if not isinstance(test.window, Moving):
         return first
-    places = np.flatnonzero(seen.holds & (np.arange(len(seen.steps)) >= first))
-    values, limits = seen.values[places], seen.limits[places]
+    places = np.flatnonzero(evaluated.holds & (np.arange(len(evaluated.steps)) >= first))
+    values, limits = evaluated.values[places], evaluated.limits[places]
     match test.comparison:
         case Between():
             beyond = np.zeros(len(places))
@@ -200,12 +199,12 @@ def _worst(test: Statement, seen: Evaluated, onset: int) -> int:
     return int(places[np.argmax(beyond)])
 
 
-def _interval(condition: Condition, test: Statement, seen: Evaluated, onset: int) -> Steps | None:
+def _interval(condition: Condition, test: Statement, evaluated: Evaluated, onset: int) -> Steps | None:
     """Return the steps of the window in which it was first seen; several tests have no one window."""
     if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
         return None
-    place = int(np.searchsorted(seen.steps, onset, side="right")) - 1
-    return int(seen.since[place]), onset
+    place = int(np.searchsorted(evaluated.steps, onset, side="right")) - 1
+    return int(evaluated.since[place]), onset
 
 
 def _unit(test: Statement) -> str:
@@ -215,19 +214,21 @@ def _unit(test: Statement) -> str:
     return "nats" if in_nats and test.aggregate != "slope" else ""
 
 
-def _evidence(rule: CustomRule, test: Statement, series: Series, seen: Evaluated, onset: int) -> dict[str, JsonScalar]:
+def _evidence(
+    rule: CustomRule, test: Statement, series: Series, evaluated: Evaluated, onset: int
+) -> dict[str, JsonScalar]:
     lost = int(np.count_nonzero(~np.isfinite(series.values)))
     found: dict[str, JsonScalar] = {
         "metric": series.name,
         "logged_as": series.raw_name,
         "condition": words(rule.condition) + (f", for {rule.for_steps} steps" if rule.for_steps > 1 else ""),
-        "at_onset": float(seen.values[_place(test, seen, onset)]),
-        "at_the_end": float(seen.values[-1]),
-        "holds_at_the_end": bool(seen.holds[-1]),
+        "at_onset": float(evaluated.values[_place(test, evaluated, onset)]),
+        "at_the_end": float(evaluated.values[-1]),
+        "holds_at_the_end": bool(evaluated.holds[-1]),
         "rule_file": rule.file,
     }
     optional: dict[str, JsonScalar] = {
-        "early_level": seen.early, "values_left_out": lost or None, "why": rule.why, "reference": rule.reference,
+        "early_level": evaluated.early, "values_left_out": lost or None, "why": rule.why, "reference": rule.reference,
     }  # fmt: skip
     return found | {key: value for key, value in optional.items() if value not in (None, "")}
 
@@ -273,14 +274,14 @@ def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
 
 
 def _unknown(rule: CustomRule, outcome: Outcome) -> NotJudged:
-    lacking = [looked for looked in outcome.tests if looked.reason]
-    absent = [looked.test.metric for looked in lacking if looked.series is None]
+    lacking = [tested for tested in outcome.tests if tested.reason]
+    absent = [tested.test.metric for tested in lacking if tested.series is None]
     names = tuple(dict.fromkeys(canonical(name) or name for name in absent))  # how frameworks record those is known
     return NotJudged(
         id=rule.name,
         link=rule.link,
-        reason="; ".join(dict.fromkeys(looked.reason for looked in lacking)),
-        missing=names or tuple(dict.fromkeys(looked.test.metric for looked in lacking)),
+        reason="; ".join(dict.fromkeys(tested.reason for tested in lacking)),
+        missing=names or tuple(dict.fromkeys(tested.test.metric for tested in lacking)),
         enable=f"log {', '.join(dict.fromkeys(absent))}, or correct the name in {rule.file}"
         if names
         else f"log it more often or for longer, or ask for less in {rule.file}",

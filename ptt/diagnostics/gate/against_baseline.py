@@ -61,8 +61,7 @@ def against(
 
 
 def _settled(drafts: list[Draft]) -> tuple[BaselineComparison, ...]:
-    adjusted = holm_adjust([draft.p_value for draft in drafts])
-    return tuple(settle(draft, p_value) for draft, p_value in zip(drafts, adjusted, strict=True))
+    return tuple(map(settle, drafts, holm_adjust([draft.p_value for draft in drafts])))
 
 
 def _is_judged(one: BaselineComparison) -> bool:

@@ -40,9 +40,9 @@ IntArray = npt.NDArray[np.int64]
 NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER)
 
 
-def metric_statistic(bound: Bound, subject: Logged, seen: RunSeries) -> Measured | Unmeasured:
+def metric_statistic(bound: Bound, subject: Logged, run: RunSeries) -> Measured | Unmeasured:
     """Take a bound's statistic from the curve of a metric."""
-    series = seen.series(subject.name, exact=subject.exact)
+    series = run.series(subject.name, exact=subject.exact)
     if isinstance(series, Unmeasured):
         return series
     known = series.flags != Flag.NULL_IN_SOURCE  # a null may be a row that does not log the metric
@@ -51,7 +51,7 @@ def metric_statistic(bound: Bound, subject: Logged, seen: RunSeries) -> Measured
         return Unmeasured(reason=f"{series.raw_name} holds no value", enable="log a number every step")
     cut = window_of(len(steps), bound.window)
     data = f"{series.raw_name}, {window_words(bound.window)}: steps {steps[cut][0]} to {steps[cut][-1]}"
-    silent = silent_at(steps, bound.window, seen.opened.diagnosis.run)
+    silent = silent_at(steps, bound.window, run.opened.diagnosis.run)
     if silent:
         return Unmeasured(
             reason=f"{series.raw_name} is logged {silent}", enable="find out why it is not logged there", data=data
@@ -75,7 +75,7 @@ def metric_statistic(bound: Bound, subject: Logged, seen: RunSeries) -> Measured
         return Unmeasured(reason=f"{series.raw_name}: {found}", enable="log it every step, or run longer", data=data)
     if not math.isfinite(found.value):
         return Unmeasured(reason=f"{series.raw_name}: its values are too large to sum up", enable="", data=data)
-    return Measured(value=found.value, low=found.low, high=found.high, data=data, file=seen.file_of(series))
+    return Measured(value=found.value, low=found.low, high=found.high, data=data, file=run.file_of(series))
 
 
 SHOWN_DIGITS: Final = 3

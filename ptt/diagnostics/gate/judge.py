@@ -206,7 +206,17 @@ def outcome_of(checks: Sequence[CheckResult]) -> Outcome:
 
 def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckResult]:
     for crash in opened.diagnosis.crashes:
-        yield _crashed(crash.id, crash.error)
+        yield CheckResult(
+            id=f"crash:{crash.id}",
+            kind=CheckKind.CRASH,
+            outcome=Outcome.CRASHED,
+            title=f"the rule {crash.id} ran",
+            claim=f"it failed itself: {crash.error}",
+            data="no answer",
+            fails_if="an error in the rule, which is a fault of ptt or of a custom rule, not of the run",
+            rule=crash.id,
+            next=("report it with the message above; of a custom rule, look at its file",),
+        )
     yield from check_findings(opened, policy, today=today)
     yield from check_origin(opened, policy)
     yield from check_extent(opened, policy)
@@ -217,20 +227,6 @@ def _checks(opened: LoadedRun, policy: Policy, today: date) -> Iterator[CheckRes
 def _rank(check: CheckResult) -> tuple[int, int]:
     """Order checks by outcome, findings by severity; others stay as they were made."""
     return ORDER.index(check.outcome), check.severity.rank if check.severity else len(ORDER) + 5
-
-
-def _crashed(rule: str, error: str) -> CheckResult:
-    return CheckResult(
-        id=f"crash:{rule}",
-        kind=CheckKind.CRASH,
-        outcome=Outcome.CRASHED,
-        title=f"the rule {rule} ran",
-        claim=f"it failed itself: {error}",
-        data="no answer",
-        fails_if="an error in the rule, which is a fault of ptt or of a custom rule, not of the run",
-        rule=rule,
-        next=("report it with the message above; of a custom rule, look at its file",),
-    )
 
 
 def _excused(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:

@@ -39,16 +39,16 @@ FEW_WEIGHTS: Final = "; a few weights decide it, so that a bound on a tail of th
 MIN_RECORDED_STEPS: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
-def token_statistic(bound: Bound, subject: Tail | Ess, seen: RunSeries) -> Measured | Unmeasured:
+def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measured | Unmeasured:
     """Take a bound's statistic from the tokens of a slice."""
-    profile = seen.opened.profile
+    profile = run.opened.profile
     if profile is None:
-        if seen.opened.kind == "findings":
+        if run.opened.kind == "findings":
             return Unmeasured(reason="findings.json holds no tokens", enable=NO_TABLES)
-        line = how_to_record(seen.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
-        reason = seen.opened.why_no_profile or "the run holds no per-token log-probabilities"
+        line = how_to_record(run.opened.diagnosis.run.framework, ["policy_logp", "ref_logp", "model_mask"])
+        reason = run.opened.why_no_profile or "the run holds no per-token log-probabilities"
         return Unmeasured(reason=reason, enable=line or "record the tokens: docs/recorder.md")
-    distrust = distrusted(seen.opened.diagnosis, profile.pair)
+    distrust = distrusted(run.opened.diagnosis, profile.pair)
     if distrust is not None:
         return Unmeasured(
             reason=f"the logprobs cannot be trusted: {distrust}",
@@ -64,7 +64,7 @@ def token_statistic(bound: Bound, subject: Tail | Ess, seen: RunSeries) -> Measu
     data = f"{profile.pair}, {words}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
     if len(cut) < MIN_RECORDED_STEPS * (3 if bound.statistic == "ratio" else 1):
         return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
-    gone = _gone(profile, subject.slice, bound.window, steps, cut, seen.opened.diagnosis.run)
+    gone = _gone(profile, subject.slice, bound.window, steps, cut, run.opened.diagnosis.run)
     if gone:
         return Unmeasured(
             reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
