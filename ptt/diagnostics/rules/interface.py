@@ -137,6 +137,20 @@ class Rule:
         )
 
 
+def rule(
+    check: Check,
+    name: str,
+    link: Link,
+    /,
+    *,
+    families: frozenset[Family] = ONLINE,
+    judges_nan: bool = False,
+    **limits: float,
+) -> Rule:
+    """Return the rule of a check: its id, its link, and its limits by name."""
+    return Rule(id=name, link=link, check=check, limits=limits, judges_nan=judges_nan, families=families)
+
+
 class RequestedMetrics(Mapping[str, Series]):
     """The metrics, and which of them a rule asked for by name."""
 

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, selected, series_evidence
 
 WORSE = -0.05  # below zero by more than an estimate from one batch scatters
@@ -60,4 +60,4 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="explained-variance-low", link=Link.CRITIC, check=check, limits={"worse": WORSE, "learnt": LEARNT})
+RULE = rule(check, "explained-variance-low", Link.CRITIC, worse=WORSE, learnt=LEARNT)

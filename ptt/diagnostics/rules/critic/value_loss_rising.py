@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward_outcome import reward_range
 from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
 
@@ -71,4 +71,4 @@ def _excuse(evidence: Evidence) -> str:
     return ""
 
 
-RULE = Rule(id="value-loss-rising", link=Link.CRITIC, check=check, limits={"times_early": TIMES_EARLY})
+RULE = rule(check, "value-loss-rising", Link.CRITIC, times_early=TIMES_EARLY)

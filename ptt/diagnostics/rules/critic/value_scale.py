@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, critic_metric
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, lasting_excess, measured, series_evidence
 
 OFF = 0.5  # of the return's usual size
@@ -64,4 +64,4 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="value-scale", link=Link.CRITIC, check=check, limits={"off": OFF})
+RULE = rule(check, "value-scale", Link.CRITIC, off=OFF)

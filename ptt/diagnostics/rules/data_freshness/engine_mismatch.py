@@ -23,7 +23,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS, freshest
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
 
 PROB_DIFF = 0.01  # mean |difference of probabilities|: veRL's FAQ calls it bad
@@ -129,16 +129,14 @@ def _finding(mismatch: Mismatch) -> Finding | None:
     )
 
 
-RULE = Rule(
-    id="engine-mismatch",
-    link=Link.DATA_FRESHNESS,
-    check=check,
-    limits={
-        "prob_diff": PROB_DIFF,
-        "prob_diff_fine": PROB_DIFF_FINE,
-        "kl": KL,
-        "kl_fine": KL_FINE,
-        "prob_error": PROB_ERROR,
-        "logp_abs": LOGP_ABS,
-    },
+RULE = rule(
+    check,
+    "engine-mismatch",
+    Link.DATA_FRESHNESS,
+    prob_diff=PROB_DIFF,
+    prob_diff_fine=PROB_DIFF_FINE,
+    kl=KL,
+    kl_fine=KL_FINE,
+    prob_error=PROB_ERROR,
+    logp_abs=LOGP_ABS,
 )

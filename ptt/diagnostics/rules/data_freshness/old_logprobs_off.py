@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.data_freshness import MIN_STEPS
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, series_evidence
 
 NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
@@ -77,6 +77,4 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
     )
 
 
-RULE = Rule(
-    id="old-logprobs-off", link=Link.DATA_FRESHNESS, check=check, limits={"never_near": NEVER_NEAR, "nearer": NEARER}
-)
+RULE = rule(check, "old-logprobs-off", Link.DATA_FRESHNESS, never_near=NEVER_NEAR, nearer=NEARER)

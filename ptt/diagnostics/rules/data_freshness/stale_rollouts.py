@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import lag_of, response
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
 LAG_LIMIT = 8.0  # versions; see the source above
@@ -93,4 +93,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="stale-rollouts", link=Link.DATA_FRESHNESS, check=check, limits={"lag": LAG_LIMIT, "share": STALE_SHARE})
+RULE = rule(check, "stale-rollouts", Link.DATA_FRESHNESS, lag=LAG_LIMIT, share=STALE_SHARE)

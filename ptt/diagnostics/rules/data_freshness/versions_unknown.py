@@ -10,7 +10,7 @@ Source: users of the frameworks ask for it (veRL issue 7569, miles issue 3334).
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_freshness import lag_of
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 UNKNOWN_SHARE = 0.1  # of the sequences
 ASYNCHRONOUS = frozenset({"async_grpo"})  # algorithms by name
@@ -64,4 +64,4 @@ def _finding(claim: str, observed: float, limit: float) -> Finding:
     )
 
 
-RULE = Rule(id="versions-unknown", link=Link.DATA_FRESHNESS, check=check, limits={"unknown": UNKNOWN_SHARE})
+RULE = rule(check, "versions-unknown", Link.DATA_FRESHNESS, unknown=UNKNOWN_SHARE)

@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 COPIED = 0.999  # of tokens
 
@@ -40,4 +40,4 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="copied-logprobs", link=Link.DATA_VALIDITY, check=check, limits={"copied": COPIED})
+RULE = rule(check, "copied-logprobs", Link.DATA_VALIDITY, copied=COPIED)

@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 HIGH_SHARE = 0.05  # of sequences: what is left may no longer be a fair sample
 BLOCKING_SHARE = 0.2
@@ -44,9 +44,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(
-    id="filled-rows",
-    link=Link.DATA_VALIDITY,
-    check=check,
-    limits={"high_share": HIGH_SHARE, "blocking_share": BLOCKING_SHARE},
-)
+RULE = rule(check, "filled-rows", Link.DATA_VALIDITY, high_share=HIGH_SHARE, blocking_share=BLOCKING_SHARE)

@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 ID = "missing-logprobs"
 SHARE = 0.001  # of model tokens: fewer cannot move a p99
@@ -48,4 +48,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id=ID, link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE, "high_share": HIGH_SHARE})
+RULE = rule(check, ID, Link.DATA_VALIDITY, share=SHARE, high_share=HIGH_SHARE)

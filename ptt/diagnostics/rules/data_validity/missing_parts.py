@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Coverage, Validity
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import recorded_validity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
 GAPS = 0.0  # a gap is one; the usual distance is the run's own
 
@@ -87,4 +87,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = Rule(id="missing-parts", link=Link.DATA_VALIDITY, check=check, limits={"gaps": GAPS})
+RULE = rule(check, "missing-parts", Link.DATA_VALIDITY, gaps=GAPS)

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import MixedColumn, MixedPair, Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import TemperatureMixture
 
 SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
@@ -96,4 +96,4 @@ def _sampled(column: MixedColumn) -> Finding:
     )
 
 
-RULE = Rule(id="mixed-temperatures", link=Link.DATA_VALIDITY, check=check, limits={"scaled": SCALED, "plain": PLAIN})
+RULE = rule(check, "mixed-temperatures", Link.DATA_VALIDITY, scaled=SCALED, plain=PLAIN)

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
 WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
@@ -64,9 +64,11 @@ def _finding(
     )
 
 
-RULE = Rule(
-    id="placeholder-logprobs",
-    link=Link.DATA_VALIDITY,
-    check=check,
-    limits={"worth_telling": WORTH_TELLING, "blocking_share": BLOCKING_SHARE, "common_share": COMMON_SHARE},
+RULE = rule(
+    check,
+    "placeholder-logprobs",
+    Link.DATA_VALIDITY,
+    worth_telling=WORTH_TELLING,
+    blocking_share=BLOCKING_SHARE,
+    common_share=COMMON_SHARE,
 )

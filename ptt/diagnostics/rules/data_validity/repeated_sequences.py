@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 SHARE = 0.001  # of sequences: ids may clash now and then
 
@@ -35,4 +35,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="repeated-sequences", link=Link.DATA_VALIDITY, check=check, limits={"share": SHARE})
+RULE = rule(check, "repeated-sequences", Link.DATA_VALIDITY, share=SHARE)

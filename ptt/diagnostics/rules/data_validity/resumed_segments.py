@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.evidence.validity import Extent
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
 STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
@@ -85,4 +85,4 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-RULE = Rule(id="resumed-segments", link=Link.DATA_VALIDITY, check=check, limits={"steps": STEPS}, families=EVERY)
+RULE = rule(check, "resumed-segments", Link.DATA_VALIDITY, steps=STEPS, families=EVERY)

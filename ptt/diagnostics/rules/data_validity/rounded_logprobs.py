@@ -10,7 +10,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 
@@ -36,4 +36,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="rounded-logprobs", link=Link.DATA_VALIDITY, check=check, limits={"rounded": ROUNDED})
+RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, rounded=ROUNDED)

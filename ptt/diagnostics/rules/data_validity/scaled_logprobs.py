@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity, shared_column
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
 FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
@@ -81,9 +81,6 @@ def _claim(pair: str, early: PairSample) -> str:
     )
 
 
-RULE = Rule(
-    id="scaled-logprobs",
-    link=Link.DATA_VALIDITY,
-    check=check,
-    limits={"fit_near": FIT_NEAR, "fit_drift": FIT_DRIFT, "negative_share": NEGATIVE_SHARE},
+RULE = rule(
+    check, "scaled-logprobs", Link.DATA_VALIDITY, fit_near=FIT_NEAR, fit_drift=FIT_DRIFT, negative_share=NEGATIVE_SHARE
 )

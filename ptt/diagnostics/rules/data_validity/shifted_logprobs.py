@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
 MARGIN = 0.2  # of correlation: sound pairs differ by 0.6 or more the other way, even late in a run
 MIN_CORRELATION = 0.3  # a collapsed policy correlates with nothing at any lag
@@ -58,4 +58,4 @@ def _finding(pair: str, lag: int, best: float, here: float, validity: Validity) 
     )
 
 
-RULE = Rule(id="shifted-logprobs", link=Link.DATA_VALIDITY, check=check, limits={"margin": MARGIN})
+RULE = rule(check, "shifted-logprobs", Link.DATA_VALIDITY, margin=MARGIN)

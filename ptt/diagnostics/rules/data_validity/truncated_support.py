@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
 ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
 SHIFT = -0.01  # nats: S below 0.99
@@ -47,4 +47,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="r against the engine is not one-sided")
 
 
-RULE = Rule(id="truncated-support", link=Link.DATA_VALIDITY, check=check, limits={"one_sided": ONE_SIDED})
+RULE = rule(check, "truncated-support", Link.DATA_VALIDITY, one_sided=ONE_SIDED)

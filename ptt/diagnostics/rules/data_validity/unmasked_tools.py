@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
 MIN_USE = 0.2  # calls a sample: with fewer there is too little to compare
 OBSERVED = 0.25  # of the expected share
@@ -55,4 +55,4 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="unmasked-tools", link=Link.DATA_VALIDITY, check=check, limits={"observed": OBSERVED})
+RULE = rule(check, "unmasked-tools", Link.DATA_VALIDITY, observed=OBSERVED)

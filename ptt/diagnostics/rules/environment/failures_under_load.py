@@ -16,7 +16,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.stratified_difference import StratifiedDifference, stratified_difference
 
 FLOOR = 0.1  # of the calls under more load
@@ -92,12 +92,14 @@ def _compare(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str,
     return NotJudged(reason=reason, enable=ENABLE)
 
 
-RULE = Rule(
-    id="failures-under-load",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={
-        "floor": FLOOR, "factor": FACTOR, "errors": ERRORS, "spread": SPREAD, "high": HIGH, "strata": STRATA,
-    },
-
-)  # fmt: skip
+RULE = rule(
+    check,
+    "failures-under-load",
+    Link.ENVIRONMENT,
+    floor=FLOOR,
+    factor=FACTOR,
+    errors=ERRORS,
+    spread=SPREAD,
+    high=HIGH,
+    strata=STRATA,
+)

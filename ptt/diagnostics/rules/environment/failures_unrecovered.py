@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.counts import MIN_POOLED_TRIALS
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import measured
 
 FACTOR = 0.5  # of the early share that must be left
@@ -72,6 +72,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(
-    id="failures-unrecovered", link=Link.ENVIRONMENT, check=check, limits={"factor": FACTOR, "was": WAS, "gone": GONE}
-)
+RULE = rule(check, "failures-unrecovered", Link.ENVIRONMENT, factor=FACTOR, was=WAS, gone=GONE)

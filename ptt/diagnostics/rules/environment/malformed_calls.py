@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share, logged_share
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
-from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
 FLOOR = 0.05  # of the calls: every policy spoils one now and then
 FACTOR = 2.0  # times the early share
@@ -48,9 +48,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return judge_shares(QUESTION, logged_share(evidence.metrics, "tools/malformed_frequency") + counted, limits)
 
 
-RULE = Rule(
-    id="malformed-calls",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+RULE = rule(
+    check, "malformed-calls", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, medium=MEDIUM, high=HIGH, chronic=CHRONIC
 )

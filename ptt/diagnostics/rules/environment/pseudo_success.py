@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
-from ptt.diagnostics.rules.interface import Broken, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Healthy, Limits, NotJudged, Verdict, rule
 
 FLOOR = 0.1  # of the well paid
 FACTOR = 2.0  # times the early share
@@ -56,9 +56,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             return verdict
 
 
-RULE = Rule(
-    id="pseudo-success",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+RULE = rule(
+    check, "pseudo-success", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, medium=MEDIUM, high=HIGH, chronic=CHRONIC
 )

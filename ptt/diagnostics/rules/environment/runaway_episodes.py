@@ -16,7 +16,6 @@ in every fifth episode.
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import (
@@ -31,9 +30,10 @@ from ptt.diagnostics.evidence.counts import Counts, counted_share, logged_share
 from ptt.diagnostics.evidence.environment import Episodes
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, SharesVerdict, judge_shares
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import late_mean, measured
+from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 
 TIMES = 3.0  # what 95 % of the early trajectories stay below
 TURNS = 8.0  # fewer are no long episode, however short the others were
@@ -78,13 +78,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         verdicts.append(judge_shares(AT_LIMIT, at_limit, limits))
     if not any(isinstance(verdict, Healthy | Broken) for verdict in verdicts):
         verdicts.append(_by_metric(evidence, limits))
-    found = tuple(one for verdict in verdicts if isinstance(verdict, Broken) for one in verdict.findings)
-    if found:
-        return Broken(findings=found)
+    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings)
+    if findings:
+        return Broken(findings=findings)
     healthy = [verdict for verdict in verdicts if isinstance(verdict, Healthy)]
     if healthy:
         notes = tuple(note for verdict in healthy for note in verdict.notes)
-        return replace(healthy[0], reason="; ".join(verdict.reason for verdict in healthy), notes=notes)
+        return Healthy(reason="; ".join(verdict.reason for verdict in healthy), notes=notes)
     return verdicts[0]
 
 
@@ -93,50 +93,44 @@ def _by_length(episodes: Episodes, what: str, least: float, limits: Limits) -> l
     lengths = episodes.turns if what == "turns" else episodes.tokens
     known = np.isfinite(lengths)
     steps, lengths, reward = episodes.steps[known], lengths[known], episodes.reward[known]
-    order = np.unique(steps)
+    order, at = np.unique(steps, return_inverse=True)
     if len(order) < MIN_VALUES:
         if not len(order) or what == "tokens":
             return []
         return [QUESTION.unjudged(f"{what} are recorded at {len(order)} steps; {MIN_VALUES} are needed")]
     first = order[min(max(EARLY_MIN_VALUES, int(EARLY_SHARE * len(order))), EARLY_MAX_VALUES) - 1]
-    usual = float(np.quantile(lengths[steps <= first], USUAL_QUANTILE))
-    bound = max(least, limits["times"] * usual)
+    bound = max(least, limits["times"] * float(np.quantile(lengths[steps <= first], USUAL_QUANTILE)))
+    long = lengths > bound
+    counts = Counts(
+        name="trajectories that run away",
+        steps=order,
+        hits=np.bincount(at, weights=long.astype(np.float64)).astype(np.float64),
+        trials=np.bincount(at).astype(np.float64),
+    )
     question = replace(QUESTION, what=f"trajectories that run beyond {bound:.0f} {what}")
-    verdict = judge_shares(question, counted_share(_counts(steps, lengths > bound), f"trajectories.{what}"), limits)
-    if isinstance(verdict, Broken) and _pays(reward, lengths > bound, steps > first):
+    verdict = judge_shares(question, counted_share(counts, f"trajectories.{what}"), limits)
+    if isinstance(verdict, Broken) and _pays(reward, long, steps > first):
         notes = tuple(replace(finding, severity=Severity.LOW) for finding in verdict.findings)
         reason = f"more trajectories run beyond {bound:.0f} {what}, and earn as much as the others"
         return [Healthy(reason=reason, notes=notes)]
     return [verdict]
 
 
-def _pays(reward: npt.NDArray[np.float64], long: npt.NDArray[np.bool_], late: npt.NDArray[np.bool_]) -> bool:
+def _pays(reward: FloatArray, long: BoolArray, late: BoolArray) -> bool:
     known = np.isfinite(reward) & late
-    if not (known & long).any() or not (known & ~long).any():
-        return False
-    return bool(reward[known & long].mean() >= reward[known & ~long].mean())
-
-
-def _counts(steps: npt.NDArray[np.int64], hit: npt.NDArray[np.bool_]) -> Counts:
-    order, at = np.unique(steps, return_inverse=True)
-    return Counts(
-        name="trajectories that run away",
-        steps=order,
-        hits=np.bincount(at, weights=hit.astype(np.float64)).astype(np.float64),
-        trials=np.bincount(at).astype(np.float64),
-    )
+    paid, usual = reward[known & long], reward[known & ~long]
+    return bool(len(paid) and len(usual) and paid.mean() >= usual.mean())
 
 
 def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
     """Judge the logged mean number of turns: coarser, since a few long episodes hide in a mean."""
     series = evidence.metrics.get("turns/mean")
-    level = early_level(series) if series is not None else None
-    if series is None or level is None:
-        count = len(series.finite()[0]) if series is not None else 0
-        reason = (
-            f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed" if series is not None else ""
-        )
-        return QUESTION.unjudged(reason or "neither trajectories nor the number of turns are recorded")
+    if series is None:
+        return QUESTION.unjudged("neither trajectories nor the number of turns are recorded")
+    level = early_level(series)
+    if level is None:
+        count = len(series.finite()[0])
+        return QUESTION.unjudged(f"{count} values of {series.raw_name} are logged; {MIN_VALUES} are needed")
     rise = lasting_rise(series, floor=limits["turns"], factor=limits["times"])
     if rise is None or rise.ended:
         reason = f"{late_mean(series):.3g} turns a trajectory in the end, {level.median:.3g} at first"
@@ -158,12 +152,16 @@ def _by_metric(evidence: Evidence, limits: Limits) -> SharesVerdict:
     return Healthy(reason=reason, notes=(finding,))
 
 
-RULE = Rule(
-    id="runaway-episodes",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={
-        "times": TIMES, "turns": TURNS, "tokens": TOKENS, "floor": FLOOR, "factor": FACTOR, "medium": MEDIUM,
-        "high": HIGH, "chronic": CHRONIC,
-    },
-)  # fmt: skip
+RULE = rule(
+    check,
+    "runaway-episodes",
+    Link.ENVIRONMENT,
+    times=TIMES,
+    turns=TURNS,
+    tokens=TOKENS,
+    floor=FLOOR,
+    factor=FACTOR,
+    medium=MEDIUM,
+    high=HIGH,
+    chronic=CHRONIC,
+)

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.counts import counted_share, logged_share
 from ptt.diagnostics.evidence.logged_tools import failure_shares
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
-from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
 FLOOR = 0.1  # of the calls: below, failures are an accident that a policy can live with
 FACTOR = 2.0  # times the early share: less is noise of what is called for
@@ -56,9 +56,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return judge_shares(QUESTION, shares, limits)
 
 
-RULE = Rule(
-    id="tool-failures",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+RULE = rule(
+    check, "tool-failures", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, medium=MEDIUM, high=HIGH, chronic=CHRONIC
 )

@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence.logged_tools import SECONDS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import late_mean, measured
 
 FLOOR = 1.0  # second: less is lost beside what the model itself takes for a turn
@@ -84,6 +84,4 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
     )
 
 
-RULE = Rule(
-    id="tool-latency", link=Link.ENVIRONMENT, check=check, limits={"floor": FLOOR, "factor": FACTOR, "slow": SLOW}
-)
+RULE = rule(check, "tool-latency", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, slow=SLOW)

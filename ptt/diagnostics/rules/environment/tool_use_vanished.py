@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean
 from ptt.diagnostics.statistics.trend import rolling_mean
 
@@ -82,4 +82,4 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = Rule(id="tool-use-vanished", link=Link.ENVIRONMENT, check=check, limits={"gone": GONE, "was_used": WAS_USED})
+RULE = rule(check, "tool-use-vanished", Link.ENVIRONMENT, gone=GONE, was_used=WAS_USED)

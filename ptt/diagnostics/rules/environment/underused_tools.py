@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.environment import UNRECORDED
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
@@ -94,11 +94,9 @@ def _given_up(series: Series, early: float, left: float) -> BaselineShift | None
     if place is not None and MIN_BLOCKS <= place[0] <= len(means) - MIN_BLOCKS:
         before, after = float(means[: place[0]].mean()), float(means[place[0] :].mean())
         if after <= left * before and permutation_p_value(means) <= MAX_P_VALUE:
-            onset, first, last = (int(steps[starts[at]]) for at in place)
-            return BaselineShift(
-                onset=onset, interval=(first, last), early=before, extreme=after, last=after, limit=left * before,
-                ended=False,
-            )  # fmt: skip
+            onset, *interval = (int(steps[starts[at]]) for at in place)
+            ends = {"early": before, "extreme": after, "last": after, "limit": left * before}
+            return BaselineShift(onset=onset, interval=(interval[0], interval[1]), ended=False, **ends)
     fall = lasting_fall(series, ceiling=early, factor=left)
     return None if fall is None or fall.ended else fall
 
@@ -136,9 +134,4 @@ def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, 
     )
 
 
-RULE = Rule(
-    id="underused-tools",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"left": LEFT, "was_used": WAS_USED, "others": OTHERS},
-)
+RULE = rule(check, "underused-tools", Link.ENVIRONMENT, left=LEFT, was_used=WAS_USED, others=OTHERS)

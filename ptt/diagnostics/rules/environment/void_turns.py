@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import counted_share
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.environment import UNRECORDED, Question, judge_shares
-from ptt.diagnostics.rules.interface import Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Limits, Verdict, rule
 
 FLOOR = 0.05  # of the assistant's turns
 FACTOR = 2.0  # times the early share
@@ -45,9 +45,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return judge_shares(QUESTION, counted_share((evidence.environment or UNRECORDED).void, "turns.text_len"), limits)
 
 
-RULE = Rule(
-    id="void-turns",
-    link=Link.ENVIRONMENT,
-    check=check,
-    limits={"floor": FLOOR, "factor": FACTOR, "medium": MEDIUM, "high": HIGH, "chronic": CHRONIC},
+RULE = rule(
+    check, "void-turns", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, medium=MEDIUM, high=HIGH, chronic=CHRONIC
 )

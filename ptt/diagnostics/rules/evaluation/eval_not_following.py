@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import ENABLE, figures_with
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
 FELL_LIMIT = 0.2  # of the evaluation's level: a fall this large is no mere want of carrying over
 
@@ -100,4 +100,4 @@ def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding
     )
 
 
-RULE = Rule(id="eval-not-following", link=Link.EVALUATION, check=check, limits={"fell": FELL_LIMIT})
+RULE = rule(check, "eval-not-following", Link.EVALUATION, fell=FELL_LIMIT)

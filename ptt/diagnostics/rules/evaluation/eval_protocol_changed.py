@@ -14,7 +14,7 @@ from itertools import pairwise
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Setting
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
 MIN_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
@@ -69,4 +69,4 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
     )  # fmt: skip
 
 
-RULE = Rule(id="eval-protocol-changed", link=Link.EVALUATION, check=check, limits={"size": SIZE_LIMIT}, families=EVERY)
+RULE = rule(check, "eval-protocol-changed", Link.EVALUATION, size=SIZE_LIMIT, families=EVERY)

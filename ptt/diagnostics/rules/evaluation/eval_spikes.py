@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.arrays import FloatArray
 
 SPIKE_SDS = 8.0  # of how far the other points stand off their neighbours: noise does not reach it in a long run
@@ -93,4 +93,4 @@ def _shared(trained: Series, before: int, at: int, after: int) -> bool:
     return bool(here.mean() - max(left.mean(), right.mean()) > 3 * noise)
 
 
-RULE = Rule(id="eval-spikes", link=Link.EVALUATION, check=check, limits={"sds": SPIKE_SDS}, families=EVERY)
+RULE = rule(check, "eval-spikes", Link.EVALUATION, sds=SPIKE_SDS, families=EVERY)

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, requires
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
@@ -97,4 +97,4 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
         next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"))  # fmt: skip
 
 
-RULE = Rule(id="split-gap", link=Link.EVALUATION, check=check, limits={"gap": GAP_LIMIT}, families=EVERY)
+RULE = rule(check, "split-gap", Link.EVALUATION, gap=GAP_LIMIT, families=EVERY)

@@ -17,7 +17,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause, outcome_since, reward_range
 from ptt.diagnostics.rules.single_series import last_mean, requires_metric, series_evidence
 
@@ -78,9 +78,4 @@ def _silent_and_unsolved(evidence: Evidence) -> bool:
     )
 
 
-RULE = Rule(
-    id="entropy-collapse",
-    link=Link.EXPLORATION,
-    check=check,
-    limits={"floor": ENTROPY_FLOOR, "left_of_early": LEFT_OF_EARLY},
-)
+RULE = rule(check, "entropy-collapse", Link.EXPLORATION, floor=ENTROPY_FLOOR, left_of_early=LEFT_OF_EARLY)

@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
@@ -51,6 +51,4 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(
-    id="entropy-explosion", link=Link.EXPLORATION, check=check, limits={"times_early": TIMES_EARLY, "floor": FLOOR}
-)
+RULE = rule(check, "entropy-explosion", Link.EXPLORATION, times_early=TIMES_EARLY, floor=FLOOR)

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.environment import AnswerAgreement
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
 
 FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the same
@@ -90,9 +90,6 @@ def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, 
     )
 
 
-RULE = Rule(
-    id="template-collapse",
-    link=Link.EXPLORATION,
-    check=check,
-    limits={"floor": FLOOR, "margin": MARGIN, "chronic": CHRONIC, "high": HIGH, "short": SHORT},
+RULE = rule(
+    check, "template-collapse", Link.EXPLORATION, floor=FLOOR, margin=MARGIN, chronic=CHRONIC, high=HIGH, short=SHORT
 )

@@ -10,6 +10,8 @@ Source: exploration at the level of tools is what the rule asks; entropy of tool
 """
 
 import math
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -18,9 +20,9 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, early_level, las
 from ptt.diagnostics.evidence.logged_tools import CALLS, series_by_tool
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import reward_dropped
-from ptt.diagnostics.rules.single_series import late_mean, measured
+from ptt.diagnostics.rules.single_series import derived, late_mean, measured
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 LEFT = 0.25  # of the early entropy
@@ -81,42 +83,36 @@ def _mix(evidence: Evidence) -> tuple[Series, Series, tuple[str, ...]] | None:
     """Return the entropy by step, all calls by step, and the tools by calls; None with fewer than two tools."""
     tools = evidence.environment.tools if evidence.environment is not None else {}
     if len(tools) >= 2:
-        steps = next(iter(tools.values())).calls.steps
         table = np.stack([tool.calls.hits for tool in tools.values()])
-        return (*_entropy(steps, table, MIN_POOLED_CALLS), tuple(tools))
+        return *_entropy(next(iter(tools.values())).calls.steps, table, MIN_POOLED_CALLS), tuple(tools)
     logged = series_by_tool(evidence.other, CALLS)
     if len(logged) < 2:
         return None
-    shared = next(iter(logged.values())).steps
-    for series in logged.values():
-        shared = np.intersect1d(shared, series.steps)
+    shared = reduce(np.intersect1d, (series.steps for series in logged.values()))
     rows = np.stack([series.values[np.isin(series.steps, shared)] for series in logged.values()])
     usable = np.isfinite(rows).all(axis=0)
-    if not usable.any():
-        return None
-    return (*_entropy(shared[usable], rows[:, usable], 0.0), tuple(logged))
+    return (*_entropy(shared[usable], rows[:, usable], 0.0), tuple(logged)) if usable.any() else None
 
 
-def _entropy(steps: IntArray, table: FloatArray, least: float) -> tuple[Series, Series]:
-    """Pool neighbouring steps until a value rests on `least` calls, and give its entropy over that of equal use."""
-    places, rows = [], []
-    pooled = np.zeros(len(table))
-    for place in range(table.shape[1]):
-        pooled = pooled + table[:, place]
-        if pooled.sum() >= max(least, 1e-9):
+def _entropy(steps: IntArray, table: FloatArray, minimum: float) -> tuple[Series, Series]:
+    """Pool neighbouring steps until a value rests on `minimum` calls; return its entropy over that of equal use."""
+    places, pools = [], []
+    pool = np.zeros(len(table))
+    for place, calls in enumerate(table.T):
+        pool = pool + calls
+        if pool.sum() >= max(minimum, 1e-9):
             places.append(place)
-            rows.append(pooled)
-            pooled = np.zeros(len(table))
-    held = np.array(rows).reshape(len(rows), len(table))
-    share = held / np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
+            pools.append(pool)
+            pool = np.zeros(len(table))
+    pooled = np.array(pools).reshape(len(pools), len(table))
+    share = pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = -np.where(share > 0, share * np.log(share), 0.0).sum(axis=1) / math.log(len(table))
-    flags = np.zeros(len(rows), np.uint8)
-    mix = Series(name="tool_calls.name", raw_name="entropy of tools", steps=steps[places], values=values, flags=flags)
-    calls = table.sum(axis=0)
-    return mix, Series(name="calls", raw_name="calls", steps=steps, values=calls, flags=np.zeros(len(calls), np.uint8))
+    total = Series(
+        name="calls", raw_name="calls", steps=steps, values=table.sum(axis=0), flags=np.zeros(len(steps), np.uint8)
+    )
+    mix = derived(replace(total, name="tool_calls.name", raw_name="entropy of tools"), steps[places], values)
+    return mix, total
 
 
-RULE = Rule(
-    id="tool-diversity", link=Link.EXPLORATION, check=check, limits={"left": LEFT, "was": WAS, "others": OTHERS}
-)
+RULE = rule(check, "tool-diversity", Link.EXPLORATION, left=LEFT, was=WAS, others=OTHERS)
