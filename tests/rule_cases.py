@@ -23,24 +23,24 @@ GRPO = Algorithm(name="grpo", family=Family.ONLINE, critic=False, groups=True)
 
 
 def level(value: float, count: int = 100, *, seed: int = 1) -> Array:
-    """A value with 5 % of noise."""
+    """Return a value with 5 % of noise."""
     return value * (1 + 0.05 * np.random.default_rng(seed).normal(size=count))
 
 
 def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
-    """One level, then another."""
+    """Return one level, then another."""
     return np.concatenate([level(early, at), level(late, count - at, seed=2)])
 
 
 def wander(seed: int, *, count: int, likeness: float) -> Array:
-    """An AR(1) of unit variance."""
+    """Return an AR(1) of unit variance."""
     draws = np.random.default_rng(seed).normal(size=count) * math.sqrt(1 - likeness**2)
-    found = np.zeros(count)
-    held = np.random.default_rng(seed + 1).normal()
-    for place, draw in enumerate(draws):
-        held = likeness * held + draw
-        found[place] = held
-    return found
+    values = np.zeros(count)
+    value = np.random.default_rng(seed + 1).normal()
+    for index, draw in enumerate(draws):
+        value = likeness * value + draw
+        values[index] = value
+    return values
 
 
 def judged(rule: str, metrics: Metrics, **parts: Any) -> RuleVerdict:
@@ -50,7 +50,7 @@ def judged(rule: str, metrics: Metrics, **parts: Any) -> RuleVerdict:
 
 
 def broken(verdict: RuleVerdict, *, severity: Severity | None = None, near: int | None = None) -> Finding:
-    """Check that a verdict is a finding with all that a finding must hold, and give it."""
+    """Check that a verdict is a finding with all that a finding must hold, and return it."""
     assert isinstance(verdict, Broken), verdict
     (finding,) = verdict.findings
     assert finding.link is BY_ID[finding.id].link
@@ -76,14 +76,14 @@ def broken(verdict: RuleVerdict, *, severity: Severity | None = None, near: int 
 
 
 def healthy(verdict: RuleVerdict) -> Healthy:
-    """Check that a verdict is healthy, and give it."""
+    """Check that a verdict is healthy, and return it."""
     assert isinstance(verdict, Healthy), verdict
     assert verdict.reason
     return verdict
 
 
 def not_judged(verdict: RuleVerdict, *, applies: bool = True) -> NotJudged:
-    """Check that a verdict is none, and why, and give it."""
+    """Check that a rule could not be judged and says why, and return its verdict."""
     assert isinstance(verdict, NotJudged), verdict
     assert verdict.reason
     assert verdict.applies is applies
@@ -92,15 +92,12 @@ def not_judged(verdict: RuleVerdict, *, applies: bool = True) -> NotJudged:
 
 
 def worst(evidence: Evidence, rules: list[str]) -> list[tuple[str, str]]:
-    """Give what the rules find at or above medium."""
-    found = []
-    for name in rules:
-        verdict = BY_ID[name].run(evidence)
-        findings = verdict.findings if isinstance(verdict, Broken) else ()
-        found += [(one.id, one.claim) for one in findings if one.severity.at_least(Severity.MEDIUM)]
-    return found
+    """Return what the rules find at or above medium."""
+    verdicts = (BY_ID[name].run(evidence) for name in rules)
+    findings = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
+    return [(finding.id, finding.claim) for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
 
 
 def by_step(name: str, values: Array, *, steps: list[int] | None = None) -> Series:
-    """A series of recorded tokens."""
+    """Return a series of recorded tokens."""
     return series_of(name, values, steps=steps)

@@ -126,12 +126,12 @@ class Rule:
         if self.judges_nan or not isinstance(verdict, Healthy) or not (nonfinite := requested.nonfinite()):
             return verdict
         # a clean answer that rests on a metric which turned into NaN or infinity is none: what is left proves nothing
-        told = ", ".join(
+        lost = ", ".join(
             f"{series.raw_name} is NaN or infinite at {series.not_numbers} of {series.count} steps"
             for series in nonfinite
         )
         return NotJudged(
-            reason=f"{told}; of the rest: {verdict.reason}",
+            reason=f"{lost}; of the rest: {verdict.reason}",
             missing=tuple(series.name for series in nonfinite),
             enable="find out why these are no numbers first: see metrics-lost and nan-precursors",
         )
@@ -178,5 +178,5 @@ class RequestedMetrics(Mapping[str, Series]):
 
 
 def does_not_apply(training: str) -> NotJudged:
-    """Say that the question makes no sense for this run; `training` completes "does not apply to"."""
+    """Return that the question makes no sense for this run; `training` completes "does not apply to"."""
     return NotJudged(reason=f"does not apply to {training}", applies=False)

@@ -124,19 +124,19 @@ def outcome_since(evidence: Evidence, step: int) -> Outcome:
     after = since[-min(series.width, len(since) // 2) :]
     first = since[: len(after)]
 
-    def moved(one: FloatArray, other: FloatArray) -> float:
-        error = spread * math.sqrt((1 + likeness) / (1 - likeness) * (1 / len(one) + 1 / len(other)))
-        change = float(other.mean() - one.mean())
-        return 0.0 if abs(change) <= max(Z_LIMIT * error, MIN_CHANGE * abs(float(one.mean()))) else change
+    def change(early: FloatArray, late: FloatArray) -> float:
+        error = spread * math.sqrt((1 + likeness) / (1 - likeness) * (1 / len(early) + 1 / len(late)))
+        difference = float(late.mean() - early.mean())
+        return 0.0 if abs(difference) <= max(Z_LIMIT * error, MIN_CHANGE * abs(float(early.mean()))) else difference
 
-    against = moved(before, after)
-    if against < 0:
+    overall = change(before, after)
+    if overall < 0:
         return Outcome.FELL
-    return Outcome.ROSE if against > 0 or moved(first, after) > 0 else Outcome.FLAT
+    return Outcome.ROSE if overall > 0 or change(first, after) > 0 else Outcome.FLAT
 
 
 def outcome_clause(reward: Outcome) -> str:
-    """Say what the reward did meanwhile, as the end of a clause."""
+    """Return the end of a clause that says what the reward did meanwhile."""
     return {
         Outcome.FELL: " while the reward fell",
         Outcome.FLAT: "; the reward did not rise meanwhile",

@@ -80,7 +80,7 @@ class Excess:
 
     @property
     def recovery(self) -> str:
-        """Say that it came back, as the end of a clause; empty where it did not."""
+        """The end of a clause which says that it came back; empty where it did not."""
         return "" if self.ended is None else f"; it came back after step {self.ended}"
 
     @property

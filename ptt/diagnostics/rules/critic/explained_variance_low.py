@@ -19,17 +19,17 @@ from ptt.diagnostics.rules.critic import FIT, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, selected, series_evidence
 
-WORSE = -0.05  # below zero by more than an estimate from one batch scatters
-LEARNT = 0.1  # the least that counts as having learnt something
+MIN_VARIANCE = -0.05  # below zero by more than an estimate from one batch scatters
+LEARNT_VARIANCE = 0.1  # the least that counts as having learnt something
 MIN_STEPS = 50  # logged steps: before that a critic may still be learning
-WARM_UP = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
+WARM_UP_SHARE = 0.2  # of the logged steps: a new critic starts at zero and may overshoot
 
 
 @requires(critic_metric("critic/explained_variance", what="explained variance"))
 def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the logged explained variance after its warm-up."""
     steps, last = series.finite()[0], last_mean(series)
-    warm = np.arange(len(series.steps)) >= int(WARM_UP * len(series.steps))
+    warm = np.arange(len(series.steps)) >= int(WARM_UP_SHARE * len(series.steps))
     worse = lasting_excess(negated(selected(series, warm)), -limits["worse"])
     if worse is not None and last < limits["worse"]:
         severity, limit, onset, interval = Severity.MEDIUM, limits["worse"], worse.onset, worse.interval
@@ -60,4 +60,4 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "explained-variance-low", Link.CRITIC, worse=WORSE, learnt=LEARNT)
+RULE = rule(check, "explained-variance-low", Link.CRITIC, worse=MIN_VARIANCE, learnt=LEARNT_VARIANCE)

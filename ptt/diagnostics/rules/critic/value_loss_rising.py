@@ -19,7 +19,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.reward_outcome import reward_range
 from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
 
-TIMES_EARLY = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
+RISE_FACTOR = 2.0  # a loss that should fall has doubled: values are off by 1.4 times as much as at first
 MIN_EXPLAINED = 0.1  # explained variance from which a critic tells something of the returns
 MIN_LOSS = 0.05  # values off by 0.2 to 0.3: less is little, beside rewards of 0 and 1
 HIGH_FACTOR = 10.0  # times the early level: the values are off by three times as much
@@ -71,4 +71,4 @@ def _excuse(evidence: Evidence) -> str:
     return ""
 
 
-RULE = rule(check, "value-loss-rising", Link.CRITIC, times_early=TIMES_EARLY)
+RULE = rule(check, "value-loss-rising", Link.CRITIC, times_early=RISE_FACTOR)

@@ -20,7 +20,7 @@ from ptt.diagnostics.rules.critic import ENABLE, FIT, REPAIRS, critic_metric
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, lasting_excess, measured, series_evidence
 
-OFF = 0.5  # of the return's usual size
+MAX_DISTANCE = 0.5  # of the return's usual size
 MIN_STEPS = 30  # logged steps from the onset to the end: time enough for a critic to come nearer
 MIN_SIZE = 2.0  # times its scatter that the mean return must be to have a size at all
 
@@ -64,4 +64,4 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "value-scale", Link.CRITIC, off=OFF)
+RULE = rule(check, "value-scale", Link.CRITIC, off=MAX_DISTANCE)

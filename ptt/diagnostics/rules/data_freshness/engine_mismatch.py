@@ -59,7 +59,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     if not findings:
         peaks = (
-            f"{one.series.raw_name} peaks at {peak_median(one.series):.3g}, limit {one.limit:g}" for one in mismatches
+            f"{mismatch.series.raw_name} peaks at {peak_median(mismatch.series):.3g}, limit {mismatch.limit:g}"
+            for mismatch in mismatches
         )
         return Healthy(reason="; ".join(peaks))
     unseen = _unseen(evidence, limits["logp_abs"])
@@ -69,7 +70,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _unseen(evidence: Evidence, limit: float) -> str:
-    """Say that the recorded tokens of both sides do not show what is logged, or nothing."""
+    """Return a clause where the recorded tokens of both sides do not show what is logged, or nothing."""
     pair = evidence.pairs.get("old/rollout") or evidence.pairs.get("policy/rollout")
     if pair is None or len(pair.mean_abs.finite()[0]) < MIN_STEPS or pair.mean_abs.excess(limit) is not None:
         return ""

@@ -19,8 +19,8 @@ from ptt.diagnostics.rules.data_freshness import MIN_STEPS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import aligned, series_evidence
 
-NEVER_NEAR = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
-NEARER = 0.5  # times as far from the engine: the updated policy is clearly the better match
+MAX_NEAREST_P99 = 0.2  # nats of p99: the clip range; the first update on a batch should find nothing at all
+MAX_DISTANCE_RATIO = 0.5  # times as far from the engine: the updated policy is clearly the better match
 MIN_DISTANCE = 0.05  # nats of mean |old - rollout|: below it both match
 MIN_SHARE = 0.5  # of the steps
 
@@ -60,7 +60,7 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
         claim=claim,
         observed=observed,
         limit=limit,
-        unit="nats" if limit == NEVER_NEAR else "x",
+        unit="nats" if limit == MAX_NEAREST_P99 else "x",
         onset_step=interval[1],
         onset_interval=interval,
         evidence=series_evidence(series),
@@ -77,4 +77,4 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
     )
 
 
-RULE = rule(check, "old-logprobs-off", Link.DATA_FRESHNESS, never_near=NEVER_NEAR, nearer=NEARER)
+RULE = rule(check, "old-logprobs-off", Link.DATA_FRESHNESS, never_near=MAX_NEAREST_P99, nearer=MAX_DISTANCE_RATIO)

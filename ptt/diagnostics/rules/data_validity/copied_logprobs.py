@@ -13,7 +13,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, NONE_RECORDED, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
-COPIED = 0.999  # of tokens
+ZERO_SHARE = 0.999  # of tokens
 
 
 @requires(recorded_validity)
@@ -40,4 +40,4 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "copied-logprobs", Link.DATA_VALIDITY, copied=COPIED)
+RULE = rule(check, "copied-logprobs", Link.DATA_VALIDITY, copied=ZERO_SHARE)

@@ -15,7 +15,7 @@ from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
 ID = "missing-logprobs"
-SHARE = 0.001  # of model tokens: fewer cannot move a p99
+MAX_SHARE = 0.001  # of model tokens: fewer cannot move a p99
 HIGH_SHARE = 0.05
 
 
@@ -48,4 +48,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, ID, Link.DATA_VALIDITY, share=SHARE, high_share=HIGH_SHARE)
+RULE = rule(check, ID, Link.DATA_VALIDITY, share=MAX_SHARE, high_share=HIGH_SHARE)

@@ -13,7 +13,7 @@ from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.data_validity import recorded_validity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
-GAPS = 0.0  # a gap is one; the usual distance is the run's own
+MAX_GAPS = 0.0  # a gap is one; the usual distance is the run's own
 
 
 @requires(recorded_validity)
@@ -87,4 +87,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = rule(check, "missing-parts", Link.DATA_VALIDITY, gaps=GAPS)
+RULE = rule(check, "missing-parts", Link.DATA_VALIDITY, gaps=MAX_GAPS)

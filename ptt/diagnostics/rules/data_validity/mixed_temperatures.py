@@ -18,8 +18,8 @@ from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validit
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import TemperatureMixture
 
-SCALED = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
-PLAIN = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
+MIN_SCALED_SHARE = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
+MIN_PLAIN_SHARE = 0.15  # of fitted sequences: 0.13 at most where one temperature goes for all
 MIN_SCALED = 5  # sequences
 MAX_SHOWN = 6  # temperatures named in a claim
 MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance slopes differ more
@@ -56,7 +56,7 @@ def _scored(mixed: dict[str, MixedPair], validity: Validity) -> Finding:
         f"{worst.extent.last_step}, have one side of {pair} at temperature {temperature:.2g} of the other's; in "
         f"{kinds.plain_share:.0%} the two agree",
         observed=kinds.scaled_share,
-        limit=SCALED,
+        limit=MIN_SCALED_SHARE,
         unit="share",
         evidence={
             "pair": pair,
@@ -96,4 +96,4 @@ def _sampled(column: MixedColumn) -> Finding:
     )
 
 
-RULE = rule(check, "mixed-temperatures", Link.DATA_VALIDITY, scaled=SCALED, plain=PLAIN)
+RULE = rule(check, "mixed-temperatures", Link.DATA_VALIDITY, scaled=MIN_SCALED_SHARE, plain=MIN_PLAIN_SHARE)

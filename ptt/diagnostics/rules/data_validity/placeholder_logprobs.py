@@ -18,12 +18,12 @@ from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validit
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, Verdict, requires, rule
 
 KINDS = {"zero": "exactly 0", "pad": "exactly -1", "missing": "-9999 or below", "positive": "above 0"}
-WORTH_TELLING = 0.001  # of model tokens: below it the tokens left out cannot move a p99
+MIN_SHARE = 0.001  # of model tokens: below it the tokens left out cannot move a p99
 BLOCKING_SHARE = 0.05
 LEFT_OUT = "left out of every statistic; kept, each would be an outlier of several nats in the tail"
 KEPT = "r there is the other side's logprob and a constant: the pair's tails, ESS and E[rho^2] are of no model"
 COMMON_SHARE = 0.02  # of sampled tokens: one float32 value so often is written, not computed
-NEARLY_CERTAIN = -0.01  # nats: values this close to 0 do repeat in sure models
+MAX_COMMON_VALUE = -0.01  # nats: values this close to 0 do repeat in sure models
 
 
 @requires(recorded_validity)
@@ -39,7 +39,7 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
                 _finding(claim, share, anomaly.column, extent(anomaly, LEFT_OUT), anomaly.first_step, blocks=blocks)
             )
     for column, facts in validity.columns.items():
-        if facts.common_share > limits["common_share"] and facts.common_value < NEARLY_CERTAIN:
+        if facts.common_share > limits["common_share"] and facts.common_value < MAX_COMMON_VALUE:
             claim = f"{column} has the one value {facts.common_value:.6g} on {facts.common_share:.0%} of tokens"
             kept = extent(validity.extent, KEPT) | {"tokens": round(facts.common_share * validity.model_tokens)}
             findings.append(_finding(claim, facts.common_share, column, kept, None, blocks=True))
@@ -55,7 +55,7 @@ def _finding(
         severity=Severity.HIGH if blocks else Severity.MEDIUM,
         claim=claim,
         observed=share,
-        limit=WORTH_TELLING,
+        limit=MIN_SHARE,
         unit="share",
         onset_step=onset,
         evidence={"column": column, **facts, BLOCKS: column if blocks else None},
@@ -68,7 +68,7 @@ RULE = rule(
     check,
     "placeholder-logprobs",
     Link.DATA_VALIDITY,
-    worth_telling=WORTH_TELLING,
+    worth_telling=MIN_SHARE,
     blocking_share=BLOCKING_SHARE,
     common_share=COMMON_SHARE,
 )

@@ -13,7 +13,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
-SHARE = 0.001  # of sequences: ids may clash now and then
+MAX_SHARE = 0.001  # of sequences: ids may clash now and then
 
 
 @requires(recorded_validity)
@@ -35,4 +35,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "repeated-sequences", Link.DATA_VALIDITY, share=SHARE)
+RULE = rule(check, "repeated-sequences", Link.DATA_VALIDITY, share=MAX_SHARE)

@@ -18,7 +18,7 @@ from ptt.diagnostics.rules.data_validity import extent
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
-STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
+MIN_STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -47,7 +47,7 @@ def _sequences(twice: Overlap, both: Extent) -> Finding:
         claim=f"Steps {twice.first_step} to {twice.last_step} hold the sequences of two segments "
         f"({twice.steps} recorded steps, {both.sequences} sequences): the run was resumed, and both count",
         observed=float(twice.steps),
-        limit=STEPS,
+        limit=MIN_STEPS,
         unit="steps",
         onset_step=twice.first_step,
         evidence={
@@ -69,7 +69,7 @@ def _metrics(logged: list[Overlap]) -> Finding:
         claim=f"Steps {first} to {last} are logged by two segments: the run was resumed, and the later file's "
         "values count",
         observed=float(worst.steps),
-        limit=STEPS,
+        limit=MIN_STEPS,
         unit="steps",
         onset_step=first,
         evidence={
@@ -85,4 +85,4 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-RULE = rule(check, "resumed-segments", Link.DATA_VALIDITY, steps=STEPS, families=EVERY)
+RULE = rule(check, "resumed-segments", Link.DATA_VALIDITY, steps=MIN_STEPS, families=EVERY)

@@ -14,8 +14,8 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
-SHARE = 0.5  # of the largest 1 % of |r|
-MATERIAL = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
+MIN_BOUNDARY_SHARE = 0.5  # of the largest 1 % of |r|
+MIN_P99 = 0.5  # nats: the 99th percentile where that share sits; kernel noise concentrates there too, far smaller
 PAIRS = ("old/rollout", "policy/rollout")
 
 
@@ -46,4 +46,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="large |r| against the engine do not gather where turns begin")
 
 
-RULE = rule(check, "retokenised-turns", Link.DATA_VALIDITY, share=SHARE, material=MATERIAL)
+RULE = rule(check, "retokenised-turns", Link.DATA_VALIDITY, share=MIN_BOUNDARY_SHARE, material=MIN_P99)

@@ -12,7 +12,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 
-ROUNDED = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
+ROUNDED_SHARE = 0.99  # of sampled values; of float32 logprobs one in a hundred is so by chance
 
 
 @requires(recorded_validity)
@@ -36,4 +36,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, rounded=ROUNDED)
+RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, rounded=ROUNDED_SHARE)

@@ -20,13 +20,13 @@ from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validit
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.statistics.pair_sample import PairSample
 
-FIT_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
-FIT_DRIFT = 0.4  # R^2 against the reference: drift itself has a negative slope (r falls where ref was high)
-SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
-SLOPE_DRIFT = 0.2
-NEGATIVE_SHARE = 0.85  # of tokens early in the run: 0.47 to 0.62 in sound runs
+MIN_R2_NEAR = 0.8  # R^2 of pairs that should agree: 0.2 at most in sound runs
+MIN_R2_DRIFT = 0.4  # R^2 against the reference: drift itself has a negative slope (r falls where ref was high)
+MIN_SLOPE_NEAR = 0.05  # T = 0.95: smaller mismatches drown in kernel noise
+MIN_SLOPE_DRIFT = 0.2
+MIN_NEGATIVE_SHARE = 0.85  # of tokens early in the run: 0.47 to 0.62 in sound runs
 MIN_TOKENS = 1000
-DRIFT = ("policy/ref", "old/ref")
+DRIFT_PAIRS = ("policy/ref", "old/ref")
 
 
 @requires(recorded_validity)
@@ -63,14 +63,14 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
 
 
 def _is_scaled(pair: str, early: PairSample, limits: Limits) -> bool:
-    if pair in DRIFT:
-        fits = early.slope > SLOPE_DRIFT and early.r_squared > limits["fit_drift"]
+    if pair in DRIFT_PAIRS:
+        fits = early.slope > MIN_SLOPE_DRIFT and early.r_squared > limits["fit_drift"]
         return fits or (early.tokens >= MIN_TOKENS and early.negative_share > limits["negative_share"])
-    return abs(early.slope) > SLOPE_NEAR and early.r_squared > limits["fit_near"]
+    return abs(early.slope) > MIN_SLOPE_NEAR and early.r_squared > limits["fit_near"]
 
 
 def _claim(pair: str, early: PairSample) -> str:
-    if math.isfinite(early.slope) and early.r_squared > FIT_DRIFT:
+    if math.isfinite(early.slope) and early.r_squared > MIN_R2_DRIFT:
         return (
             f"r of {pair} is {early.slope:.2g} times the logprob (R² {early.r_squared:.2f}), as where one side is "
             f"taken at temperature {1 / (1 + early.slope):.2g} of the other's"
@@ -82,5 +82,10 @@ def _claim(pair: str, early: PairSample) -> str:
 
 
 RULE = rule(
-    check, "scaled-logprobs", Link.DATA_VALIDITY, fit_near=FIT_NEAR, fit_drift=FIT_DRIFT, negative_share=NEGATIVE_SHARE
+    check,
+    "scaled-logprobs",
+    Link.DATA_VALIDITY,
+    fit_near=MIN_R2_NEAR,
+    fit_drift=MIN_R2_DRIFT,
+    negative_share=MIN_NEGATIVE_SHARE,
 )

@@ -13,9 +13,9 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import BLOCKS, early_engine_pairs, extent, recorded_validity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
-ONE_SIDED = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
-SHIFT = -0.01  # nats: S below 0.99
-MAX_FIT = 0.5  # of r on the logprob: a temperature mismatch is one-sided as well, and has its own rule
+ONE_SIDED_SHARE = 0.95  # of tokens: kernel noise leaves 0.5 to 0.75 on either side
+MAX_MEDIAN_R = -0.01  # nats: S below 0.99
+MAX_R2 = 0.5  # of r on the logprob: a temperature mismatch is one-sided as well, and has its own rule
 PAIRS = ("policy/rollout", "old/rollout")
 
 
@@ -26,14 +26,18 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     if isinstance(samples, NotJudged):
         return samples
     for pair, early in samples.items():
-        if early.negative_share > limits["one_sided"] and early.median_r < SHIFT and not early.r_squared > MAX_FIT:
+        if (
+            early.negative_share > limits["one_sided"]
+            and early.median_r < MAX_MEDIAN_R
+            and not early.r_squared > MAX_R2
+        ):
             return Finding(
                 severity=Severity.MEDIUM,
                 claim=f"r of {pair} is negative on {early.negative_share:.0%} of tokens, by "
                 f"{early.median_r:.3g} nats in the median: the engine's logprobs are "
                 "renormalised over fewer tokens",
                 observed=early.median_r,
-                limit=SHIFT,
+                limit=MAX_MEDIAN_R,
                 unit="nats",
                 evidence={
                     "pair": pair,
@@ -47,4 +51,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="r against the engine is not one-sided")
 
 
-RULE = rule(check, "truncated-support", Link.DATA_VALIDITY, one_sided=ONE_SIDED)
+RULE = rule(check, "truncated-support", Link.DATA_VALIDITY, one_sided=ONE_SIDED_SHARE)

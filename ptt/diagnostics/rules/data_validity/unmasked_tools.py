@@ -19,7 +19,7 @@ from ptt.diagnostics.rules.data_validity import BLOCKS, extent, recorded_validit
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 
 MIN_USE = 0.2  # calls a sample: with fewer there is too little to compare
-OBSERVED = 0.25  # of the expected share
+MIN_OBSERVED_SHARE = 0.25  # of the expected share
 
 
 @requires(recorded_validity)
@@ -55,4 +55,4 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "unmasked-tools", Link.DATA_VALIDITY, observed=OBSERVED)
+RULE = rule(check, "unmasked-tools", Link.DATA_VALIDITY, observed=MIN_OBSERVED_SHARE)

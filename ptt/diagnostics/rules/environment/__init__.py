@@ -31,7 +31,7 @@ class Question:
     next: tuple[str, ...]
 
     def unjudged(self, reason: str) -> NotJudged:
-        """Say why there is no answer."""
+        """Return that there is no answer, and why."""
         return NotJudged(reason=reason, missing=self.missing, enable=self.enable)
 
 
@@ -44,9 +44,9 @@ def judge_shares(question: Question, shares: Sequence[MeasuredShare], limits: Li
     """
     if not shares:
         return question.unjudged(f"no {question.what.split(' that ')[0]} are recorded")
-    found = [(share, finding) for share in shares if (finding := _finding(question, share, limits)) is not None]
-    overall = [finding for share, finding in found if share.tool is None]
-    findings = _worst_first(overall)[:1] or _worst_first([finding for _, finding in found])
+    judged = [(share, finding) for share in shares if (finding := _finding(question, share, limits)) is not None]
+    overall = [finding for share, finding in judged if share.tool is None]
+    findings = _worst_first(overall)[:1] or _worst_first([finding for _, finding in judged])
     worst = max((share for share in shares if share.tool), key=lambda share: share.late, default=None)
     if overall and findings and worst is not None:
         by_tool = {"worst_tool": worst.tool, "its_share": worst.late}
@@ -68,9 +68,9 @@ def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
     plural = question.what.split(" that ")[0]
     if first.counts is None:
         return f"{len(first.series.finite()[0])} values are logged; {MIN_VALUES} are needed to tell a change"
-    held = f"{first.counts.total} {plural} are recorded, at {len(first.counts.steps)} step(s)"
+    known = f"{first.counts.total} {plural} are recorded, at {len(first.counts.steps)} step(s)"
     return (
-        f"{held}; to tell a change, {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
+        f"{known}; to tell a change, {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more are needed"
     )
 
 

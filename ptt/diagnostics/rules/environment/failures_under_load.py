@@ -21,11 +21,11 @@ from ptt.diagnostics.statistics.stratified_difference import StratifiedDifferenc
 
 FLOOR = 0.1  # of the calls under more load
 FACTOR = 2.0  # times the share under less
-ERRORS = 4.0  # standard errors: strata are few, and a few of them may share a bad hour
-SPREAD = 1.5  # more load over less: without such a spread there is nothing to compare
+Z_LIMIT = 4.0  # standard errors: strata are few, and a few of them may share a bad hour
+MIN_LOAD_RATIO = 1.5  # more load over less: without such a spread there is nothing to compare
 HIGH = 0.5  # every second call under load
-STRATA = 10  # steps or stretches with both halves
-STRETCH = 10  # steps
+MIN_STRATA = 10  # steps or stretches with both halves
+STRETCH_STEPS = 10  # steps
 
 ENABLE = "record the time of each turn and the latency of each call, or calls and their outcome at 100 steps or more"
 
@@ -83,7 +83,7 @@ def _compare(evidence: Evidence, least: int) -> tuple[StratifiedDifference, str,
     if (counts := environment.failures) is None:
         missing = ("tool_calls.ok", "tool_calls.latency_s")
         return NotJudged(reason="no tool calls with an outcome are recorded", missing=missing, enable=ENABLE)
-    stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH
+    stretch = np.arange(len(counts.steps), dtype=np.int64) // STRETCH_STEPS
     gap = stratified_difference(stratum=stretch, by=counts.trials, hits=counts.hits, trials=counts.trials)
     if gap is not None and gap.strata >= least:
         return gap, "calls a step", "tool_calls.ok"
@@ -98,8 +98,8 @@ RULE = rule(
     Link.ENVIRONMENT,
     floor=FLOOR,
     factor=FACTOR,
-    errors=ERRORS,
-    spread=SPREAD,
+    errors=Z_LIMIT,
+    spread=MIN_LOAD_RATIO,
     high=HIGH,
-    strata=STRATA,
+    strata=MIN_STRATA,
 )

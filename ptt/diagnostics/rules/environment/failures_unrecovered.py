@@ -17,9 +17,9 @@ from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import measured
 
-FACTOR = 0.5  # of the early share that must be left
-WAS = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
-GONE = 0.05  # of the failed calls: nothing is left of it
+FALL_FACTOR = 0.5  # of the early share that must be left
+MIN_EARLY_SHARE = 0.2  # of the failed calls: a policy that hardly ever recovered has lost nothing
+LOST_SHARE = 0.05  # of the failed calls: nothing is left of it
 ENABLE = "log completions with tool calls and their results at every step (TRL: log_completions=True)"
 
 
@@ -72,4 +72,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "failures-unrecovered", Link.ENVIRONMENT, factor=FACTOR, was=WAS, gone=GONE)
+RULE = rule(check, "failures-unrecovered", Link.ENVIRONMENT, factor=FALL_FACTOR, was=MIN_EARLY_SHARE, gone=LOST_SHARE)

@@ -44,9 +44,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     environment = evidence.environment or UNRECORDED
     verdict = judge_shares(AFTER_FAILURE, counted_share(environment.paid_after_failure, "tool_calls.ok"), limits)
     beside = judge_shares(WITHOUT_CALL, counted_share(environment.paid_without_call, "trajectories.reward"), limits)
-    found = beside.findings if isinstance(beside, Broken) else beside.notes if isinstance(beside, Healthy) else ()
+    paid_without_call = (
+        beside.findings if isinstance(beside, Broken) else beside.notes if isinstance(beside, Healthy) else ()
+    )
     # some prompts need no tool, and a policy that learns which is right: never more than a note
-    notes = tuple(replace(finding, severity=Severity.LOW) for finding in found)
+    notes = tuple(replace(finding, severity=Severity.LOW) for finding in paid_without_call)
     match verdict:
         case Broken(findings=findings):
             return Broken(findings=findings + notes)

@@ -35,9 +35,9 @@ from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray
 
-TIMES = 3.0  # what 95 % of the early trajectories stay below
-TURNS = 8.0  # fewer are no long episode, however short the others were
-TOKENS = 1000.0
+LENGTH_FACTOR = 3.0  # what 95 % of the early trajectories stay below
+MIN_TURNS = 8.0  # fewer are no long episode, however short the others were
+MIN_TOKENS = 1000.0
 FLOOR = 0.1  # of the trajectories
 FACTOR = 2.0  # times the early share
 MEDIUM = 0.1
@@ -156,9 +156,9 @@ RULE = rule(
     check,
     "runaway-episodes",
     Link.ENVIRONMENT,
-    times=TIMES,
-    turns=TURNS,
-    tokens=TOKENS,
+    times=LENGTH_FACTOR,
+    turns=MIN_TURNS,
+    tokens=MIN_TOKENS,
     floor=FLOOR,
     factor=FACTOR,
     medium=MEDIUM,

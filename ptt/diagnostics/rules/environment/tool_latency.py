@@ -19,9 +19,9 @@ from ptt.diagnostics.rules.environment import UNRECORDED
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import late_mean, measured
 
-FLOOR = 1.0  # second: less is lost beside what the model itself takes for a turn
-FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
-SLOW = 5.0  # seconds in the end: each call then costs as much as a turn of the model
+MIN_SECONDS = 1.0  # second: less is lost beside what the model itself takes for a turn
+RISE_FACTOR = 3.0  # times the early level: load alone doubles latencies now and then
+SLOW_SECONDS = 5.0  # seconds in the end: each call then costs as much as a turn of the model
 ENABLE = (
     "record latency_s of each call (open-instruct: runtime; Inspect and OpenTelemetry do), or log it by tool each step"
 )
@@ -84,4 +84,4 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
     )
 
 
-RULE = rule(check, "tool-latency", Link.ENVIRONMENT, floor=FLOOR, factor=FACTOR, slow=SLOW)
+RULE = rule(check, "tool-latency", Link.ENVIRONMENT, floor=MIN_SECONDS, factor=RISE_FACTOR, slow=SLOW_SECONDS)

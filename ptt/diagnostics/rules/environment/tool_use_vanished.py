@@ -18,9 +18,9 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.single_series import last_mean
 from ptt.diagnostics.statistics.trend import rolling_mean
 
-GONE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
-SMOOTHED = 5  # values a mean: a collapse may empty the slice within two dozen steps
-WAS_USED = 0.2  # a run that never used its tools has lost nothing
+UNUSED_SHARE = 0.1  # share of sequences (or calls a sequence) below which tools are as good as unused
+SMOOTHING_VALUES = 5  # values a mean: a collapse may empty the slice within two dozen steps
+MIN_PEAK_USE = 0.2  # a run that never used its tools has lost nothing
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -33,8 +33,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="record sequences with model_mask, or log calls per sample, or completions with their tool calls",
         )
     steps, values = series.finite()
-    mean = rolling_mean(values, SMOOTHED, minimum=SMOOTHED)[SMOOTHED - 1 :]
-    steps = steps[SMOOTHED - 1 :]
+    mean = rolling_mean(values, SMOOTHING_VALUES, minimum=SMOOTHING_VALUES)[SMOOTHING_VALUES - 1 :]
+    steps = steps[SMOOTHING_VALUES - 1 :]
     best, last = float(mean.max()), last_mean(series)
     if best < limits["was_used"]:
         return NotJudged(
@@ -82,4 +82,4 @@ def _use(evidence: Evidence) -> Series | None:
     )
 
 
-RULE = rule(check, "tool-use-vanished", Link.ENVIRONMENT, gone=GONE, was_used=WAS_USED)
+RULE = rule(check, "tool-use-vanished", Link.ENVIRONMENT, gone=UNUSED_SHARE, was_used=MIN_PEAK_USE)

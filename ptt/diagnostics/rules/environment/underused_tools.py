@@ -25,9 +25,9 @@ from ptt.diagnostics.rules.reward_outcome import reward_dropped_since
 from ptt.diagnostics.rules.single_series import late_mean, measured
 from ptt.diagnostics.statistics.change_point import permutation_p_value, rate_change
 
-LEFT = 0.1  # of a tool's early calls a trajectory
-WAS_USED = 0.05  # calls a trajectory: a tool called less often has hardly been tried
-OTHERS = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
+FALL_FACTOR = 0.1  # of a tool's early calls a trajectory
+MIN_EARLY_CALLS = 0.05  # calls a trajectory: a tool called less often has hardly been tried
+MIN_REMAINING_SHARE = 0.5  # of all early calls that go on; with less, tools as such are given up: tool-use-vanished
 MAX_P_VALUE = 0.01  # of orders of the values: beside a fall to a tenth, which chance hardly makes either
 MAX_BLOCKS = 60  # means that the place is looked for in: neighbouring steps then hardly remember each other
 MIN_BLOCKS = 5  # before it and after it
@@ -134,4 +134,6 @@ def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, 
     )
 
 
-RULE = rule(check, "underused-tools", Link.ENVIRONMENT, left=LEFT, was_used=WAS_USED, others=OTHERS)
+RULE = rule(
+    check, "underused-tools", Link.ENVIRONMENT, left=FALL_FACTOR, was_used=MIN_EARLY_CALLS, others=MIN_REMAINING_SHARE
+)

@@ -55,7 +55,9 @@ def check(figures: Sequence[Figure], evidence: Evidence, limits: Limits) -> Verd
 def _judge(evidence: Evidence, figure: Figure) -> Outcome | None:
     """Judge a figure against its twin of training, else against the training reward."""
     against = (series for series in (figure.twin, evidence.metrics.get("reward/mean")) if series is not None)
-    return next((found for series in against if (found := judge_evaluation(figure.series, series)) is not None), None)
+    return next(
+        (outcome for series in against if (outcome := judge_evaluation(figure.series, series)) is not None), None
+    )
 
 
 def _finding(behind: list[tuple[Figure, Outcome]], fell_limit: float) -> Finding:

@@ -25,7 +25,7 @@ ENTROPY_FLOOR = 0.02  # nats a token: below what healthy, solved tool tasks keep
 MAX_SILENT_SHARE = 0.5  # share of groups without spread
 SOLVED_REWARD = 0.7  # mean reward of a task that pays 1
 MAX_FALL_SHARE = 0.25  # of the logged steps, from half of the early level to the floor
-LEFT_OF_EARLY = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
+FALL_FACTOR = 0.1  # of the early level: a run that starts near the floor has not collapsed onto it
 
 
 @requires_metric("entropy", what="entropy", enable="log the policy's token entropy")
@@ -78,4 +78,4 @@ def _silent_and_unsolved(evidence: Evidence) -> bool:
     )
 
 
-RULE = rule(check, "entropy-collapse", Link.EXPLORATION, floor=ENTROPY_FLOOR, left_of_early=LEFT_OF_EARLY)
+RULE = rule(check, "entropy-collapse", Link.EXPLORATION, floor=ENTROPY_FLOOR, left_of_early=FALL_FACTOR)

@@ -18,7 +18,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, r
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
-TIMES_EARLY = 2.0  # twice as many choices, on the log scale
+RISE_FACTOR = 2.0  # twice as many choices, on the log scale
 MARGIN = 0.2  # nats: a policy nearly certain at first may double its entropy and still be certain
 FLOOR = 0.4  # nats a token: below it language-model policies train well
 SEVERITY = {Outcome.FELL: Severity.HIGH, Outcome.FLAT: Severity.MEDIUM}
@@ -51,4 +51,4 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "entropy-explosion", Link.EXPLORATION, times_early=TIMES_EARLY, floor=FLOOR)
+RULE = rule(check, "entropy-explosion", Link.EXPLORATION, times_early=RISE_FACTOR, floor=FLOOR)

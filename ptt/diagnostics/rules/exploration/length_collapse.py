@@ -22,9 +22,9 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, r
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
 
-LEFT_OF_EARLY = 0.5  # of the early length
+FALL_FACTOR = 0.5  # of the early length
 MAX_FALL_SHARE = 0.25  # of the logged steps, from nearly the early length to the limit: slower is learning to be short
-NEARLY_EARLY = 0.8  # of the early length
+NEAR_EARLY_FACTOR = 0.8  # of the early length
 
 
 @requires_metric("len/response_mean", what="response length", enable="log the mean response length", minimum=MIN_VALUES)
@@ -57,8 +57,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 def _is_sudden(series: Series, fall: BaselineShift) -> bool:
     """Return whether the answers went from nearly their early length to the limit within a quarter of the run."""
     steps, mean = series.rolling()
-    long = steps[(mean >= NEARLY_EARLY * fall.early) & (steps <= fall.onset)]
+    long = steps[(mean >= NEAR_EARLY_FACTOR * fall.early) & (steps <= fall.onset)]
     return bool(len(long)) and int(np.sum((steps > long[-1]) & (steps <= fall.onset))) <= MAX_FALL_SHARE * len(steps)
 
 
-RULE = rule(check, "length-collapse", Link.EXPLORATION, left_of_early=LEFT_OF_EARLY)
+RULE = rule(check, "length-collapse", Link.EXPLORATION, left_of_early=FALL_FACTOR)

@@ -26,7 +26,7 @@ FLOOR = 0.3  # of the pairs: every other answer of a step is then one and the sa
 MARGIN = 0.2  # over the early level: tasks with few answers have equal pairs by chance
 CHRONIC = 0.9  # of the pairs: there is one answer
 HIGH = 0.8
-SHORT = 40  # letters: a class or a number; longer texts do not agree by chance
+SHORT_LETTERS = 40  # letters: a class or a number; longer texts do not agree by chance
 
 ENABLE = "log completions with their prompts (TRL: log_completions=True), several prompts a step"
 
@@ -91,5 +91,12 @@ def _finding(answers: AnswerAgreement, late: float, rise: BaselineShift | None, 
 
 
 RULE = rule(
-    check, "template-collapse", Link.EXPLORATION, floor=FLOOR, margin=MARGIN, chronic=CHRONIC, high=HIGH, short=SHORT
+    check,
+    "template-collapse",
+    Link.EXPLORATION,
+    floor=FLOOR,
+    margin=MARGIN,
+    chronic=CHRONIC,
+    high=HIGH,
+    short=SHORT_LETTERS,
 )

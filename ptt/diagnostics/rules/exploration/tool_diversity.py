@@ -25,9 +25,9 @@ from ptt.diagnostics.rules.reward_outcome import reward_dropped
 from ptt.diagnostics.rules.single_series import derived, late_mean, measured
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
-LEFT = 0.25  # of the early entropy
-WAS = 0.3  # of what equal use would give: below, there was one main tool from the start
-OTHERS = 0.5  # of all early calls that go on
+FALL_FACTOR = 0.25  # of the early entropy
+MIN_EARLY_ENTROPY = 0.3  # of what equal use would give: below, there was one main tool from the start
+MIN_REMAINING_SHARE = 0.5  # of all early calls that go on
 MIN_POOLED_CALLS = 20.0  # calls a value: the entropy of fewer is too low by more than a few hundredths
 
 ENABLE = "log completions with tool calls (TRL: log_completions=True), or calls by tool each step"
@@ -115,4 +115,6 @@ def _entropy(steps: IntArray, table: FloatArray, minimum: float) -> tuple[Series
     return mix, total
 
 
-RULE = rule(check, "tool-diversity", Link.EXPLORATION, left=LEFT, was=WAS, others=OTHERS)
+RULE = rule(
+    check, "tool-diversity", Link.EXPLORATION, left=FALL_FACTOR, was=MIN_EARLY_ENTROPY, others=MIN_REMAINING_SHARE
+)
