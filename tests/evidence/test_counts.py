@@ -75,5 +75,5 @@ def test_a_rise_of_rare_events_is_found() -> None:
 def test_without_a_trial_there_is_no_share() -> None:
     nothing = counts_of([], [])
     assert math.isnan(nothing.share)
-    assert nothing.at_least == 0.0
+    assert nothing.lower_bound == 0.0
     assert not nothing.shows_change

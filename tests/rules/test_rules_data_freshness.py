@@ -65,11 +65,11 @@ def test_lags_are_counted_from_the_freshest_sequence_whatever_versions_start_at(
     found = gather_freshness(tokens_of(recorded(lambda step: refreshed(10)(step) + shift)))
     assert found is not None
     assert found.lag is not None
-    assert found.most is not None
+    assert found.oldest is not None
     assert found.offset == 1 - shift
     assert found.lag.values.tolist() == [(step - 1) % 10 for step in range(1, STEPS + 1)]
-    assert found.most.values.tolist() == found.lag.values.tolist()
-    assert (found.known_share, found.uneven) == (1.0, "")
+    assert found.oldest.values.tolist() == found.lag.values.tolist()
+    assert (found.known_share, found.no_lag_reason) == (1.0, "")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_versions_that_do_not_count_steps_give_no_lag_and_say_so(versions: Any, 
     found = gather_freshness(tokens_of(recorded(versions)))
     assert found is not None
     assert found.lag is None
-    assert why in found.uneven
-    assert found.uneven == not_judged(judged("stale-rollouts", {}, freshness=found)).reason
+    assert why in found.no_lag_reason
+    assert found.no_lag_reason == not_judged(judged("stale-rollouts", {}, freshness=found)).reason
 
 
 def test_without_versions_there_is_no_freshness() -> None:
@@ -235,7 +235,7 @@ def test_an_updated_policy_cannot_match_the_engine_better_than_the_old_one() -> 
 
 
 def test_unknown_versions_are_noted_where_sampling_and_training_overlap() -> None:
-    known = Freshness(lag=None, most=None, offset=0, sequences=100, known_share=0.6, versions=9)
+    known = Freshness(lag=None, oldest=None, offset=0, sequences=100, known_share=0.6, versions=9)
     broken(judged("versions-unknown", {}, freshness=known), severity=Severity.LOW)
     healthy(judged("versions-unknown", {}, freshness=replace(known, known_share=0.95)))
     healthy(judged("versions-unknown", lagging(level(2.0))))

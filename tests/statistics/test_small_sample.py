@@ -51,17 +51,17 @@ def test_fewer_than_six_points_and_missing_ones_do_not_count() -> None:
 def test_noise_rarely_moves(count: int) -> None:
     generator = np.random.default_rng(count)
     sure = [estimate_change(generator.normal(size=count)) for _ in range(2000)]
-    assert sum(found is not None and found.surely != 0 for found in sure) <= 20
+    assert sum(found is not None and found.significant_sign != 0 for found in sure) <= 20
 
 
 def test_a_step_that_no_line_fits_is_a_sure_rise() -> None:
     noise = np.random.default_rng(3).normal(size=24) * 0.01
     found = estimate_change(np.where(np.arange(24) < 12, 0.5, 0.8) + noise)
     assert found is not None
-    assert found.surely == 1
+    assert found.significant_sign == 1
     turned = estimate_change(np.where(np.arange(24) < 12, 0.8, 0.5) + noise)
     assert turned is not None
-    assert turned.surely == -1
+    assert turned.significant_sign == -1
 
 
 @pytest.mark.parametrize("count", [12, 24])

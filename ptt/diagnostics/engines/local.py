@@ -17,7 +17,7 @@ from ptt.diagnostics.statistics.token_pass import TokenTables, token_pass
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_tokens, scan_sequences, write_tokens
 
-SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and tell nothing
+SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 
 
 SCALARS = ("sample_id", "group_id", "trajectory_id", "env", "rank", "reward", "policy_version", "temperature",

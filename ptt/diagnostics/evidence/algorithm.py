@@ -106,7 +106,7 @@ def detect_algorithm(
     logged: Collection[str] = (),
     sampled: bool = False,
 ) -> Algorithm:
-    """Tell the algorithm from settings, from metric names as their writer spelt them, and from canonical ones.
+    """Detect the algorithm from settings, from metric names as their writer spelt them, and from canonical ones.
 
     Settings count more than names. `sampled`: an inference engine's logprobs are recorded, so something was sampled.
     """
@@ -125,7 +125,7 @@ def detect_algorithm(
 
 
 def _match_marks(logged: Collection[str]) -> str | None:
-    """Tell the algorithm by the names that only its trainer logs."""
+    """Return the algorithm by the names that only its trainer logs."""
     names = set()
     for raw in logged:
         bare = raw

@@ -12,7 +12,7 @@ from ptt.diagnostics.evidence.series import Series, condense, excess_interval
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray
 
-MIN_VALUES: Final = 30  # finite values: fewer have no early part that could be told from the rest
+MIN_VALUES: Final = 30  # finite values: fewer have no early part to compare the rest with
 EARLY_SHARE: Final = 0.2
 EARLY_MIN_VALUES: Final = 20
 EARLY_MAX_VALUES: Final = 200  # values: a long run's early behaviour is its beginning, not its first fifth
@@ -20,9 +20,9 @@ MAX_POINTS: Final = 2000  # a longer series is judged by the means of so many bl
 Z_LIMIT: Final = (
     4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
 )
-FAR_LAG: Final = 5  # values between which noise is told from its likeness to itself
+FAR_LAG: Final = 5  # values between which noise is separated from its autocorrelation
 MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
-MIN_AR1: Final = 0.3  # and less for this much: in a short run likeness cannot be told from none
+MIN_AR1: Final = 0.3  # and less for this much: in a short run it cannot be distinguished from none
 MAD_TO_SD: Final = 1.4826
 MIN_OUTLIERS: Final = 10  # differences that a change of level at two places makes
 MAX_LOG: Final = 300.0  # exp of it is finite
@@ -76,7 +76,7 @@ def step_noise(values: FloatArray) -> tuple[float, float]:
     """Return the standard deviation of the noise of a series and its AR(1), from how values one and five apart differ.
 
     Medians of absolute differences: neither a trend nor a level that changes at a few places counts as noise. For an
-    AR(1) of likeness p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
+    AR(1) of correlation p the squared differences k apart are 2 sd^2 (1 - p^k); p is held within LIKELY and LIKEST.
     """
     near, far = (_difference_sd(values[gap:] - values[:-gap]) for gap in (1, FAR_LAG))
     if near <= 0 or far <= near:

@@ -28,9 +28,7 @@ from ptt.diagnostics.statistics.change_point import rank_shift, rate_change
 MIN_POOLED_TRIALS: Final = 8  # trials a value: with fewer, a share says more about chance than about the step
 LATE_SHARE: Final = 1 / 3  # of the steps: what "in the end" means
 Z95: Final = 1.96
-MAX_RANK_VALUES: Final = (
-    60  # values: of fewer, how like each other they are is not known well enough for `baseline_shift`
-)
+MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `baseline_shift`
 RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78
 
 
@@ -73,7 +71,7 @@ class Counts:
 
     @property
     def shows_change(self) -> bool:
-        """Whether there is enough of it to tell a lasting change from chance."""
+        """Whether there is enough of it to distinguish a lasting change from chance."""
         return len(self.pooled.steps) >= MIN_VALUES
 
     def late(self) -> Counts:
@@ -104,7 +102,7 @@ class Counts:
         return float(self.hits.sum()) / trials if trials else math.nan
 
     @property
-    def at_least(self) -> float:
+    def lower_bound(self) -> float:
         """Return the lower end of the 95 % interval of the share (Wilson 1927); 0 without a trial."""
         return wilson_lower_bound(float(self.hits.sum()), float(self.trials.sum()))
 
@@ -185,7 +183,7 @@ class MeasuredShare:
 
     @property
     def judgeable(self) -> bool:
-        """Whether there is enough of it to tell a change."""
+        """Whether there is enough of it to judge a change."""
         return early_level(self.series) is not None if self.counts is None else self.counts.shows_change
 
     @property
@@ -197,12 +195,12 @@ class MeasuredShare:
         return float(values[-self.series.width :].mean()) if len(values) else math.nan
 
     @property
-    def surely(self) -> float:
+    def late_lower_bound(self) -> float:
         """What the share in the end is at least, as far as chance goes."""
         if self.counts is None:
             return self.late if len(self.series.finite()[0]) >= MIN_VALUES else 0.0
         late = self.counts.late()
-        return late.at_least if late.total >= MIN_TRIALS else 0.0
+        return late.lower_bound if late.total >= MIN_TRIALS else 0.0
 
     @property
     def early(self) -> float:

@@ -46,7 +46,7 @@ class Episodes:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerAgreement:
-    """How alike the last answers of a step are: shares of equal pairs, by step."""
+    """How often the last answers of a step agree: shares of equal pairs, by step."""
 
     across: Series  # of pairs of answers to different prompts
     within: Series | None  # of pairs of answers to the same prompt; None where each prompt is answered once
@@ -134,7 +134,7 @@ MIN_LOOP_ROUNDS: Final = 3  # the same calls with the same arguments and results
 
 
 def malformed_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
-    """Tell of each call whether it has no name, no valid JSON for arguments, or an error that says so.
+    """Flag for each call whether it has no name, no valid JSON for arguments, or an error that says so.
 
     A tool that takes plain text is no tool whose arguments are broken: a tool counts as one of JSON where at least
     half of its arguments are. Arguments that were cut when they were stored are not looked at. None where neither
@@ -168,7 +168,7 @@ def _is_json(text: str) -> bool:
 
 
 def repeated_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
-    """Tell of each call that did not fail whether its trajectory made it before: same name, arguments and result.
+    """Flag for each call that did not fail whether its trajectory made it before: same name, arguments and result.
 
     Asking again for what may change, and trying again what failed, are no repeats. None where arguments or results
     are not recorded.
@@ -181,7 +181,7 @@ def repeated_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def call_loops(calls: pl.DataFrame) -> pl.DataFrame | None:
-    """Tell of each trajectory with calls whether it makes the same one to four calls three times in a row.
+    """Flag for each trajectory with calls whether it makes the same one to four calls three times in a row.
 
     Same means name, arguments and result: the same tool with other arguments is work, not a circle.
     """
@@ -358,7 +358,7 @@ def _latency_quantiles(prefix: str) -> list[pl.Expr]:
 
 
 def _recovered_calls(with_outcome: pl.DataFrame) -> pl.DataFrame:
-    """Tell of each failed call whether a later call of its trajectory succeeds."""
+    """Flag for each failed call whether a later call of its trajectory succeeds."""
     later = pl.col("ok").cast(pl.UInt8).reverse().cum_max().reverse().shift(-1).over("trajectory_id")
     return with_outcome.with_columns((later.fill_null(0) == 1).alias("recovered")).filter(~pl.col("ok"))
 

@@ -18,12 +18,12 @@ class Freshness:
     """How old the trained sequences were: versions behind, by step."""
 
     lag: Series | None  # mean over a step's sequences; None where versions do not count as steps do
-    most: Series | None  # of the oldest sequence of a step
+    oldest: Series | None  # of the oldest sequence of a step
     offset: int | None  # the smallest step - version of the run, taken for a lag of 0
     sequences: int
     known_share: float  # of the sequences: those with a version
     versions: int  # distinct
-    uneven: str = ""  # why no lag can be told from the versions
+    no_lag_reason: str = ""  # why versions give no lag
 
 
 VERSIONS_PER_STEP: Final = (0.75, 1.33)  # versions a step, over the run: otherwise versions count something else
@@ -44,22 +44,22 @@ def gather_freshness(tokens: Tokens | None) -> Freshness | None:
         "known_share": versioned.height / rows.height,
         "versions": versioned["policy_version"].n_unique(),
     }
-    uneven = _version_fault(versioned)
-    if uneven:
-        return Freshness(lag=None, most=None, offset=None, uneven=uneven, **counted)  # type: ignore[arg-type]
+    reason = _version_fault(versioned)
+    if reason:
+        return Freshness(lag=None, oldest=None, offset=None, no_lag_reason=reason, **counted)  # type: ignore[arg-type]
     lagged, offset = add_lags(versioned)
     by_step = lagged.group_by("step").agg(pl.col("lag").mean(), pl.col("lag").max().alias("most")).sort("step")
     named = "versions behind, from step - policy_version"
     return Freshness(
         lag=series_from_frame(by_step, "lag", name="staleness/mean", raw_name=named),
-        most=series_from_frame(by_step, "most", name="staleness/max", raw_name=named),
+        oldest=series_from_frame(by_step, "most", name="staleness/max", raw_name=named),
         offset=offset,
         **counted,  # type: ignore[arg-type]
     )
 
 
 def _version_fault(versioned: pl.DataFrame) -> str:
-    """Say why the difference of step and version is no lag, or nothing.
+    """Return why the difference of step and version is no lag, or nothing.
 
     One version a step is what a trainer counts that publishes after each. Where the newest version of the steps goes
     up at another pace, it counts generations or pushes, and a difference to steps means nothing.

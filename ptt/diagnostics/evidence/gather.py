@@ -52,7 +52,7 @@ def describe_run(
     tokens: Tokens | None,
     logged: IntArray | None = None,
 ) -> Run:
-    """Put together what the files tell of the run; steps are those of sequences, of series and of `logged` together."""
+    """Describe the run by what its files record; steps are those of sequences, of series and of `logged` together."""
     step_sets = [np.empty(0, np.int64) if logged is None else logged, *(metric.steps for metric in series.values())]
     sequences = model_tokens = 0
     if tokens is not None:

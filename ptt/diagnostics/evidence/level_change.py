@@ -32,9 +32,9 @@ LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so
 
 @dataclass(frozen=True, kw_only=True)
 class LevelChange:
-    """One level held against the last one."""
+    """One level compared with the last one."""
 
-    start: float  # mean of the window it is held against
+    start: float  # mean of the window that is compared with the end
     start_step: int  # the last step of that window
     late: float  # mean of the last two windows
     noise: float  # standard deviation of a window's mean

@@ -1,4 +1,4 @@
-"""What frameworks log by tool: calls, failures and seconds, told apart by the tool's name inside the metric's."""
+"""What frameworks log by tool: calls, failures and seconds, keyed by the tool's name inside the metric's."""
 
 from __future__ import annotations
 

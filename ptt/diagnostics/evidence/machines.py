@@ -81,7 +81,7 @@ SCHEMA: Final = {
 
 
 def gather_machines(metrics: pl.DataFrame, ranks: pl.DataFrame, wide: WideMetrics) -> Machines | None:
-    """Put what is recorded by rank side by side; None where nothing is.
+    """Collect what is recorded by rank; None where nothing is.
 
     `wide`: what is too much for `metrics`; of that only what is about machines, times and memory.
     """

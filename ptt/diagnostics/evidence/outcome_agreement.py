@@ -35,7 +35,7 @@ NOISE_Z: Final = 2.0  # standard errors: 95 % of what noise does
 LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
 al., arXiv 2210.10760), and a straight line over all points does not see a peak."""
-TWO_WINDOW_FACTOR: Final = 1.5**0.5  # the noise of one window held against two, in that of one
+TWO_WINDOW_FACTOR: Final = 1.5**0.5  # the noise of one window minus the mean of two, in that of one
 
 
 class OutcomeState(StrEnum):
@@ -166,13 +166,13 @@ def _loss_steps(steps: IntArray, values: FloatArray, late: float) -> tuple[int, 
 
 def _state(change: LineChange, paid: LevelChange, *, solved: bool, late: bool) -> OutcomeState:
     scale = max(abs(change.early), abs(change.late))
-    if change.surely < 0 and change.amount <= -MIN_LOSS * scale:
+    if change.significant_sign < 0 and change.amount <= -MIN_LOSS * scale:
         return OutcomeState.FELL
     if solved:
         return OutcomeState.SOLVED
     if change.lowest > 0 and change.amount >= MIN_AGREEMENT * max(0.0, paid.share) * scale:
         return OutcomeState.ROSE
-    highest = change.surely_highest if late else change.highest  # of several parts one may look flat by chance
+    highest = change.highest_999 if late else change.highest  # of several parts one may look flat by chance
     flat = scale == 0 or highest / scale < MIN_AGREEMENT * paid.share
     return OutcomeState.FLAT if has_risen(paid) and flat else OutcomeState.UNSURE
 

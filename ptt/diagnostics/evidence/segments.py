@@ -68,7 +68,7 @@ def _repeated_within_source(rows: pl.DataFrame) -> tuple[Overlap, ...]:
 
 
 def _is_repeated(key: list[str]) -> pl.Expr:
-    """Tell of each row whether it lies at steps that rows of its key had passed before their step last went back."""
+    """Flag for each row whether it lies at steps that rows of its key had passed before their step last went back."""
     step = pl.col("step")
     passed = pl.when(step.diff() < 0).then(step.cum_max().shift(1)).forward_fill()
     return (step <= passed).fill_null(value=False).over(key)

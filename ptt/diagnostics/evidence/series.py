@@ -28,7 +28,7 @@ NAN_FLAGS: Final = (1, 2, 3)  # flags of NaN and the infinities; a null is weake
 MIN_DEAD_VALUES: Final = 3  # at the end, all NaN: a single one may be the last row's own trouble
 LOST_SHARE: Final = 0.2  # of what was logged: so much missing, the rest is a selection
 MIN_WARMUP_VALUES: Final = 5
-"""At the start of a run a mean may be over so few: a run that dies within 20 steps is to be told so."""
+"""At the start of a run a mean may be over so few: a run that dies within 20 steps must be reported."""
 
 
 @dataclass(frozen=True, kw_only=True)

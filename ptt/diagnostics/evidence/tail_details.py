@@ -46,7 +46,7 @@ LEFT_OUT: Final = "texts of these sequences are recorded; they are kept and show
 
 @dataclass(frozen=True, kw_only=True)
 class TailPlaces:
-    """Late stretches told apart, what could not be told, and which sample each late sequence is."""
+    """Late tail tokens by position, what is missing for it, and which sample each late sequence is."""
 
     finer: Split | None
     missing: str
@@ -82,7 +82,7 @@ def locate_tail(
 
 
 def _observations(tokens: Tokens, completions: Completions, rows: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
-    """Return what is known of each observation: as recorded with the tokens, else as the sample tells."""
+    """Return what is known of each observation: as recorded with the tokens, else as the sample shows."""
     lists = [name for name in ("tool_names", "tool_failed") if name in tokens.scan.columns]
     recorded = recorded_observations(rows.join(tokens.scalars.select("seq", *lists), on="seq", how="left"))
     if tied.is_empty():
@@ -193,7 +193,7 @@ def _identity(tokens: Tokens) -> pl.DataFrame:
 
 
 def _attribution_keys(rows: pl.DataFrame, names: dict[int, str]) -> dict[str, pl.Expr]:
-    """Return what the tail is told apart by: what the run records of it, as text."""
+    """Return the keys that the tail is attributed by: what the run records of them, as text."""
     turns = pl.when(pl.col("n_obs") >= 3).then(pl.lit("3+")).otherwise(pl.col("n_obs").cast(pl.String))
     keys = {
         "slice": pl.col("slice").replace_strict(names, return_dtype=pl.String),

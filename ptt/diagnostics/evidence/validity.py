@@ -1,4 +1,4 @@
-"""Whether the recorded logprobs can be trusted at all: what the token pass noticed, and what ids and steps tell."""
+"""Whether the recorded logprobs can be trusted at all: what the token pass noticed, and what ids and steps show."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def file_names(tokens: Tokens, seq: pl.Series) -> pl.Series:
 
 
 def with_ranks(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `rank`, as recorded or as the file is named; null where neither tells."""
+    """Add `rank`, as recorded or as the file is named; null where neither says."""
     if "rank" in tokens.scan.columns:
         return rows.join(tokens.scalars.select("seq", "rank"), on="seq", how="left", maintain_order="left")
     matches = [_RANK.search(file.name) for file in tokens.scan.files]

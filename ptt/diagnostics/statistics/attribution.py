@@ -43,7 +43,7 @@ TOP_SCHEMA: Final[dict[str, pl.DataType]] = {
     "tokens": pl.Int64(),
     "tail_share": pl.Float64(),
     "max_abs_r": pl.Float64(),
-    "max_at": pl.Int64(),  # the first token with it, counted in the sequence from 0; null below stretches.FLOOR
+    "max_at": pl.Int64(),  # the first token with it, counted in the sequence from 0; null below FLOOR
     "max_turn": pl.Int64(),  # observations before that token
     "reward": pl.Float64(),
     "text": pl.String(),  # of the sample, from there; null where none was kept

@@ -43,11 +43,11 @@ SEQUENCE: Final[dict[str, pl.DataType]] = {
 STRETCH: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "turn": pl.UInt32(),  # observations before it in the sequence
-    "distance": pl.UInt8(),  # see stretches.DISTANCES
+    "distance": pl.UInt8(),  # see observation_position.DISTANCES
     "n": pl.UInt32(),
-    "peak": pl.Float64(),  # greatest |r|; 0 where none reaches stretches.FLOOR
+    "peak": pl.Float64(),  # greatest |r|; 0 where none reaches observation_position.FLOOR
     "peak_at": pl.UInt32(),  # the first token with it, counted in the sequence from 0; 0 where none reaches it
-    "coarse_bin": pl.List(pl.UInt8()),  # of tokens at or above stretches.FLOOR alone
+    "coarse_bin": pl.List(pl.UInt8()),  # of tokens at or above observation_position.FLOOR alone
     "coarse_n": pl.List(pl.UInt32()),
 }
 ROW: Final[dict[str, pl.DataType]] = {
@@ -68,7 +68,7 @@ ANOMALY: Final[dict[str, pl.DataType]] = {
     "seq": pl.UInt32(),
     "step": pl.Int64(),
     "column": pl.UInt8(),  # index into LOGP_COLUMNS
-    "kind": pl.UInt8(),  # see anomalies.Anomaly
+    "kind": pl.UInt8(),  # see placeholder_values.Anomaly
     "n": pl.UInt32(),
 }
 LOGP_COLUMNS: Final = ("policy_logp", "old_logp", "rollout_logp", "ref_logp")

@@ -34,7 +34,7 @@ def rank_shift(early: FloatArray, late: FloatArray) -> float:
 
 
 def rate_change(hits: FloatArray, trials: FloatArray) -> tuple[int, int, int] | None:
-    """Return the place where the second of two rates likeliest begins, and between which two values it surely did.
+    """Return the index at which the second of two rates most likely begins, and the interval that holds it.
 
     The first of these is the last value that is surely of the old rate. Counts over so many trials, trials above 0, as
     likely as Poisson ones that scatter as widely as these do (quasi-likelihood); None for fewer than two values or none

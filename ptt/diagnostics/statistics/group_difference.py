@@ -1,4 +1,4 @@
-"""How far the means of two groups of runs lie apart, by the noise within runs and between runs of one setting."""
+"""The difference between the means of two groups of runs, by the noise within runs and between runs of one setting."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class GroupDifference:
 
 
 def group_difference(first: Sequence[WindowMean], second: Sequence[WindowMean]) -> GroupDifference:
-    """Set runs against runs; each group is of one setting.
+    """Compare the mean of two groups of runs; each group is of one setting.
 
     The variance between runs is pooled over both groups, raised for how few they are (QUARTER), and counted as far as
     it passes what their own noise gives.

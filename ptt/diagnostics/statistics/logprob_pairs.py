@@ -1,4 +1,4 @@
-"""The pairs of logprobs that can be subtracted, and what each difference means (contracts, section 1)."""
+"""The pairs of logprobs that can be subtracted, and what each difference means."""
 
 from dataclasses import dataclass
 from typing import Final

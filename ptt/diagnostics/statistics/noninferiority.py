@@ -17,20 +17,20 @@ from ptt.diagnostics.statistics.trend import block_correlation
 from ptt.diagnostics.statistics.windows import WINDOWS
 
 AR1_PRIOR: Final = {0.0: 0.1, 0.2: 0.1, 0.4: 0.1, 0.6: 0.15, 0.8: 0.4, 0.9: 0.15}
-"""AR(1) between steps, and how likely each is held beforehand. A dozen spans of a few steps hardly tell it: weight lies
-where trust would do harm, so that intervals still hold their 95 % where steps follow each other at 0.8."""
+"""AR(1) between steps, and its prior weight. A dozen spans of a few steps hardly determine it: weight lies where
+trust would do harm, so that intervals still cover 95 % where steps are correlated at 0.8."""
 STEP_NOISE_SDS: Final = tuple(0.015 * 1.8**power for power in range(8))  # log-SD of a span's step noise, 0.015 to 0.92
 SEED_NOISE_SDS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # log-SD between seeds of one setting
 MEAN_SEED_SD: Final = 0.15
-"""Its mean beforehand (exponential). Two or three seeds alone tell it so badly that no factor of 1.6 would be told;
+"""Its prior mean (exponential). Two or three seeds alone determine it so badly that no factor of 1.6 would show;
 where they lie further apart than this, they say so themselves."""
 PERSISTENT_SHARES: Final = (1.0, 0.5)  # share of a seed's offset that stays over the run; the rest is each window's own
 MISSING_VARIANCE: Final = 1e6  # variance of a value that is not there
 MIN_VARIANCE: Final = 1e-8
 NEGLIGIBLE_WEIGHT: Final = 1e-6  # weight, against the likeliest noise's, of one that is left out
-SEARCH_SDS: Final = 12.0  # standard deviations that hold all but 1e-32 of a normal part
+SEARCH_SDS: Final = 12.0  # standard deviations that cover all but 1e-32 of a normal part
 BISECTIONS: Final = 45
-MAX_SPAN_STEPS: Final = 1000  # steps in a span beyond which neighbours no longer tell it from a longer one
+MAX_SPAN_STEPS: Final = 1000  # steps in a span beyond which a longer one gives the same correlations
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ UNKNOWN: Final = Noninferiority()
 def noninferiority_test(
     variant: Sequence[Curve], baseline: Sequence[Curve], *, window: str = "all", floor: float | None = LEVEL_FLOOR
 ) -> Noninferiority:
-    """Set the runs of one side (seeds of one setting) against those of the other, over the spans that all share.
+    """Compare the runs of one side (seeds of one setting) with those of the other, over the spans that all share.
 
     Levels are paired span by span: what both sides do alike, whatever its shape, cancels. `window` is early, mid or
     late for a third of the spans. Seeds are the units: how far they lie apart is counted. With one seed a side only

@@ -71,7 +71,7 @@ class PositionCounter:
             self._fold()
 
     def records(self) -> pl.DataFrame:
-        """Return all records (records.STRETCH)."""
+        """Return all records (cells.STRETCH)."""
         if self._parts:
             self._fold()
         counted = pl.concat(self._frames)

@@ -21,7 +21,9 @@ from ptt.diagnostics.statistics.placeholder_values import IMPOSSIBLE_ABOVE, MISS
 
 LAGS: Final = (-2, -1, 0, 1, 2)
 MIN_TOKENS: Final = 200
-CERTAIN_ABOVE: Final = -0.05  # nats: tokens surer than this are alike under every temperature and every shift
+CERTAIN_ABOVE: Final = (
+    -0.05
+)  # nats: tokens more certain than this look the same under every temperature and every shift
 DECIMALS: Final = 4
 
 

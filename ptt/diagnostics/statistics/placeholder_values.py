@@ -47,7 +47,7 @@ class Placeholders:
 def find_placeholders(
     names: tuple[str, str], values: tuple[Values, Values], row_of: IntArray, starts: IntArray, rows: IntArray
 ) -> Placeholders | None:
-    """Look through both logprobs of a pair; None where nothing is amiss, which costs a few passes only.
+    """Find placeholders in both logprobs of a pair; None where there are none, which costs a few passes only.
 
     values: one entry per model token; row_of: its row; starts: first token of each row in `rows` (rows with tokens).
     """

@@ -1,4 +1,4 @@
-"""Where in a trajectory a token stands: before any observation, or after one (contracts, section 2)."""
+"""Where in a trajectory a token stands: before any observation, or after one."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +33,7 @@ class ModelRuns:
 
 
 def model_runs(mask: BoolArray, offsets: IntArray, min_observation: IntArray) -> ModelRuns:
-    """Cut masks into runs and tell which model runs follow an observation.
+    """Cut masks into runs and find which model runs follow an observation.
 
     An observation is a run of false with true on both sides, at least `min_observation[row]` long. `mask` holds
     all rows end to end, row i from offsets[i] to offsets[i + 1].

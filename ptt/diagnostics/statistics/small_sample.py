@@ -15,9 +15,9 @@ from ptt.diagnostics.statistics.dot_product import dot
 MIN_POINTS: Final = 6  # four degrees of freedom: with fewer, the width of the interval says more than the figure
 MAX_BLOCKS: Final = 24  # more points are judged by the means of so many blocks
 MAX_AR1: Final = 0.8  # AR(1) that an interval is widened for at most
-MIN_THIRDS_POINTS: Final = 12  # so many are needed for the first third to be held against the last without a line
+MIN_THIRDS_POINTS: Final = 12  # so many are needed to compare the first third with the last without a line
 STEP_FACTOR: Final = 10.0
-"""Times the noise from point to point. AR(1) noise of 0.8, whose neighbours are the most alike, puts its thirds so far
+"""Times the noise from point to point. AR(1) noise of 0.8, the most that is allowed for, puts its thirds so far
 apart in two or three of a thousand; a step, which no straight line fits, does so in plain sight."""
 T975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.145, 2.13, 2.12, 2.11,
                2.10, 2.09, 2.09, 2.08, 2.07)  # fmt: skip
@@ -49,7 +49,7 @@ class LineChange:
         return self.amount + T975[self.freedom - 1] * self.error
 
     @property
-    def surely(self) -> int:
+    def significant_sign(self) -> int:
         """1 or -1 where it rose or fell at one in a thousand, by the line or by a step, else 0."""
         beyond = abs(self.amount) - T999[self.freedom - 1] * self.error > 0
         stepped = self.late - self.early
@@ -57,7 +57,7 @@ class LineChange:
         return 0 if not (beyond or apart) else 1 if self.amount > 0 else -1
 
     @property
-    def surely_highest(self) -> float:
+    def highest_999(self) -> float:
         """The upper end of the 99.8 % interval."""
         return self.amount + T999[self.freedom - 1] * self.error
 

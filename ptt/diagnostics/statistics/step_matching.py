@@ -14,7 +14,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.tail_curves import SPAN_COUNT, Profile
 from ptt.diagnostics.statistics.windows import Span
 
-MIN_SPANS: Final = 6  # fewer do not tell how noisy they are
+MIN_SPANS: Final = 6  # fewer do not show how noisy they are
 MAX_NAMED_RUNS: Final = 3  # runs in a reason
 
 

@@ -1,4 +1,4 @@
-"""Whether a share is higher in the upper half of something than in the lower, strata of a run being compared apart."""
+"""Whether a share is higher in the upper half of something than in the lower, stratum by stratum of a run."""
 
 from __future__ import annotations
 

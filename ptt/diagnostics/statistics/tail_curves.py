@@ -1,4 +1,4 @@
-"""Measure a run's tails over given spans of its steps, in a form that another run's can be set against."""
+"""Measure a run's tails over given spans of its steps, in a form that can be compared with another run's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ptt.diagnostics.statistics.windows import WINDOWS, Span
 class Profile:
     """The main pair of a run.
 
-    cells: one row per (step, slice, bin): n and records.SUMS, as token_pass.TokenTables has them.
-    sequences: one row per (seq, slice): step, unit (what is redrawn as a whole), n, records.SEQUENCE_SUMS and the
+    cells: one row per (step, slice, bin): n and cells.SUMS, as token_pass.TokenTables has them.
+    sequences: one row per (seq, slice): step, unit (what is redrawn as a whole), n, cells.SEQUENCE_SUMS and the
         coarse histogram as two lists.
     """
 
@@ -33,7 +33,7 @@ class Profile:
 
 
 SPAN_COUNT: Final = 12
-"""Spans a run is cut into to be set against another: four a third, enough to tell its noise, few enough to review."""
+"""Spans a run is cut into to be compared with another: four a third, enough to show its noise, few enough to review."""
 TAIL: Final = "p95 and p99"  # the quantile of a Curve that is the geometric mean of both
 
 

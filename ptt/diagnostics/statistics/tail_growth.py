@@ -30,8 +30,8 @@ from ptt.diagnostics.statistics.windows import Span, label_spans
 TAIL_QUANTILES: Final = {"p95": 0.95, "p99": 0.99}
 MAX_BLOCKS: Final = 40
 MIN_BLOCKS: Final = 12  # never fewer where the steps suffice: growth is judged by how blocks scatter
-MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond FEW_BLOCKS
-MIN_BLOCK_TOKENS_BOTH: Final = 200  # tokens of either slice that a block holds, beyond FEW_BLOCKS: two above p99
+MIN_BLOCK_UNITS: Final = 4  # sequences or groups that a block holds, beyond MIN_BLOCKS
+MIN_BLOCK_TOKENS_BOTH: Final = 200  # tokens of either slice that a block holds, beyond MIN_BLOCKS: two above p99
 TREND_BLOCKS: Final = 20  # the rank test wants blocks long enough for neighbours to be exchangeable
 MAX_OWN_SHARE: Final = 0.8  # share of a slice's block scatter that may be its sequences' own
 MAX_OWN_SHARE_DIFFERENCE: Final = (
@@ -42,7 +42,7 @@ FLOOR: Final = 2.0**bins.COARSE_LOWEST_EXPONENT
 """Ratios are taken of max(value, 0.001 nats): growth from nothing is then finite, and a lower bound."""
 LEVEL_FLOOR: Final = 0.02
 """In nats: below it weights are within 2 % of 1. A run that starts at its reference, where r is 0, would otherwise
-owe its scatter to its first steps, and no growth could be told from it."""
+owe its scatter to its first steps, and no growth could be distinguished from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def slice_tails(
     sixths: tuple[Span, ...],
     seed: int = SEED,
 ) -> SliceTails:
-    """Work out the tails of one slice from its cells and its sequences (with `unit`).
+    """Measure the tails of one slice from its cells and its sequences (with `unit`).
 
     `windows` are three spans, `blocks` the finer ones that are redrawn; a block belongs to the window it starts in.
     Two runs that are set against each other want a `seed` each: redrawn with the same numbers they would move alike.

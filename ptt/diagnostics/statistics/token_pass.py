@@ -242,14 +242,14 @@ BATCH_TOKENS: Final = 1 << 18
 class TokenTables:
     """What is left of the tokens.
 
-    cells: one row per (pair, step, slice, bin): n and records.SUMS.
-    sequences: one row per (seq, slice) of the first pair: step, n, n_bad, records.SEQUENCE_SUMS,
+    cells: one row per (pair, step, slice, bin): n and cells.SUMS.
+    sequences: one row per (seq, slice) of the first pair: step, n, n_bad, cells.SEQUENCE_SUMS,
         the least and greatest r, and the coarse histogram as two lists.
     stretches: one row per (seq, observations before, distance after the last one) of the first pair: n, and of the
         tokens with a large |r| the greatest, where it is, and the coarse histogram.
     rows: one row per sequence: step, length, n_model, n_obs, ok (false: its lists disagree in length).
     bad: per (pair, step, slice): model tokens whose r is null, NaN, infinite, or taken for a placeholder.
-    anomalies: per (seq, column, kind): values that are no logprobs (see anomalies.Anomaly).
+    anomalies: per (seq, column, kind): values that are no logprobs (see placeholder_values.Anomaly).
     samples: every `sample_every`-th sequence, whole.
     """
 

@@ -35,7 +35,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason="no policy version and no staleness is recorded"
             if fresh is None
-            else fresh.uneven or "too few steps have a policy version",
+            else fresh.no_lag_reason or "too few steps have a policy version",
             missing=("policy_version", "staleness/mean"),
             enable="record policy_version with every sequence, counted up with every step of the trainer, or log the "
             "staleness of each batch",

@@ -86,10 +86,10 @@ def _finding(question: Question, share: MeasuredShare, limits: Limits) -> Findin
         numbers, where = measured(rise, observed=rise.extreme), f"after step {rise.onset}"
         back = ", and came back" if rise.ended else ""
         claim = f"The share of {subject} rose from {share.early:.1%} to {rise.extreme:.1%}{back}"
-    elif share.surely <= limits["chronic"]:
+    elif share.late_lower_bound <= limits["chronic"]:
         return None
     else:
-        severity = Severity.HIGH if share.surely >= limits["high"] else Severity.MEDIUM
+        severity = Severity.HIGH if share.late_lower_bound >= limits["high"] else Severity.MEDIUM
         if late < share.early:
             severity = Severity.MEDIUM if severity is Severity.HIGH else Severity.LOW  # it is being learnt
         numbers = Measured(observed=late, limit=limits["chronic"], onset_step=int(steps[0]), onset_interval=None)

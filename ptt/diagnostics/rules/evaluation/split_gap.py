@@ -71,7 +71,7 @@ def _trained(figures: Sequence[Figure]) -> Iterator[Pair]:
 def _grown(pair: Pair, limit: float) -> Finding | None:
     seen, held_out, steps, mine, theirs = pair
     change = estimate_change(mine - theirs)
-    if change is None or change.surely <= 0:
+    if change is None or change.significant_sign <= 0:
         return None
     level = float(np.max(np.abs(np.concatenate([mine, theirs]))))
     before = max(0.0, change.early)  # a held-out figure that was ahead, as while training's mean lags, leaves no gap

@@ -53,7 +53,7 @@ def _lost(series: Series, limit: float) -> Fall | None:
         lasting = found is not None and not found.ended and found.early > 0 and turn is not None and turn.sds <= -SDS
         return (found.early, found.last, found.onset, found.interval) if found is not None and lasting else None
     change = estimate_change(values)
-    if change is None or change.surely >= 0 or change.early <= 0 or change.late > (1 - limit) * change.early:
+    if change is None or change.significant_sign >= 0 or change.early <= 0 or change.late > (1 - limit) * change.early:
         return None
     below = [place for place, value in enumerate(values) if value < (1 - limit) * change.early]
     place = below[0] if below else len(values) - 1
