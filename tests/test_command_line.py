@@ -74,10 +74,10 @@ def test_settings_are_read_from_the_current_folder(tmp_path: Path) -> None:
         ("[diagnose]\nfailon = 'high'\n", "unknown key 'failon'"),
         ("[limits.kl-over-target]\nlimt = 1\n", "unknown key 'limt'"),
         ("[limits.kl]\n", "unknown key 'kl'"),
-        ("[limits.kl-over-target]\nlimit = 'x'\n", "must be a finite number"),
+        ("[limits.kl-over-target]\nlimit = 'x'\n", "limits.kl-over-target.limit must be a number"),
         ("[diagnose]\nfail_on = 'bad'\n", "it can be never"),
         ("[diagnose]\nkeep_text = 'yes'\n", "must be true or false"),
-        ("[slices]\nmin_observation = 0\n", "1 or more"),
+        ("[slices]\nmin_observation = 0\n", "min_observation is 0; it must be a whole number of at least 1"),
         ("nonsense", "cannot be read as TOML"),
     ],
 )
