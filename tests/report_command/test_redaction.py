@@ -80,11 +80,11 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "redacted",
         "guessable",
         "judged_with",
-    }  # a new part: redact it in redacting.py, then name it here
+    }  # a new part: redact it in redact.py, then name it here
 
 
 def test_every_table_and_column_is_classified(judged: dict[str, api.Diagnosis]) -> None:
-    """A new table or column is shared by nobody before somebody says in classified.py how it may be."""
+    """A new table or column is shared by nobody before somebody says in sharing.py how it may be."""
     for name, diagnosis in judged.items():
         assert set(diagnosis.tables) <= set(TABLES) | LEFT_OUT, name
         for table in set(diagnosis.tables) & set(TABLES):

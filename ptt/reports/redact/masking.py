@@ -12,28 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from ptt import diagnostics
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.model import CUSTOM
 from ptt.diagnostics.parsers import PARSERS
 from ptt.reports.redact.sharing import Treat
 from ptt.reports.text.names import BY, GUARDS, METRICS, SIDES, SLICES
 
-ROOMS: Final = (
-    "model.py",
-    "schema.py",
-    "evidence",
-    "verdict",
-    "rules",
-    "statistics",
-    "engines",
-)
+ROOMS: Final = ("model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines")
 """Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
-SHORTEST: Final = 4  # letters of a plural: below, too much is one
+MIN_PLURAL: Final = 4  # letters: below, too much is one
 EDGES: Final = "()[]{}<>.,;:!?'\"`“”‘’«»…*|"
 _NUMBER: Final = re.compile(
     r"[<>≤≥~≈±+−-]*[×x]?[0-9]{1,9}(?:[,\u202f\u2009][0-9]{3})*(?:\.[0-9]{1,12})?(?:e[+−-]?[0-9]{1,3})?"
@@ -54,14 +46,8 @@ class Vocabulary:
     def knows(self, word: str) -> bool:
         """Tell whether this is a word of ours, whatever its first letter's case, in capitals, or the plural of one."""
         small = _SPLIT.sub("", word[:1].lower() + word[1:])
-        return not self.words.isdisjoint(
-            (
-                word,
-                small,
-                small.removesuffix("s") if len(small) > SHORTEST else small,
-                word.lower() if word.isupper() else word,
-            )
-        )
+        singular = small.removesuffix("s") if len(small) > MIN_PLURAL else small
+        return not self.words.isdisjoint((word, small, singular, word.lower() if word.isupper() else word))
 
     def harmless(self, word: str) -> bool:
         """Tell whether this is a number, a sign, a word of ours, or a number joined to one."""
@@ -80,12 +66,11 @@ def is_number(word: str) -> bool:
 @cache
 def vocabulary() -> Vocabulary:
     """Collect the words from the program's own literals; where its sources are not at hand, no word is known."""
-    home = files("ptt.diagnostics")
+    home = Path(diagnostics.__file__).parent
     texts = [parser.name for parser in PARSERS]
-    texts += [*GUARDS, *BY, *SLICES, *METRICS]
-    texts += [f"{above}/{below}" for above in SIDES for below in SIDES]
+    texts += [*GUARDS, *BY, *SLICES, *METRICS, *(f"{above}/{below}" for above in SIDES for below in SIDES)]
     for room in ROOMS:
-        for source in _sources(home.joinpath(room)):
+        for source in sorted(home.glob(room if room.endswith(".py") else f"{room}/**/*.py")):
             texts += [source.name, *_literals(source.read_bytes())]
     for table in ("metrics/switches.toml", "verdict/causes.toml"):
         texts += _strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8")))
@@ -95,17 +80,8 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(frozenset(words), "\n".join(texts))
 
 
-def _sources(place: Traversable) -> Iterator[Traversable]:
-    if place.is_file():
-        yield place
-    elif place.is_dir():
-        for inner in sorted(place.iterdir(), key=lambda item: item.name):
-            if inner.is_dir() or inner.name.endswith(".py"):
-                yield from _sources(inner)
-
-
 def _literals(source: bytes) -> Iterator[str]:
-    """Give the literals of a module, the fixed parts of f-strings and names of evidence among them; no docstrings."""
+    """Yield the literals of a module, the fixed parts of f-strings and names of evidence among them; no docstrings."""
     tree = ast.parse(source)
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -116,16 +92,11 @@ def _literals(source: bytes) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for key, item in value.items():
-                yield key
-                yield from _strings(item)
-        case list():
-            for item in value:
-                yield from _strings(item)
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        yield from value if isinstance(value, dict) else ()
+        yield from chain.from_iterable(map(_strings, value.values() if isinstance(value, dict) else value))
 
 
 DIGITS: Final = 8  # hexadecimal: two of ten thousand names fall together in one report of a hundred
@@ -133,25 +104,25 @@ _MADE: Final = re.compile(rf"[a-z:]+-[0-9a-f]{{{DIGITS}}}(?:\.[a-z]+)?")
 
 
 class Hasher:
-    """Gives hashes under one key."""
+    """Hashes names under one key."""
 
     def __init__(self, salt: str) -> None:
         self._key = hashlib.sha256(salt.encode("utf-8", "surrogatepass")).digest()
-        self._given: set[str] = set()
+        self._digits: set[str] = set()
 
     def name(self, prefix: str, text: str) -> str:
-        """Give what stands for a name; the prefix says what it was, and the digits depend on the name alone."""
+        """Return what stands for a name; the prefix says what it was, and the digits depend on the name alone."""
         digits = hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
-        self._given.add(digits)
+        self._digits.add(digits)
         return f"{prefix}-{digits}"
 
     def made(self, word: str) -> bool:
-        """Tell whether a word is one that was given here."""
-        return bool(_MADE.fullmatch(word)) and word.rsplit("-", 1)[1].split(".")[0] in self._given
+        """Tell whether a word is a hash that was made here."""
+        return bool(_MADE.fullmatch(word)) and word.rsplit("-", 1)[1].split(".")[0] in self._digits
 
     @staticmethod
     def digest(*texts: str) -> str:
-        """Give one text for several, which none of them can be told from."""
+        """Return one text for several, from which none of them can be recovered."""
         return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -178,11 +149,11 @@ TOOL: Final = "tool:"  # begins a slice that is one tool's
 QUOTED: Final = re.compile(r"([\"“«`])(.*?)([\"”»`])|(?<![\w])(')(?=\S)(.*?)(?<=\S)(')(?!\w)", re.DOTALL)
 CRASH: Final = re.compile(r"(\w+): .*\((\w+\.py):(\d{1,6})\)", re.DOTALL)
 JOINTS: Final = re.compile(r"[-@–→/:=]")
-SHORT: Final = 6  # a number of fewer digits is no id that could be told from a count
+MIN_ID: Final = 6  # digits: a shorter number may as well be a count
 
 
 class Masker:
-    """Masks the texts of one diagnosis alike: equal names have equal hashes everywhere."""
+    """Masks the texts of one diagnosis: equal names have equal hashes everywhere."""
 
     def __init__(self, hasher: Hasher, *, keep_tool_names: bool) -> None:
         self._hash, self._own, self._keep_tools = hasher, vocabulary(), keep_tool_names
@@ -190,22 +161,22 @@ class Masker:
         self._known: dict[str, str] = {}
         self._spaced: re.Pattern[str] | None = None
 
-    def learn(self, names: Iterable[tuple[Treat, Any]], told: Iterable[str], run: str) -> None:
-        """Learn the run's own names, which are masked even where they look like words of ours; `told` are sentences."""
-        self._custom = sorted(set(told), key=len, reverse=True)
-        held = [(treat, name) for treat, name in names if isinstance(name, str) and name]
-        if not self._own.knows(run):  # no sentence names the run, so a common word stays what it is
-            held.append((Treat.RUN, run))
-        for treat, name in held:
+    def learn(self, names: Iterable[tuple[Treat, Any]], sentences: Iterable[str], run: str) -> None:
+        """Learn the run's own names, which are masked even where they look like words of ours."""
+        self._custom = sorted(set(sentences), key=len, reverse=True)
+        # no sentence names the run, so a common word stays what it is
+        for treat, name in chain(names, () if self._own.knows(run) else [(Treat.RUN, run)]):
+            if not isinstance(name, str) or not name:
+                continue
             if treat is Treat.DROP:
                 self._known[name] = LEFT_OUT
-            elif treat is not Treat.KEEP and treat in PREFIXES and not (name.isdigit() and len(name) < SHORT):
+            elif treat is not Treat.KEEP and treat in PREFIXES and not (name.isdigit() and len(name) < MIN_ID):
                 self._known[name] = self.value(treat, name)
         spaced = sorted((name for name in self._known if len(name.split()) > 1), key=len, reverse=True)
         self._spaced = re.compile("|".join(map(re.escape, spaced))) if spaced else None
 
     def value(self, treat: Treat, value: Any) -> Any:
-        """Give a single value as it may be shared; numbers and members of our enumerations are where they are kept."""
+        """Return a value as it may be shared: where texts are kept, so are numbers and members of our enumerations."""
         if value is None or treat is Treat.DROP:
             return None
         if treat is Treat.KEEP and (isinstance(value, Enum) or not isinstance(value, str)):
@@ -230,10 +201,10 @@ class Masker:
 
     def sentence(self, text: str) -> str:
         """Keep our words and all numbers; hash every other word, and leave out what is quoted."""
-        for told in self._custom:  # the longest first
-            text = text.replace(told, OF_A_RULE)
+        for custom in self._custom:  # the longest first
+            text = text.replace(custom, OF_A_RULE)
         if self._spaced is not None:
-            text = self._spaced.sub(lambda found: self._known[found[0]], text)
+            text = self._spaced.sub(lambda match: self._known[match[0]], text)
         text = QUOTED.sub(self._quoted, text)
         return self.words(text)
 
@@ -241,11 +212,10 @@ class Masker:
         """Hash every word that is not ours."""
         return " ".join(map(self._token, text.split()))
 
-    def _quoted(self, found: re.Match[str]) -> str:
+    def _quoted(self, quote: re.Match[str]) -> str:
         """Keep what we quote of ourselves, such as a line of configuration, and single words, looked at next."""
-        inner = found[2] if found[2] is not None else found[5]
-        alone = len(inner.split()) <= 1
-        return found[0] if alone or inner in self._own.text else LEFT_OUT
+        inner = quote[2] if quote[2] is not None else quote[5]
+        return quote[0] if len(inner.split()) <= 1 or inner in self._own.text else LEFT_OUT
 
     def _token(self, word: str) -> str:
         core = word.strip(EDGES)
@@ -275,12 +245,12 @@ class Masker:
         return rule if self._own.knows(rule) else self._hash.name("rule", rule)
 
     def _error(self, text: str) -> str:
-        found = CRASH.fullmatch(text)
-        kind = getattr(builtins, found[1], None) if found else None
-        if found is None or not self._own.knows(found[2]):
+        crash = CRASH.fullmatch(text)
+        if crash is None or not self._own.knows(crash[2]):
             return LEFT_OUT
-        named = found[1] if isinstance(kind, type) and issubclass(kind, Exception) else "an error"
-        return f"{named} {LEFT_OUT} ({found[2]}:{found[3]})"
+        kind = getattr(builtins, crash[1], None)
+        known = isinstance(kind, type) and issubclass(kind, Exception)
+        return f"{crash[1] if known else 'an error'} {LEFT_OUT} ({crash[2]}:{crash[3]})"
 
     def _slice(self, name: str) -> str:
         if not name.startswith(TOOL):

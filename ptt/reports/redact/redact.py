@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -14,16 +14,18 @@ from ptt.reports.redact.sharing import FIELDS, HOLDERS, ITEMS, KEYS, NAMES, SETT
 from ptt.reports.run.where_to_look import FILES, SAMPLES
 
 RECORDED: Final = "recorded, and left out here"
+RECORDS: Final = ("run", "verdict", "signature")
+LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 BEFORE_ANY: Final = "none"  # of the tail's holders: no tool came before
 
 
 def default_salt(source: str, findings: str) -> str:
-    """Give a salt that only those know who have the run or its findings.json: hashes cannot be undone by guessing."""
+    """Return a salt that only those know who have the run or its findings.json: hashes cannot be undone by guessing."""
     return Hasher.digest(source, findings)
 
 
 def redacted(diagnosis: Diagnosis, *, salt: str, keep_tool_names: bool = False, guessable: bool = False) -> Diagnosis:
-    """Give the diagnosis without what its run is called, says and holds; `salt` keys the hashes that stand for it.
+    """Return the diagnosis without what its run is called, says and holds; `salt` keys the hashes that stand for it.
 
     `guessable`: the salt is no secret to those who have the result, which then says so.
     """
@@ -40,28 +42,17 @@ class _Redactor:
 
     def whole(self, diagnosis: Diagnosis) -> Diagnosis:
         """Redact everything a diagnosis holds."""
-        return replace(
-            diagnosis,
-            run=self._record(diagnosis.run),
-            verdict=self._record(diagnosis.verdict),
-            signature=self._record(diagnosis.signature),
-            findings=tuple(map(self._record, diagnosis.findings)),
-            healthy=tuple(map(self._record, diagnosis.healthy)),
-            not_judged=tuple(map(self._record, diagnosis.not_judged)),
-            crashes=tuple(map(self._record, diagnosis.crashes)),
-            sources=tuple(map(self._record, diagnosis.sources)),
-            tables={
-                name: self._table(name, frame) for name in TABLES if (frame := diagnosis.tables.get(name)) is not None
-            },
-            redacted=True,
-        )
+        records: dict[str, Any] = {name: self._record(getattr(diagnosis, name)) for name in RECORDS}
+        records |= {name: tuple(map(self._record, getattr(diagnosis, name))) for name in LISTS}
+        tables = {name: self._table(name, frame) for name, frame in diagnosis.tables.items() if name in TABLES}
+        return replace(diagnosis, **records, tables=tables, redacted=True)
 
     def _record(self, value: Any) -> Any:
-        table = FIELDS[type(value)]
-        held = {field.name: self._field(table[field.name], getattr(value, field.name)) for field in fields(value)}
+        treats = FIELDS[type(value)]
+        shared = {name: self._field(treats[name], getattr(value, name)) for name in (f.name for f in fields(value))}
         if isinstance(value, Finding | Healthy | NotJudged) and value.id.startswith(CUSTOM):
-            held |= _silenced(held)
-        return replace(value, **held)
+            shared |= {name: silence for name, silence in SILENCE.items() if name in shared}
+        return replace(value, **shared)
 
     def _field(self, treat: Treat, value: Any) -> Any:
         match treat, value:
@@ -87,28 +78,25 @@ class _Redactor:
         shared: JsonScalar = value if isinstance(value, bool) else self._mask.value(treat, value)
         return named, shared
 
-    def _table(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    def _table(self, table: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Redact the columns that are classified; others are not taken along."""
-        made = []
-        for column, treat in TABLES[name].items():
-            if column not in frame.columns:
+        columns = []
+        for name, treat in TABLES[table].items():
+            if name not in frame.columns:
                 continue
-            held = frame[column]
+            column = frame[name]
             if treat is Treat.DROP:
-                held = pl.Series(column, [None] * len(held), dtype=held.dtype)
-            elif treat is Treat.HOLDER:
-                pairs = frame.select("by", column).iter_rows()
-                held = pl.Series(column, [self._holder(by, value) for by, value in pairs], dtype=pl.String)
-            elif treat is Treat.ITEM:
-                rows = frame.select("item", column).iter_rows()
-                held = pl.Series(column, [self._item(item, value) for item, value in rows], dtype=pl.String)
-            elif held.dtype == pl.String:
-                told = {value: self._mask.value(treat, value) for value in held.drop_nulls().unique().to_list()}
-                held = pl.Series(column, [told.get(value) for value in held.to_list()], dtype=pl.String)
-            elif not (held.dtype.is_numeric() or held.dtype in (pl.Boolean, pl.Null)):
+                column = pl.Series(name, [None] * len(column), dtype=column.dtype)
+            elif treat in (Treat.HOLDER, Treat.ITEM):
+                key, mask = ("by", self._holder) if treat is Treat.HOLDER else ("item", self._item)
+                column = pl.Series(name, [mask(*row) for row in frame.select(key, name).iter_rows()], dtype=pl.String)
+            elif column.dtype == pl.String:
+                masked = {value: self._mask.value(treat, value) for value in column.drop_nulls().unique().to_list()}
+                column = pl.Series(name, [masked.get(value) for value in column.to_list()], dtype=pl.String)
+            elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
                 continue
-            made.append(held)
-        return pl.DataFrame(made)
+            columns.append(column)
+        return pl.DataFrame(columns)
 
     def _holder(self, by: str, value: str | None) -> str | None:
         if value is None or (value == BEFORE_ANY and by.startswith("tool")):
@@ -123,7 +111,7 @@ class _Redactor:
 
 
 def _kind_of(key: str, otherwise: Treat) -> Treat:
-    """Say what a value of the evidence is by its key."""
+    """Classify a value of the evidence by its key."""
     if key in KEYS:
         return KEYS[key]
     if FILES.search(key):
@@ -131,22 +119,21 @@ def _kind_of(key: str, otherwise: Treat) -> Treat:
     return Treat.SAMPLE if SAMPLES.search(key) else otherwise
 
 
-def _silenced(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a record of a rule of the user's own without anything that it says."""
-    silence: dict[str, Any] = {"evidence": {}, "unit": "", "causes": (), "confirm": (), "next": (), "enable": ""}
-    silence |= {"claim": OF_A_RULE, "reason": OF_A_RULE, "missing": (), "slice": None}
-    return {name: silence[name] for name in held if name in silence}
+# what stands in a record of a rule of the user's own for everything that it says
+SILENCE: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("claim", "reason"), OF_A_RULE),
+    **dict.fromkeys(("causes", "confirm", "next", "missing"), ()),
+    **dict.fromkeys(("unit", "enable"), ""),
+    "evidence": {},
+    "slice": None,
+}
 
 
 def _names(diagnosis: Diagnosis) -> Iterator[tuple[Treat, Any]]:
-    """Give every name of the run's own that is known as one."""
+    """Yield every name of the run's own that is known as one."""
     yield from ((Treat.FILE, source.path) for source in diagnosis.sources)
-    records: tuple[Finding | Healthy | NotJudged, ...] = (
-        *_findings(diagnosis),
-        *diagnosis.healthy,
-        *diagnosis.not_judged,
-    )
-    yield from ((Treat.RULE, record.id) for record in records)
+    for records in (_findings(diagnosis), diagnosis.healthy, diagnosis.not_judged):
+        yield from ((Treat.RULE, record.id) for record in records)
     for finding in _findings(diagnosis):
         yield from ((_kind_of(key, Treat.KEEP), value) for key, value in finding.evidence.items())
         if finding.slice is not None and finding.slice.startswith("tool:"):
@@ -164,14 +151,10 @@ def _findings(diagnosis: Diagnosis) -> list[Finding]:
     return [*diagnosis.findings, *(note for check in diagnosis.healthy for note in check.notes)]
 
 
-def _custom_texts(diagnosis: Diagnosis) -> Iterable[str]:
-    """Give the sentences of rules of the user's own, which others may repeat; single words are looked at anyway."""
-    told: list[str] = []
-    for finding in _findings(diagnosis):
-        if finding.id.startswith(CUSTOM):
-            told += [finding.claim, *finding.causes, *finding.confirm, *finding.next]
-    told += [check.reason for check in diagnosis.healthy if check.id.startswith(CUSTOM)]
-    for item in diagnosis.not_judged:
-        if item.id.startswith(CUSTOM):
-            told += [item.reason, item.enable]
-    return (text for text in told if len(text.split()) > 1)
+def _custom_texts(diagnosis: Diagnosis) -> list[str]:
+    """Return the sentences of rules of the user's own, which others may repeat; single words are looked at anyway."""
+    custom = [finding for finding in _findings(diagnosis) if finding.id.startswith(CUSTOM)]
+    texts = [text for f in custom for text in (f.claim, *f.causes, *f.confirm, *f.next)]
+    texts += [check.reason for check in diagnosis.healthy if check.id.startswith(CUSTOM)]
+    texts += [text for n in diagnosis.not_judged if n.id.startswith(CUSTOM) for text in (n.reason, n.enable)]
+    return [text for text in texts if len(text.split()) > 1]

@@ -34,88 +34,71 @@ class Treat(Enum):
 
 K, S = Treat.KEEP, Treat.SENTENCE
 
+
+def _columns(kept: str, **others: Treat) -> Mapping[str, Treat]:
+    """Return how each field or column may be shared: those of `kept` as they are."""
+    return dict.fromkeys(kept.split(), K) | others
+
+
 FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
-    model.Run: {
-        "name": Treat.RUN, "framework": K, "algorithm": K, "first_step": K, "last_step": K, "step_count": K,
-        "sequences": K, "model_tokens": K, "context": Treat.SETTINGS,
-    },
-    model.RunVerdict: {"status": K, "headline": S, "first_broken_link": K, "next": S},
-    model.Signature: {
-        "status": K, "reason": S, "pair": K, "aggregates": Treat.EACH, "onset_step": K, "onset_interval": K,
-        "lead_steps": K, "lead_is_lower_bound": K, "lead_interval": K, "growth": Treat.NAMED, "p_value": K,
-        "false_alarm_rate": K, "conditions": Treat.NAMED,
-    },
-    model.Aggregates: {"status": K, "metrics": Treat.NAMED, "alarms": Treat.NAMED, "alarm_intervals": Treat.NAMED},
-    model.Finding: {
-        "id": Treat.RULE, "severity": K, "link": K, "claim": S, "observed": K, "limit": K, "unit": K,
-        "slice": Treat.SLICE, "onset_step": K, "onset_interval": K, "evidence": Treat.EVIDENCE, "causes": S,
-        "confirm": S, "next": S, "consequence_of": Treat.RULE,
-    },
-    model.NotJudged: {"id": Treat.RULE, "link": K, "reason": S, "missing": K, "enable": S, "applies": K},
-    model.Healthy: {"id": Treat.RULE, "link": K, "reason": S, "notes": Treat.EACH},
-    model.RuleCrash: {"id": Treat.RULE, "error": Treat.ERROR},
-    model.Source: {
-        "path": Treat.FILE, "kind": K, "bytes": K, "rows_ok": K, "rows_bad": K, "bytes_lost": K, "note": Treat.DROP,
-    },
+    model.Run: _columns(
+        "framework algorithm first_step last_step step_count sequences model_tokens",
+        name=Treat.RUN, context=Treat.SETTINGS,
+    ),
+    model.RunVerdict: _columns("status first_broken_link", headline=S, next=S),
+    model.Signature: _columns(
+        "status pair onset_step onset_interval lead_steps lead_is_lower_bound lead_interval p_value false_alarm_rate",
+        reason=S, aggregates=Treat.EACH, growth=Treat.NAMED, conditions=Treat.NAMED,
+    ),
+    model.Aggregates: _columns("status", metrics=Treat.NAMED, alarms=Treat.NAMED, alarm_intervals=Treat.NAMED),
+    model.Finding: _columns(
+        "severity link observed limit unit onset_step onset_interval", id=Treat.RULE, claim=S, slice=Treat.SLICE,
+        evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S, consequence_of=Treat.RULE,
+    ),
+    model.NotJudged: _columns("link missing applies", id=Treat.RULE, reason=S, enable=S),
+    model.Healthy: _columns("link", id=Treat.RULE, reason=S, notes=Treat.EACH),
+    model.RuleCrash: _columns("", id=Treat.RULE, error=Treat.ERROR),
+    model.Source: _columns("kind bytes rows_ok rows_bad bytes_lost", path=Treat.FILE, note=Treat.DROP),
 }  # fmt: skip
 
-_BOUNDS = ("early", "late")
-_WITH_INTERVAL = ("", "_lo", "_hi")
+
+def _each(*names: str, ends: tuple[str, ...] = ("", "_lo", "_hi")) -> str:
+    return " ".join(name + end for name in names for end in ends)
+
+
+_BOUNDS = ("_early", "_late")
 
 TABLES: Final[Mapping[str, Mapping[str, Treat]]] = {
-    "aggregates": {"name": K, "step": K, "value": K, "mean": K, "limit": K},
-    "tail_emergence": {
-        "slice": K, "q": K, "step_first": K, "step_last": K, "step_mid": K, "value": K, "lo": K, "hi": K,
-        "n_tokens": K, "n_sequences": K,
-    },
-    "ecdf": {"slice": K, "part": K, "x": K, "cdf": K, "n_tokens": K, "step_first": K, "step_last": K, "window": K},
-    "ess": {
-        "level": K, "weights": K, "step_first": K, "step_last": K, "step_mid": K, "ess_fraction": K, "n": K,
-        "top_share": K, "slice": K,
-    },
-    "growth": {
-        "slice": K, "part": K, "parts": K, "n_tokens": K, "n_sequences": K, "step_first": K, "step_last": K, "p50": K,
-        "p95": K, "p99": K, "p999": K,
-    },
-    "exposure": {
-        "weights": K, "cap": K, "dominated": K,
-        **{f"{name}_{end}": K for name in ("alpha", "m_text", "m_tool", "total") for end in _BOUNDS},
-        **{f"top_{name}_{end}": K for name in ("token", "sequence") for end in _BOUNDS},
-        **{f"{name}{end}": K for name in ("change", "exposure", "text", "tool") for end in _WITH_INTERVAL},
-        **{f"{name}_share{end}": K for name in ("exposure", "text", "tool") for end in _WITH_INTERVAL},
-    },
-    "heaviness": {
-        "window": K, "slice": K, "level": K, "weights": K, "n": K, "k_hat": K, "threshold": K, "second_moment": K,
-        "chi2": K, "chi2_normalised": K, "ess_fraction": K, "reason": S,
-    },
-    "extremes": {
-        "window": K, "slice": K, "n": K,
-        **{f"{name}{end}": K for name in ("p999", "above_2", "above_5", "above_10", "above_100")
-           for end in _WITH_INTERVAL},
-    },
-    "tail_ratios": {
-        "window": K, "percentile": K, "text": K, "post": K, "ratio": K, "ratio_lo": K, "ratio_hi": K,
-    },
-    "counterfactual": {
-        "pair": K, "guard": K, "level": K, "slice": K, "window": K, "n": K, "hit": K, "ess_fraction": K,
-        "second_moment": K, "mass_removed": K, "bias": K,
-    },
-    "attribution": {
-        "by": K, "value": Treat.HOLDER, "rest": K, "tail": K, "tokens": K, "tail_share": K, "token_share": K, "lift": K,
-        "n_sequences": K, "tail_sequences": K, "limit": K,
-    },
-    "top_sequences": {
-        "path": Treat.FILE, "row": K, "step": K, "sample_id": Treat.SAMPLE, "group_id": Treat.GROUP, "tail": K,
-        "tokens": K, "tail_share": K, "max_abs_r": K, "max_at": K, "max_turn": K, "reward": K, "text": Treat.DROP,
-    },
-    "staleness": {
-        "slice": K, "lag": K, "n": K, "n_sequences": K, "p95": K, "p99": K, "share": K, "offset": K, "slope": K,
-        "slope_lo": K, "slope_hi": K,
-    },
-    "details_notes": {"table": K, "reason": S},
-    "checkpoints": {"role": K, "step": K, "path": Treat.FILE, "weights": K, "bytes": K, "note": S},
-    "context": {"item": K, "present": K, "value": Treat.ITEM, "source": S, "enable": S},
-    "checklists": {"phase": K, "item": K, "answer": K, "evidence": S},
+    "aggregates": _columns("name step value mean limit"),
+    "tail_emergence": _columns("slice q step_first step_last step_mid value lo hi n_tokens n_sequences"),
+    "ecdf": _columns("slice part x cdf n_tokens step_first step_last window"),
+    "ess": _columns("level weights step_first step_last step_mid ess_fraction n top_share slice"),
+    "growth": _columns("slice part parts n_tokens n_sequences step_first step_last p50 p95 p99 p999"),
+    "exposure": _columns(
+        f"weights cap dominated {_each('alpha', 'm_text', 'm_tool', 'total', ends=_BOUNDS)} "
+        f"{_each('top_token', 'top_sequence', ends=_BOUNDS)} {_each('change', 'exposure', 'text', 'tool')} "
+        f"{_each('exposure_share', 'text_share', 'tool_share')}"
+    ),
+    "heaviness": _columns(
+        "window slice level weights n k_hat threshold second_moment chi2 chi2_normalised ess_fraction", reason=S
+    ),
+    "extremes": _columns(f"window slice n {_each('p999', 'above_2', 'above_5', 'above_10', 'above_100')}"),
+    "tail_ratios": _columns("window percentile text post ratio ratio_lo ratio_hi"),
+    "counterfactual": _columns(
+        "pair guard level slice window n hit ess_fraction second_moment mass_removed bias"
+    ),
+    "attribution": _columns(
+        "by rest tail tokens tail_share token_share lift n_sequences tail_sequences limit", value=Treat.HOLDER
+    ),
+    "checkpoints": _columns("role step weights bytes", path=Treat.FILE, note=S),
+    "top_sequences": _columns(
+        "row step tail tokens tail_share max_abs_r max_at max_turn reward", path=Treat.FILE,
+        sample_id=Treat.SAMPLE, group_id=Treat.GROUP, text=Treat.DROP,
+    ),
+    "staleness": _columns("slice lag n n_sequences p95 p99 share offset slope slope_lo slope_hi"),
+    "details_notes": _columns("table", reason=S),
+    "context": _columns("item present", value=Treat.ITEM, source=S, enable=S),
+    "checklists": _columns("phase item answer", evidence=S),
 }  # fmt: skip
 """Every table that a report shows."""
 
@@ -123,10 +106,12 @@ NAMES: Final[Mapping[tuple[str, str], Treat]] = {
     ("tools", "name"): Treat.TOOL,
     ("tool_calls", "name"): Treat.TOOL,
     ("trajectories", "env"): Treat.ENVIRONMENT,
-    ("checkpoints", "path"): Treat.FILE,
-    ("top_sequences", "path"): Treat.FILE,
-    ("top_sequences", "sample_id"): Treat.SAMPLE,
-    ("top_sequences", "group_id"): Treat.GROUP,
+    **{
+        (table, column): treat
+        for table, columns in TABLES.items()
+        for column, treat in columns.items()
+        if treat in {Treat.FILE, Treat.SAMPLE, Treat.GROUP}
+    },
 }
 """Columns whose values are names of the run's own, wherever they stand."""
 
@@ -161,23 +146,14 @@ HOLDERS: Final[Mapping[str, Treat]] = {
     "group": Treat.GROUP,
     "env": Treat.ENVIRONMENT,
     "tool name": Treat.TOOL,
-    "tools": K,
-    "top sequences": K,
 }
 """What a value of the table `attribution` names; every other kind is numbers or words of ours."""
 
 KEYS: Final[Mapping[str, Treat]] = {
-    "tool": Treat.TOOL,
-    "tool_name": Treat.TOOL,
-    "env": Treat.ENVIRONMENT,
-    "environment": Treat.ENVIRONMENT,
-    "trajectory_id": Treat.SAMPLE,
-    "sample_id": Treat.SAMPLE,
+    **dict.fromkeys(("tool", "tool_name"), Treat.TOOL),
+    **dict.fromkeys(("env", "environment"), Treat.ENVIRONMENT),
+    **dict.fromkeys(("trajectory_id", "sample_id"), Treat.SAMPLE),
     "group_id": Treat.GROUP,
-    "device": Treat.DROP,
-    "exit_reason": Treat.DROP,
-    "error": Treat.DROP,
-    "message": Treat.DROP,
-    "text": Treat.DROP,
+    **dict.fromkeys(("device", "exit_reason", "error", "message", "text"), Treat.DROP),
 }
 """Evidence whose value is no number and no sentence of ours, by its key."""

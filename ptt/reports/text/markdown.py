@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ptt.reports.text.sanitize import encodable, safe
 
 SPECIAL: Final = re.compile(r"[\\`*\[\]<#|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)")
-LONGEST: Final = 4000  # letters: how a figure is read takes some 900
+MAX_LETTERS: Final = 4000  # letters: how a figure is read takes some 900
 JOINER: Final = "\u2060"  # no width: a mention or a reference with one in it is none
 _PINGS: Final = re.compile(r"(@|\\#|\bGH-)(?=\w)")
 _LINKS: Final = re.compile(r"://|\bwww\.", re.IGNORECASE)
@@ -24,29 +24,29 @@ class Markdown(str):
 
 
 def md(text: object) -> Markdown:
-    """Give text as one line that Markdown shows as it stands."""
+    """Return text as one line that Markdown shows as it stands."""
     if isinstance(text, Markdown):
         return text
-    shown = encodable(safe(str(text), longest=LONGEST)).strip()
-    shown = SPECIAL.sub(lambda found: "\\" + found[0], shown)
-    shown = _PINGS.sub(lambda found: found[0] + JOINER, shown)
-    shown = _LINKS.sub(lambda found: "&#58;//" if found[0] == "://" else found[0][:-1] + "&#46;", shown)
+    shown = encodable(safe(str(text), longest=MAX_LETTERS)).strip()
+    shown = SPECIAL.sub(lambda match: "\\" + match[0], shown)
+    shown = _PINGS.sub(lambda match: match[0] + JOINER, shown)
+    shown = _LINKS.sub(lambda match: "&#58;//" if match[0] == "://" else match[0][:-1] + "&#46;", shown)
     return Markdown(_HEAD.sub(_not_at_head, shown))
 
 
 def code(text: str) -> Markdown:
-    """Give a name in the type of code; one that could break out of it as plain text."""
+    """Format a name as code; one that could break out of it as plain text."""
     return Markdown(f"`{text}`") if _PLAIN.fullmatch(text) and len(text) <= 100 else md(text)
 
 
 def target(path: str) -> Markdown:
-    """Give a relative path as the target of a link."""
+    """Quote a relative path as the target of a link."""
     return Markdown(quote(path, safe="/.-_"))
 
 
-def _not_at_head(found: re.Match[str]) -> str:
+def _not_at_head(match: re.Match[str]) -> str:
     """Keep what begins a list, a number or a line under a heading from doing so."""
-    return f"\\{found['mark']}" if found["mark"] else f"{found['number']}\\{found['point']}"
+    return f"{match['number'] or ''}\\{match['mark'] or match['point']}"
 
 
 GAP = "&#8203;"  # no width: what stands on its two sides is no reference, link or mention any more
@@ -65,8 +65,8 @@ _LEADING = re.compile(r"^(\d{1,9})?([-+#=.)])")  # a list, a heading, a rule
 
 def text(foreign: str) -> str:
     """Escape a piece of one line for a paragraph, a list item, a heading or a table's cell."""
-    pieces = [_MARKS.sub(lambda found: "\\" + found.group(), piece) for piece in _pieces(foreign)]
-    return _LEADING.sub(lambda found: f"{found.group(1) or ''}\\{found.group(2)}", _joined(pieces))
+    pieces = [_MARKS.sub(lambda match: "\\" + match[0], piece) for piece in _pieces(foreign)]
+    return _LEADING.sub(lambda match: f"{match[1] or ''}\\{match[2]}", _joined(pieces))
 
 
 def html(foreign: str) -> str:
@@ -79,5 +79,5 @@ def _pieces(foreign: str) -> list[str]:
 
 
 def _joined(pieces: list[str]) -> str:
-    joined = GAP.join(piece.translate(_ENTITIES) for piece in pieces)
-    return joined.replace("$", "<span>$</span>")  # as GitHub asks, so that no mathematics begins
+    # as GitHub asks, so that no mathematics begins
+    return GAP.join(piece.translate(_ENTITIES) for piece in pieces).replace("$", "<span>$</span>")

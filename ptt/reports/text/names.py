@@ -107,7 +107,7 @@ def joined(words: list[str], *, last: str = " and ") -> str:
 
 
 def sentence(text: str) -> str:
-    """Give a clause its capital and its full stop; identifiers at its head stay as they are."""
+    """Write a clause as a sentence, with capital and full stop; identifiers at its head stay as they are."""
     text = safe(text).strip()
     head = text.split(" ", 1)[0]
     if head.replace("-", "").isalpha() and head.islower():

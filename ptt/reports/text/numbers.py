@@ -74,5 +74,5 @@ def p_value(value: float) -> str:
 
 
 def counted(how_many: int, noun: str) -> str:
-    """Give a number and its noun."""
+    """Write a number and its noun."""
     return f"{count(how_many)} {noun}" + ("" if how_many == 1 else "s")

@@ -1,4 +1,4 @@
-"""Makes text out of a run's files harmless to show: nothing in it may steer a terminal or a page."""
+"""Makes text from a run's files harmless to show: nothing in it may steer a terminal or a page."""
 
 from __future__ import annotations
 
