@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from ptt import diagnostics
+from ptt.diagnostics import model
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.model import CUSTOM
 from ptt.diagnostics.parsers import PARSERS
@@ -66,7 +66,7 @@ def is_number(word: str) -> bool:
 @cache
 def vocabulary() -> Vocabulary:
     """Collect the words from the program's own literals; where its sources are not at hand, no word is known."""
-    home = Path(diagnostics.__file__).parent
+    home = Path(model.__file__).parent
     texts = [parser.name for parser in PARSERS]
     texts += [*GUARDS, *BY, *SLICES, *METRICS, *(f"{above}/{below}" for above in SIDES for below in SIDES)]
     for room in ROOMS:
