@@ -20,7 +20,7 @@ ALLOWED = {
     },
     "processes": set(),
     "recorders": set(),
-    "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model", "diagnostics"},
+    "reports.redact": {"reports.run", "reports.text", "parsers", "metrics", "model"},
     "reports.gate": {"reports.output", "reports.text", "gate", "gate.baseline", "model", "version"},
     "reports.compare": {
         "reports.run", "reports.figures.compare", "reports.figures", "reports.output", "reports.text",
@@ -61,7 +61,6 @@ ALLOWED = {
     "documents": set(),
     "errors": set(),
     "version": set(),
-    "diagnostics": set(),
 }  # fmt: skip
 
 
