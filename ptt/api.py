@@ -208,7 +208,7 @@ def _judge(run: Path, out: Path, settings: Settings, *, keep: bool, progress: Pr
 
 
 def _location(run: Path, out: Path, *, keep: bool = False) -> pipeline.RunLocation:
-    """Say where a run lies and where its store goes; an archive is identified where its store is kept."""
+    """Return where a run lies and where its store goes; an archive is identified where its store is kept."""
     archive = archives.is_archive(run)
     return pipeline.RunLocation(
         run=run,
@@ -226,10 +226,10 @@ def _unpacked(location: pipeline.RunLocation) -> Iterator[pipeline.RunLocation]:
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
     home = run.resolve()
-    if home.is_dir() and (ours := stores_below(home)):
+    if home.is_dir() and (stores := stores_below(home)):
         raise InputError(
-            f"{run}: holds what ptt wrote of {len(ours)} run(s), and is no run: {', '.join(ours[:MAX_NAMED])}; give "
-            "one of these folders, or the run itself."
+            f"{run}: holds what ptt wrote of {len(stores)} run(s), and is no run: {', '.join(stores[:MAX_NAMED])}; "
+            "give one of these folders, or the run itself."
         )
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
@@ -254,9 +254,9 @@ def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules
     """
     settings = read_settings(path)
     custom = load_rules((*settings.rules, *_paths(rules)))
-    place, document = read_document(path)
+    location, document = read_document(path)
     known = Known(custom={rule.name: rule.severity for rule in custom})
-    policy = with_baseline(read_policy(document, place, known=known, baseline=baseline))
+    policy = with_baseline(read_policy(document, location, known=known, baseline=baseline))
     return replace(policy, judged_by=settings.judged_by(rules=bool(custom)))
 
 
@@ -359,7 +359,7 @@ def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
 
 
 def sources(run: str | Path, *, progress: Progress | None = None) -> RunCoverage:
-    """Say what the files of the run hold, which questions they answer, and what would record the rest."""
+    """Return what the files of the run hold, which questions they answer, and what would record the rest."""
     with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
         return pipeline.inspect(location, progress=progress)
 

@@ -105,7 +105,7 @@ class _Worker:
             return self.line.recv()
         except (EOFError, OSError):
             self.end()
-            return Died(how=_how(self.process.exitcode))
+            return Died(how=_exit_words(self.process.exitcode))
 
     def end(self) -> None:
         """Wait for the process, and kill it where it does not end by itself."""
@@ -141,7 +141,7 @@ def _leave(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _how(code: int | None) -> str:
+def _exit_words(code: int | None) -> str:
     if code is None or code >= 0:
         return f"its process ended with code {code}"
     try:

@@ -194,7 +194,9 @@ def gate(
             as_of=as_of,
             as_json=json,
             extra={
-                name: place for name, place in (("junit", junit), ("sarif", sarif), ("markdown", markdown)) if place
+                name: output_path
+                for name, output_path in (("junit", junit), ("sarif", sarif), ("markdown", markdown))
+                if output_path
             },
             github=github,
             reports=reports,

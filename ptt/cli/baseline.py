@@ -73,9 +73,9 @@ def _measured(runs: Sequence[Path], settings: Path | None, out: Path | None) -> 
     places = run_folders(runs, out or Path(BASE))
     measured: dict[str, Measured] = {}
     with progress_bar(Console(stderr=True)) as progress:
-        for run, place in zip(runs, places, strict=True):
+        for run, run_path in zip(runs, places, strict=True):
             progress("opening runs", len(measured), len(runs))
-            candidate = measure(api.open_run(run, out=place, settings=chosen))
+            candidate = measure(api.open_run(run, out=run_path, settings=chosen))
             if (same := measured.get(candidate.facts.source)) is not None:
                 raise SettingsError(f"{run}: is the same run as {same.facts.name}; give each run once.")
             measured[candidate.facts.source] = candidate

@@ -50,22 +50,22 @@ def plain_errors() -> Iterator[None]:
         typer.echo("ptt: stopped.", err=True)
         raise typer.Exit(Exit.STOPPED) from None
     except PttError as error:
-        _complain(str(error))
+        _print_error(str(error))
         raise typer.Exit(Exit.UNREADABLE if isinstance(error, InputError) else Exit.USAGE) from error
     except OSError as error:
         if error.errno not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
             raise
         where = error.filename2 or error.filename or "the output"
-        _complain(f"{where}: {error.strerror}; choose another place with --out, or make room.")
+        _print_error(f"{where}: {error.strerror}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
     except Exception as error:  # Polars' own kind, which is not imported here for it: a full disk in its words
         if not (why := no_room(error)):
             raise  # a bug of ours
-        _complain(f"the output: {why}; choose another place with --out, or make room.")
+        _print_error(f"the output: {why}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
 
 
-def _complain(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     from ptt.reports.text.sanitize import safe
 
     typer.echo(f"ptt: {safe(sentence)}", err=True)

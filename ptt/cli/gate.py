@@ -148,15 +148,15 @@ def run(options: GateOptions) -> int:
     """Gate the runs and return the exit code."""
     if options.as_json and options.github:
         raise SettingsError("--json and --github both print to standard output; use --out for gate.json and --github.")
-    today = _day(options.as_of)
+    today = _parse_day(options.as_of)
     settings = api.read_settings(options.settings)
     policy = api.gate_policy(options.settings, baseline=options.baseline)
-    out = _out(options)
+    out = _output_folder(options)
     chosen = targets(options.runs, listed=options.listed, out=out)
     tasks = [
         Task(
             run=path,
-            shown=_shown(path),
+            shown=_relative_path(path),
             name=folder.name,
             folder=folder,
             settings=settings,
@@ -167,17 +167,17 @@ def run(options: GateOptions) -> int:
         for path, folder in zip(chosen.runs, _folders(chosen.runs, out, options.extra.values()), strict=True)
     ]
     for run_dir in chosen.runs:
-        for option, place in {"out": out, **options.extra}.items():
-            if contains(run_dir, place):
+        for option, output_path in {"out": out, **options.extra}.items():
+            if contains(run_dir, output_path):
                 raise SettingsError(
-                    f"{place}: lies inside {run_dir}, which is never written to; give another --{option}."
+                    f"{output_path}: lies inside {run_dir}, which is never written to; give another --{option}."
                 )
     gate_runs.check(out, options.extra, _inputs(options, settings, policy, chosen))
     with gate_runs.exclusive_output(out):
-        return _gated(options, tasks, policy, chosen, out)
+        return _gate_and_print(options, tasks, policy, chosen, out)
 
 
-def _gated(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, out: Path) -> int:
+def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, out: Path) -> int:
     """Gate the runs, write what was chosen, print it, and return the exit code."""
     gate_runs.prepare(out, options.extra)
     try:
@@ -194,7 +194,7 @@ def _gated(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targ
         outcome=worst([run.outcome for run in runs]),
         runs=runs,
         policy=policy.flat(),
-        baseline=None if policy.baseline is None else _shown(policy.baseline.file) or policy.baseline.file.name,
+        baseline=None if policy.baseline is None else _relative_path(policy.baseline.file) or policy.baseline.file.name,
         notes=(*drift_notes(runs, policy), *chosen.notes),
     )
     index = gate_runs.write(report, out, options.extra)
@@ -218,11 +218,11 @@ def _print(report: GateReport, options: GateOptions, index: Path) -> None:
 
 def _summarise(report: GateReport) -> bool:
     """Add to the job's summary, and return whether it is there; that must not change what the gate says."""
-    place = os.environ.get(SUMMARY)
-    if not place:
+    summary_path = os.environ.get(SUMMARY)
+    if not summary_path:
         return False
     try:
-        with Path(place).open("a", encoding="utf-8") as file:
+        with Path(summary_path).open("a", encoding="utf-8") as file:
             file.write(job_summary(report))
     except OSError as error:
         typer.echo(f"ptt: {SUMMARY}: cannot be written: {error.strerror or error}.", err=True)
@@ -230,7 +230,7 @@ def _summarise(report: GateReport) -> bool:
     return True
 
 
-def _day(text: str | None) -> date:
+def _parse_day(text: str | None) -> date:
     if text is None:
         return date.today()
     try:
@@ -239,7 +239,7 @@ def _day(text: str | None) -> date:
         raise SettingsError(f"--as-of {text}: is no date; write it as 2026-01-31.") from error
 
 
-def _out(options: GateOptions) -> Path:
+def _output_folder(options: GateOptions) -> Path:
     """Return --out, or the default: below the current folder, or beside a run where that lies inside it."""
     if options.out is not None:
         return options.out
@@ -247,7 +247,7 @@ def _out(options: GateOptions) -> Path:
     return output_base(upward) / "gate"
 
 
-def _shown(path: Path) -> str | None:
+def _relative_path(path: Path) -> str | None:
     """Return a path as outputs may show it: below the current folder, or not at all."""
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None

@@ -83,7 +83,7 @@ def gate_kept(task: Task) -> GatedRun | None:
         if opened is None:
             return None
         gated = _judge(task, opened)
-        drawn = (task.folder / REPORT).is_file() and _read(task.folder / MARK) == _made_of(task, opened)
+        drawn = (task.folder / REPORT).is_file() and _read(task.folder / MARK) == _content_hash(task, opened)
         return _write_run(task, opened, gated) if drawn or not _wants_report(task, gated) else None
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
@@ -99,10 +99,10 @@ def _judge(task: Task, opened: LoadedRun) -> GatedRun:
 def _write_run(task: Task, opened: LoadedRun, gated: GatedRun) -> GatedRun:
     """Write findings.json, and report.html where one is wanted; what lies there of this very diagnosis stays."""
     findings, report, mark = (task.folder / name for name in (FINDINGS, REPORT, MARK))
-    made_of, wanted = _made_of(task, opened), _wants_report(task, gated)
+    made_of, wanted = _content_hash(task, opened), _wants_report(task, gated)
     if _read(mark) != made_of:
-        for place in (mark, report):  # of another state of this run: a report would contradict the gate
-            place.unlink(missing_ok=True)
+        for stale_path in (mark, report):  # of another state of this run: a report would contradict the gate
+            stale_path.unlink(missing_ok=True)
         write_text(findings, findings_json(opened.diagnosis, __version__))
         write_text(mark, made_of)
     if wanted and not report.is_file():
@@ -118,7 +118,7 @@ def _wants_report(task: Task, gated: GatedRun) -> bool:
     return task.reports is GateReports.ALL
 
 
-def _made_of(task: Task, opened: LoadedRun) -> str:
+def _content_hash(task: Task, opened: LoadedRun) -> str:
     """Hash what is written: the diagnosis, and the tables that are kept beside it under its mark."""
     digest = hashlib.sha256(f"{__version__}\n{opened.source}\n".encode())
     kept = task.folder / KEPT
@@ -127,7 +127,7 @@ def _made_of(task: Task, opened: LoadedRun) -> str:
 
 
 def _failed(task: Task, error: BaseException) -> GatedRun:
-    """Say why a run has no checks."""
+    """Return why a run has no checks."""
     for name in (MARK, FINDINGS, REPORT):  # of an earlier pass: what they say is no longer known
         (task.folder / name).unlink(missing_ok=True)
     unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
@@ -136,7 +136,7 @@ def _failed(task: Task, error: BaseException) -> GatedRun:
 
 
 def _describe(task: Task, error: BaseException) -> str:
-    """Put an error into words, without the places of this machine, so that they are the same everywhere."""
+    """Return an error as words without paths of this machine, so that they are the same everywhere."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}{where}"
@@ -182,11 +182,11 @@ def gate_all(tasks: Sequence[Task], *, jobs: int, on_run: OnRun | None = None) -
     """
     done: dict[int, GatedRun] = {}
     try:
-        with closing(_answers(tasks, jobs)) as answers:
+        with closing(_gate_all(tasks, jobs)) as answers:
             for number, answer in answers:
                 if isinstance(answer, Refused):
                     raise SettingsError(answer.why)
-                done[number] = _died(tasks[number], answer.how) if isinstance(answer, Died) else answer
+                done[number] = _crashed(tasks[number], answer.how) if isinstance(answer, Died) else answer
                 if on_run is not None:
                     on_run(done[number], len(done), len(tasks))
     except KeyboardInterrupt:
@@ -194,12 +194,12 @@ def gate_all(tasks: Sequence[Task], *, jobs: int, on_run: OnRun | None = None) -
     return tuple(done[number] for number in range(len(tasks)))
 
 
-def _died(task: Task, how: str) -> GatedRun:
+def _crashed(task: Task, how: str) -> GatedRun:
     error = f"{how}; gate this run alone, with --jobs 1 or where there is more memory."
     return GatedRun(name=task.name, path=task.shown, outcome=Outcome.CRASHED, error=error)
 
 
-def _answers(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun | Refused | Died]]:
+def _gate_all(tasks: Sequence[Task], jobs: int) -> Generator[tuple[int, GatedRun | Refused | Died]]:
     waiting = []
     for number, task in enumerate(tasks):
         gated = gate_kept(task)  # takes milliseconds, and a process some hundred of them to start
@@ -222,7 +222,7 @@ JSON: Final = "json"
 @contextmanager
 def exclusive_output(out: Path) -> Iterator[None]:
     """Keep other gates from writing to the same folder: two would mix their answers, and their stores."""
-    with _writing(out):
+    with _write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         file = (out / LOCK_FILE).open("ab")
     with file:
@@ -236,10 +236,10 @@ def exclusive_output(out: Path) -> Iterator[None]:
 def check(out: Path, extra: Mapping[str, Path], inputs: Mapping[Path, str]) -> None:
     """Refuse places that are one file, no file, or read: what lies there would be lost before it is opened."""
     outputs: dict[Path | tuple[int, int], str] = {}
-    read = {key: what for path, what in inputs.items() for key in _identities(path)}
+    read = {key: role for path, role in inputs.items() for key in _identities(path)}
     for name, path in _outputs(out, extra).items():
         option = f"--{name}" if name in extra else "--out"
-        with _writing(path):
+        with _write_errors(path):
             if path.is_dir():
                 raise SettingsError(f"{path}: is a folder; give a file to write to.")
             if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -252,7 +252,7 @@ def check(out: Path, extra: Mapping[str, Path], inputs: Mapping[Path, str]) -> N
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -272,7 +272,7 @@ def _identities(path: Path) -> set[Path | tuple[int, int]]:
 def prepare(out: Path, extra: Mapping[str, Path]) -> None:
     """Make sure that all can be written, and take away what an earlier gate wrote: it must not outlive a crash."""
     for path in _outputs(out, extra).values():
-        with _writing(path):
+        with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
 

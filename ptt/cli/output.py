@@ -112,10 +112,10 @@ def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks = {}
 
-        def tell(what: str, done: int, of: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=of)
-            bars.update(tasks[what], completed=done, total=of)
+        def tell(stage: str, done: int, of: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=of)
+            bars.update(tasks[stage], completed=done, total=of)
 
         yield tell
 

@@ -48,8 +48,8 @@ def run(source: Path, options: ReportOptions, drawing: Artist) -> int:
     """Write the report of what `source` is, and return the exit code."""
     _check(options)
     chosen = api.read_settings(options.settings)
-    for place in filter(None, (options.out, options.figures)):
-        _keep_clear(source, place)
+    for output_path in filter(None, (options.out, options.figures)):
+        _keep_clear(source, output_path)
     with TemporaryDirectory(prefix="ptt-") as scratch, progress_bar(Console(stderr=True)) as tell:
         # into --out goes what is to be shared, and a store is not: it holds all that --redact takes out
         store = output_folder(source, None) if options.out is None else Path(scratch)
@@ -101,19 +101,19 @@ def _name(source: Path) -> str:
     return run_name(origin) if made else output_folder(source, None).name
 
 
-def _keep_clear(source: Path, place: Path) -> None:
+def _keep_clear(source: Path, output_path: Path) -> None:
     """Refuse to write over, or among, what the report is made from."""
-    origin, target = _origin(source), place.resolve()
+    origin, target = _origin(source), output_path.resolve()
     if origin.is_dir() and (target == origin or (origin in target.parents and not (origin / FINDINGS).is_file())):
         raise SettingsError(
-            f"{place}: is, or lies in, what the report is made from; give another place with --out or --figures."
+            f"{output_path}: is, or lies in, what the report is made from; give another place with --out or --figures."
         )
     if origin.is_dir() and origin / STORE in (target, *target.parents):
         raise SettingsError(
-            f"{place}: lies inside the store, which is never written to; give another --out or --figures."
+            f"{output_path}: lies inside the store, which is never written to; give another --out or --figures."
         )
-    if place.exists() and not place.is_dir():
-        raise SettingsError(f"{place}: is a file; --out and --figures take a folder.")
+    if output_path.exists() and not output_path.is_dir():
+        raise SettingsError(f"{output_path}: is a file; --out and --figures take a folder.")
 
 
 def _write(diagnosis: Diagnosis, folder: Path, options: ReportOptions, drawing: Artist) -> Path:

@@ -14,10 +14,10 @@ from ptt.version import __version__
 
 
 def run(path: Path, *, as_json: bool) -> None:
-    """Look at the run at `path`; nothing is kept."""
+    """Print what the run at `path` holds; nothing is kept."""
     with progress_bar(Console(stderr=True)) as tell:
-        found = api.sources(path, progress=tell)
+        sources = api.sources(path, progress=tell)
     if as_json:
-        typer.echo(sources_json(found, __version__), nl=False)
+        typer.echo(sources_json(sources, __version__), nl=False)
     else:
-        print_sources(found, Console())
+        print_sources(sources, Console())

@@ -28,21 +28,21 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     """Compare arms of runs, the first of them the baseline."""
     given = comparable(arms)
     series = {member.name: logged_metrics(member.diagnosis) for arm in arms for member in arm.members}
-    found = with_tails(given.arms)
-    not_compared = [*given.left_out, *found.not_compared]
+    tails = with_tails(given.arms)
+    not_compared = [*given.left_out, *tails.not_compared]
     axes: list[Axis] = []
-    names = found.slices[found.arms[0].name] if found.arms else ()
-    for name in AXES if found.arms else ():
-        axis = measure(found.arms, names, series, name)
+    names = tails.slices[tails.arms[0].name] if tails.arms else ()
+    for name in AXES if tails.arms else ():
+        axis = measure(tails.arms, names, series, name)
         if isinstance(axis, NotMatched):
             not_compared.append(NotCompared(what=f"tails over {name}", reason=axis.reason, enable="record every step"))
         else:
             axes.append(axis)
-    tables = tail_tables(found, axes)
+    tables = tail_tables(tails, axes)
     by_steps = next((axis for axis in axes if axis.name == "steps"), None)
     if by_steps is not None:
-        tables |= distribution_tables(found, by_steps)
-        not_compared += vanished(found, by_steps)
+        tables |= distribution_tables(tails, by_steps)
+        not_compared += vanished(tails, by_steps)
     else:
         tables |= {"ecdf": ECDF.to_frame(), "ess": ESS.to_frame()}
     tables["aggregates"], tables["aggregate_differences"] = compare_aggregates(given.arms, series, given.reach)
@@ -50,14 +50,14 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         not_compared.append(_no_metrics(arms))
     not_compared += logged_by_some(given.arms, series)
     tables["settings"], unrecorded = compare_settings(arms, series)
-    tables["divergence"], undated = _divergence(given, found, series)
+    tables["divergence"], undated = _divergence(given, tails, series)
     not_compared += undated
     not_compared += unrecorded
-    said = sentences_of(arms, tables, found.slices)
+    said = sentences_of(arms, tables, tails.slices)
     matched = {name: next(((a.matched.first, a.matched.last) for a in axes if a.name == name), None) for name in AXES}
     return Comparison(
         arms=tuple(arms),
-        pair=found.pair,
+        pair=tails.pair,
         headline=headline_of(arms, tables, not_compared),
         sentences=said.sentences,
         cautions=said.cautions,
@@ -68,19 +68,21 @@ def compare(arms: Sequence[Arm]) -> Comparison:
 
 
 def _divergence(
-    given: Comparable, found: WithTails, series: Mapping[str, Series]
+    given: Comparable, tails: WithTails, series: Mapping[str, Series]
 ) -> tuple[pl.DataFrame, list[NotCompared]]:
     """Return the table `divergence`: each arm is judged on what it shares with the baseline, whoever else is there."""
     figures: dict[str, dict[str, dict[str, Figure]]] = {}
     undated = []
-    base, held = given.arms[0], {arm.name for arm in found.arms}
+    base, compared = given.arms[0], {arm.name for arm in tails.arms}
     for arm in given.arms[1:]:
-        tails = tail_figures(arm, base, found.slices[arm.name]) if arm.name in held and found.slices[arm.name] else {}
-        if isinstance(tails, NotCompared):
-            undated.append(tails)
-            tails = {}
+        figures_of_tails = (
+            tail_figures(arm, base, tails.slices[arm.name]) if arm.name in compared and tails.slices[arm.name] else {}
+        )
+        if isinstance(figures_of_tails, NotCompared):
+            undated.append(figures_of_tails)
+            figures_of_tails = {}
         figures[arm.name] = {
-            member.name: metric_figures(series[member.name]) | tails.get(member.name, {})
+            member.name: metric_figures(series[member.name]) | figures_of_tails.get(member.name, {})
             for member in (*base.members, *arm.members)
         }
     return divergence_table(given.arms, figures, given.reach), undated

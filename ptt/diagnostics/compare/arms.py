@@ -39,20 +39,20 @@ def group_of(text: str) -> tuple[str, tuple[str, ...]]:
 def planned(runs: Sequence[Path], groups: Mapping[str, Sequence[str | Path]], baseline: str | None) -> Plan:
     """Name the runs and put them together to arms; a group may bring runs that are not given by themselves."""
     given = list(runs)
-    for wanted in (run for held in groups.values() for run in held):
+    for wanted in (run for members in groups.values() for run in members):
         if find_run(wanted, given, names_of(given)) is None and Path(wanted).exists():
             given.append(Path(wanted))
     names = names_of(given)
     places: dict[str, list[int]] = {}
-    for group, held in groups.items():
+    for group, members in groups.items():
         places[group] = []
-        for wanted in held:
-            place = find_run(wanted, given, names)
-            if place is None:
+        for wanted in members:
+            index = find_run(wanted, given, names)
+            if index is None:
                 raise SettingsError(
                     f"--group {group}: {wanted} is none of the runs and no path; the runs are {', '.join(names)}."
                 )
-            places[group].append(place)
+            places[group].append(index)
     return plan(given, names, places, baseline)
 
 
@@ -75,20 +75,20 @@ def _named_by(home: Path) -> Path:
 
 
 def plan(runs: Sequence[Path], names: Sequence[str], groups: Mapping[str, Sequence[int]], baseline: str | None) -> Plan:
-    """Put runs together to arms; `groups` holds places in `runs`, and a run of no group is an arm of its own."""
+    """Group runs into arms; `groups` holds places in `runs`, and a run of no group is an arm of its own."""
     _no_run_twice(runs)
     homes: dict[int, str] = {}
     for name, places in groups.items():
-        for place in places:
-            if place in homes:
-                again = f"{names[place]} stands in --group {homes[place]} and in --group {name}"
+        for index in places:
+            if index in homes:
+                again = f"{names[index]} stands in --group {homes[index]} and in --group {name}"
                 raise SettingsError(f"{again}; a run belongs to one arm.")
-            homes[place] = name
+            homes[index] = name
     arms: dict[str, list[int]] = {}
-    for place, own in enumerate(names):
-        arms.setdefault(homes.get(place, own), []).append(place)
-    for name, held in arms.items():
-        if any(homes.get(place) != name for place in held) and name in groups:
+    for index, own in enumerate(names):
+        arms.setdefault(homes.get(index, own), []).append(index)
+    for name, members in arms.items():
+        if any(homes.get(index) != name for index in members) and name in groups:
             raise SettingsError(f"--group {name}: a run that is not in the group is called so too; rename the group.")
     if len(arms) < 2:
         raise SettingsError(f"one arm alone has nothing to be compared with; give at least two: {USAGE}.")
@@ -107,7 +107,7 @@ def find_run(wanted: str | Path, runs: Sequence[Path], names: Sequence[str]) -> 
     path = Path(wanted).resolve()
     if path in homes:
         return homes.index(path)
-    same = [place for place, home in enumerate(homes) if home.name == str(wanted)]
+    same = [index for index, home in enumerate(homes) if home.name == str(wanted)]
     return same[0] if len(same) == 1 else None
 
 
@@ -115,23 +115,23 @@ def arms_of(planned: Plan, opened: Sequence[LoadedRun]) -> tuple[Arm, ...]:
     """Return the arms of the runs as they were opened, in the order of the plan."""
     arms = []
     for name, places in planned.arms:
-        sources = [opened[place].source for place in places]
-        for at, place in enumerate(places):
+        sources = [opened[index].source for index in places]
+        for at, index in enumerate(places):
             if sources[at] and sources[at] in sources[:at]:
                 first = planned.names[places[sources.index(sources[at])]]
                 raise SettingsError(
-                    f"{planned.names[place]} and {first} hold the same files: in one arm they would pass for two "
+                    f"{planned.names[index]} and {first} hold the same files: in one arm they would pass for two "
                     "seeds that agree; leave one out."
                 )
         members = tuple(
             Member(
-                name=planned.names[place],
-                diagnosis=opened[place].diagnosis,
-                profile=opened[place].profile,
-                why_no_profile=opened[place].why_no_profile,
-                source=opened[place].source,
+                name=planned.names[index],
+                diagnosis=opened[index].diagnosis,
+                profile=opened[index].profile,
+                why_no_profile=opened[index].why_no_profile,
+                source=opened[index].source,
             )
-            for place in places
+            for index in places
         )
         arms.append(Arm(name=name, members=members))
     return tuple(arms)

@@ -77,7 +77,7 @@ def _too_short(arm: Arm, base: Arm, shared: tuple[int, int], whole: tuple[int, i
 
 
 def _cut_short(kept: Sequence[Arm], high: int, whole: tuple[int, int]) -> list[NotCompared]:
-    """Say which arm ends the steps that all share well before the baseline does."""
+    """Return which arm ends the steps that all share well before the baseline does."""
     if high >= whole[1] - MAX_CUT * (whole[1] - whole[0] + 1):
         return []
     first = [arm.name for arm in kept if (reach := _reach(arm)) is not None and reach[1] == high]
@@ -100,7 +100,7 @@ def _reach(arm: Arm) -> tuple[int, int] | None:
 
 
 def with_tails(arms: Sequence[Arm]) -> WithTails:
-    """Tell whose tails can be compared: same pair, same slices, logprobs that can be trusted."""
+    """Return the arms whose tails can be compared: same pair, same slices, logprobs that can be trusted."""
     base, why = arms[0], ""
     reasons = [_no_tails(member) for member in base.members]
     pairs = {member.profile.pair for member in base.members if member.profile is not None}
@@ -131,8 +131,10 @@ def with_tails(arms: Sequence[Arm]) -> WithTails:
 
 def _slices(arm: Arm) -> tuple[str, ...]:
     """Return the slices that all runs of an arm have by the same name."""
-    held = [list(member.profile.slices.values()) for member in arm.members if member.profile is not None]
-    return tuple(name for name in held[0] if all(name in others for others in held)) if held else ()
+    slice_names = [list(member.profile.slices.values()) for member in arm.members if member.profile is not None]
+    return (
+        tuple(name for name in slice_names[0] if all(name in others for others in slice_names)) if slice_names else ()
+    )
 
 
 def _other_slice(arm: Arm, base: Arm, name: str, other: Sequence[str]) -> NotCompared:
@@ -158,7 +160,7 @@ def _why_incomparable(arm: Arm, pair: str, base: Arm) -> tuple[str, str]:
 
 
 def _no_tails(member: Member) -> str:
-    """Say why a run's tails cannot be taken, empty where they can."""
+    """Return why a run's tails cannot be taken, empty where they can."""
     if member.profile is None:
         return member.why_no_profile or "it records no pair of logprobs"
     distrust = _contaminated(member.diagnosis, member.profile.pair)
@@ -169,7 +171,7 @@ def _contaminated(diagnosis: Diagnosis, pair: str) -> str:
     """Return the finding that contaminates a pair; findings name what they contaminate as evidence."""
     sides = {f"{side}_logp" for side in pair.split("/")}
     for finding in diagnosis.findings:
-        what = finding.evidence.get("contaminates")
-        if what == "all" or what == pair or what in sides:
+        target = finding.evidence.get("contaminates")
+        if target == "all" or target == pair or target in sides:
             return finding.claim
     return ""

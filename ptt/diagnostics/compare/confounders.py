@@ -14,7 +14,7 @@ from ptt.diagnostics.compare.wording import first_of, nats, pair
 
 
 def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str | None) -> list[str]:
-    """Say where an arm has it easier, so that smaller tails are not all its setting's merit."""
+    """Return where an arm has it easier, so that smaller tails are not all its setting's merit."""
     words = late_words(tables, arm)
     said = _high_start(arm, base, tables, name) if name else []
     if name and tail_of(tables, arm, base, name, "p95").words == "lower":
@@ -29,10 +29,10 @@ def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name
             said.append(f"{arm.name}: {lower}: it may drift less because it learnt less")
         if words.get("tools/call_frequency") == "lower":
             said.append(f"{arm.name}: it uses tools less ({means(tables, arm, base, 'tools/call_frequency')})")
-    mine, theirs = ({member.source for member in one.members if member.source} for one in (arm, base))
-    if mine & theirs:
+    arm_sources, base_sources = ({member.source for member in side.members if member.source} for side in (arm, base))
+    if arm_sources & base_sources:
         said.append(f"{arm.name}: holds the same files as {base.name}; there is nothing to compare")
-    frameworks = {member.diagnosis.run.framework for one in (arm, base) for member in one.members}
+    frameworks = {member.diagnosis.run.framework for side in (arm, base) for member in side.members}
     if len(frameworks - {None}) > 1:
         said.append(f"{arm.name}: logged by another framework than {base.name}: metrics of one name may be measured "
                     "in other ways")  # fmt: skip
@@ -40,7 +40,7 @@ def confounders_of(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name
 
 
 def _high_start(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
-    """Say where an arm grew by less because it started high: that is no suppression."""
+    """Return where an arm grew by less because it started high: that is no suppression."""
     for quantile in ("p95", "p99"):
         tail = tail_of(tables, arm, base, name, quantile)
         if tail.growth_words == "lower" and tail.words != "lower" and tail.early > tail.base_early:
@@ -64,20 +64,23 @@ MAX_NAMED: Final = 4  # reward functions in a sentence
 
 
 def confounders_of_training(arm: Arm, base: Arm) -> list[str]:
-    """Say where an arm was trained on another reward, or for a very different number of steps."""
+    """Return where an arm was trained on another reward, or for a very different number of steps."""
     return [*_other_reward(arm, base), *_other_length(arm, base)]
 
 
 def _other_reward(arm: Arm, base: Arm) -> list[str]:
-    mine, theirs = (frozenset().union(*map(_components, one.members)) for one in (arm, base))
-    if not mine or not theirs or mine == theirs:
+    arm_components, base_components = (frozenset().union(*map(_components, side.members)) for side in (arm, base))
+    if not arm_components or not base_components or arm_components == base_components:
         return []
-    apart = [
-        f"{first_of(sorted(names), MAX_NAMED)} is logged by {one.name} and not by {other.name}"
-        for one, other, names in ((arm, base, mine - theirs), (base, arm, theirs - mine))
+    differences = [
+        f"{first_of(sorted(names), MAX_NAMED)} is logged by {side.name} and not by {other.name}"
+        for side, other, names in (
+            (arm, base, arm_components - base_components),
+            (base, arm, base_components - arm_components),
+        )
         if names
     ]
-    said = f"another reward: {', '.join(apart)}: their rewards may measure other things"
+    said = f"another reward: {', '.join(differences)}: their rewards may measure other things"
     return [f"{arm.name}: {said}, and a difference may be the reward's"]
 
 
@@ -87,15 +90,15 @@ def _components(member: Member) -> frozenset[str]:
     if table is None or not {"name", "name_raw", "split"} <= set(table.columns):
         return frozenset()
     names = table.filter(pl.col("name").is_null() & (pl.col("split") == "train"))["name_raw"].unique().to_list()
-    found = {hit.group(1) for name in names if (hit := COMPONENT.match(str(name)))}
-    return frozenset(found - NO_COMPONENTS)
+    components = {hit.group(1) for name in names if (hit := COMPONENT.match(str(name)))}
+    return frozenset(components - NO_COMPONENTS)
 
 
 def _other_length(arm: Arm, base: Arm) -> list[str]:
-    mine, theirs = (_end(one) for one in (arm, base))
-    if not mine or not theirs or min(mine, theirs) >= MIN_LENGTH_RATIO * max(mine, theirs):
+    arm_end, base_end = (_end(side) for side in (arm, base))
+    if not arm_end or not base_end or min(arm_end, base_end) >= MIN_LENGTH_RATIO * max(arm_end, base_end):
         return []
-    ends = f"it ends at step {mine}, {base.name} at {theirs}"
+    ends = f"it ends at step {arm_end}, {base.name} at {base_end}"
     return [f"{arm.name}: {ends}: a schedule that ends with its run is elsewhere in its course at the same step"]
 
 

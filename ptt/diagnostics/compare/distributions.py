@@ -53,11 +53,11 @@ def _ess(arm: Arm, runs: Sequence[MeasuredRun], name: str, axis: Axis) -> pl.Dat
     by_run = [_by_span(run, name) for run in runs]
     edges = axis.matched.edges
     rows = []
-    for place in range(len(edges) - 1):
-        here = [found[place] for found in by_run if place in found]
+    for bin_index in range(len(edges) - 1):
+        here = [by_bin[bin_index] for by_bin in by_run if bin_index in by_bin]
         if len(here) < len(runs):
             continue
-        first, last = math.ceil(edges[place]), math.floor(edges[place + 1])
+        first, last = math.ceil(edges[bin_index]), math.floor(edges[bin_index + 1])
         share = float(np.mean([fraction for fraction, _ in here]))
         rows.append((arm.name, name, first, last, (first + last) / 2, share, sum(n for _, n in here)))
     return pl.DataFrame(rows, schema=ESS, orient="row")
@@ -67,13 +67,13 @@ def _by_span(run: MeasuredRun, name: str) -> dict[int, tuple[float, int]]:
     """Return ESS/n and n of tokens for each span that holds any."""
     profile = run.profile
     rows = profile.sequences.filter(_slice(run, name)).sort("step", maintain_order=True)
-    found = {}
-    for place, span in enumerate(run.spans):
+    by_span = {}
+    for index, span in enumerate(run.spans):
         table = sliding_ess(rows, [span], pair=profile.pair, inverse="inverse")
-        mine = table.filter((pl.col("level") == "token") & (pl.col("weights") == profile.pair))
-        if mine.height and math.isfinite(mine["ess_fraction"][0]):
-            found[place] = (float(mine["ess_fraction"][0]), int(mine["n"][0]))
-    return found
+        token_rows = table.filter((pl.col("level") == "token") & (pl.col("weights") == profile.pair))
+        if token_rows.height and math.isfinite(token_rows["ess_fraction"][0]):
+            by_span[index] = (float(token_rows["ess_fraction"][0]), int(token_rows["n"][0]))
+    return by_span
 
 
 def _slice(run: MeasuredRun, name: str) -> pl.Expr:

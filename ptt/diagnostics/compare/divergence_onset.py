@@ -71,16 +71,18 @@ def divergence_onset(
     spread = max(spread, MIN_NOISE_SHARE * float(np.abs(levels).max()))
     width = min(WINDOW_WIDTH, max(MIN_WIDTH, len(levels) // 3))
     errors = np.hypot(_errors(len(levels), width, spread, likeness), between)
-    found = _first(levels[None], width, errors)[0]
-    if found is None:
+    onset = _find_onsets(levels[None], width, errors)[0]
+    if onset is None:
         return None
-    seen = [len(levels) - 1 if place is None else place for place in _first(_redrawn(levels, width), width, errors)]
-    low, high = (int(place) for place in np.percentile([found, *seen], [2.5, 97.5], method="nearest"))
-    low = min(low, _last_within(levels, found, width, errors))
+    seen = [
+        len(levels) - 1 if index is None else index for index in _find_onsets(_redrawn(levels, width), width, errors)
+    ]
+    low, high = (int(index) for index in np.percentile([onset, *seen], [2.5, 97.5], method="nearest"))
+    low = min(low, _last_within(levels, onset, width, errors))
     return DivergenceOnset(
-        step=int(firsts[found]),
-        low=int(firsts[max(0, min(low, found) - 1)]),
-        high=int(lasts[max(high, found)]),
+        step=int(firsts[onset]),
+        low=int(firsts[max(0, min(low, onset) - 1)]),
+        high=int(lasts[max(high, onset)]),
         last=float(levels[-width:].mean()),
         since=int(firsts[-width]),
         until=int(lasts[-1]),
@@ -109,8 +111,10 @@ def _redrawn(levels: FloatArray, width: int) -> FloatArray:
 
 def _errors(count: int, width: int, spread: float, likeness: float) -> FloatArray:
     """Return the standard error of the mean over the last `width` values at each place; inf before there are five."""
-    held = np.minimum(np.arange(1, count + 1), width)
-    error: FloatArray = spread * np.sqrt((1 + likeness) / (1 - likeness) / held) * (1 + SHORT_SERIES_PENALTY / count)
+    window_sizes = np.minimum(np.arange(1, count + 1), width)
+    error: FloatArray = (
+        spread * np.sqrt((1 + likeness) / (1 - likeness) / window_sizes) * (1 + SHORT_SERIES_PENALTY / count)
+    )
     error[: MIN_WIDTH - 1] = np.inf
     return error
 
@@ -124,33 +128,33 @@ def _means(rows: FloatArray, width: int) -> FloatArray:
     return means
 
 
-def _first(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]:
+def _find_onsets(rows: FloatArray, width: int, errors: FloatArray) -> list[int | None]:
     """Return for each row the place at which it leaves zero for good."""
-    found: list[int | None] = []
+    onsets: list[int | None] = []
     for row, mean in zip(rows, _means(rows, width), strict=True):
         sign = float(np.sign(mean[-1]))
         beyond = sign * mean > Z_LIMIT * errors
-        place = first_lasting_excess(beyond) if beyond[-1] else None
-        onset = None if place is None else _cut(row, place, width, sign)
-        found.append(onset if onset is not None and len(row) - onset >= width else None)
-    return found
+        excess_at = first_lasting_excess(beyond) if beyond[-1] else None
+        onset = None if excess_at is None else _locate_change(row, excess_at, width, sign)
+        onsets.append(onset if onset is not None and len(row) - onset >= width else None)
+    return onsets
 
 
-def _last_within(levels: FloatArray, found: int, width: int, errors: FloatArray) -> int:
+def _last_within(levels: FloatArray, onset: int, width: int, errors: FloatArray) -> int:
     """Return the place that the departure may go back to: half a window before the last mean within its error of zero.
 
     A small departure passes the limit late; it began when the mean was last where noise leaves it.
     """
     mean = _means(levels[None], width)[0]
-    within = np.flatnonzero((np.sign(mean[-1]) * mean <= errors)[:found])
+    within = np.flatnonzero((np.sign(mean[-1]) * mean <= errors)[:onset])
     return max(0, int(within[-1]) - width // 2) if len(within) else 0
 
 
-def _cut(row: FloatArray, place: int, width: int, sign: float) -> int:
+def _locate_change(row: FloatArray, onset: int, width: int, sign: float) -> int:
     """Return the place that best cuts the values around a window into zero before and the later level after."""
-    begin, end = max(0, place - 2 * width + 1), min(len(row), place + width)
-    level = float((sign * row[place:end]).mean())
-    gain = np.cumsum((sign * row[begin : place + 1] - level / 2)[::-1])[::-1]
+    begin, end = max(0, onset - 2 * width + 1), min(len(row), onset + width)
+    level = float((sign * row[onset:end]).mean())
+    gain = np.cumsum((sign * row[begin : onset + 1] - level / 2)[::-1])[::-1]
     return begin + int(np.argmax(gain))
 
 
@@ -184,8 +188,8 @@ class Figure:
 def metric_figures(series: Series) -> dict[str, Figure]:
     """Return the logged figures of a run that training can leave another run by."""
     return {
-        name: Figure(what=name, slice=None, steps=one.steps, ends=one.steps, values=one.values)
-        for name, one in series.items()
+        name: Figure(what=name, slice=None, steps=logged.steps, ends=logged.steps, values=logged.values)
+        for name, logged in series.items()
         if kind_of(name) == "training"
     }
 
@@ -199,9 +203,9 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     members = [member for member in (*base.members, *arm.members) if member.profile is not None]
     profiles = [member.profile for member in members if member.profile is not None]
     steps = [recorded_steps(profile) for profile in profiles]
-    low, high = max(int(one[0]) for one in steps), min(int(one[-1]) for one in steps)
-    held = [int(((one >= low) & (one <= high)).sum()) for one in steps]
-    fewest = min(held)
+    low, high = max(int(run_steps[0]) for run_steps in steps), min(int(run_steps[-1]) for run_steps in steps)
+    counts = [int(((run_steps >= low) & (run_steps <= high)).sum()) for run_steps in steps]
+    fewest = min(counts)
     names = [member.name for member in members]
     matched = match_by_steps(profiles, min(MAX_SPANS, fewest // 2), names) if fewest >= 2 * MIN_DIFFERENCES else None
     if not isinstance(matched, MatchedSpans) or len(matched.spans[0]) < MIN_DIFFERENCES:
@@ -209,8 +213,9 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
             reason = f"its recorded steps and those of {base.name} do not overlap"
         elif matched is None:
             reason = (
-                f"of the steps that it shares with {base.name} ({low} to {high}) {names[held.index(fewest)]} recorded "
-                f"only {count_steps(fewest)}; at least {2 * MIN_DIFFERENCES} are needed to date a departure of tails"
+                f"of the steps that it shares with {base.name} ({low} to {high}) {names[counts.index(fewest)]} "
+                f"recorded only {count_steps(fewest)}; at least {2 * MIN_DIFFERENCES} are needed to date a "
+                "departure of tails"
             )
         elif isinstance(matched, MatchedSpans):
             reason = (
@@ -224,9 +229,9 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
     edges = np.array(matched.edges)
     firsts, ends = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64) - 1
     ends[-1] = int(edges[-1])
-    found: dict[str, dict[str, Figure]] = {}
+    figures: dict[str, dict[str, Figure]] = {}
     for member, spans, profile in zip(members, matched.spans, profiles, strict=True):
-        found[member.name] = {}
+        figures[member.name] = {}
         for number, name in profile.slices.items():
             if name not in slices:
                 continue
@@ -235,10 +240,10 @@ def tail_figures(arm: Arm, base: Arm, slices: Sequence[str]) -> dict[str, dict[s
             for quantile in TAIL_QUANTILES:
                 values = np.full(len(spans), np.nan)
                 values[rows["span"].to_numpy()] = np.log(np.maximum(rows[quantile].to_numpy(), LEVEL_FLOOR))
-                found[member.name][f"{name} {quantile}"] = Figure(
+                figures[member.name][f"{name} {quantile}"] = Figure(
                     what=quantile, slice=name, steps=firsts, ends=ends, values=values, logs=True
                 )
-    return found
+    return figures
 
 
 def divergence_table(
@@ -247,21 +252,40 @@ def divergence_table(
     """Return the table `divergence`; `figures`: of each arm those of its members and of the baseline's, by member."""
     rows: list[tuple[object, ...]] = []
     for arm in arms[1:] if reach else ():
-        mine = [figures[arm.name][member.name] for member in arm.members]
-        theirs = [figures[arm.name][member.name] for member in arms[0].members]
-        found = []
-        for key in sorted(set.intersection(*(set(held) for held in (*mine, *theirs)))):
-            one = onset_between([held[key] for held in mine], [held[key] for held in theirs])
-            if one is not None:
-                figure = mine[0][key]
-                shared = _shared([held[key] for held in (*mine, *theirs)])
+        arm_figures = [figures[arm.name][member.name] for member in arm.members]
+        base_figures = [figures[arm.name][member.name] for member in arms[0].members]
+        arm_rows = []
+        for key in sorted(set.intersection(*(set(by_name) for by_name in (*arm_figures, *base_figures)))):
+            divergence = onset_between(
+                [by_name[key] for by_name in arm_figures], [by_name[key] for by_name in base_figures]
+            )
+            if divergence is not None:
+                figure = arm_figures[0][key]
+                shared = _shared([by_name[key] for by_name in (*arm_figures, *base_figures)])
                 step = (
-                    one.step if one.high - one.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0])) else None
+                    divergence.step
+                    if divergence.high - divergence.low <= MAX_INTERVAL_SHARE * (int(shared[-1]) - int(shared[0]))
+                    else None
                 )
-                found.append((arm.name, figure.what, figure.slice, step, one.low, one.high, _words(one, figure, step)))
-        rows += sorted(found, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1]))
-        if len(mine) == len(theirs) == 1 and (same := identical_up_to(mine[0], theirs[0])) is not None:
-            last = max(same, _last_shared(mine[0], theirs[0]))
+                arm_rows.append(
+                    (
+                        arm.name,
+                        figure.what,
+                        figure.slice,
+                        step,
+                        divergence.low,
+                        divergence.high,
+                        _words(divergence, figure, step),
+                    )
+                )
+        rows += sorted(
+            arm_rows, key=lambda row: (math.inf if row[3] is None else row[3], *row[4:6], str(row[2]), row[1])
+        )
+        if (
+            len(arm_figures) == len(base_figures) == 1
+            and (same := identical_up_to(arm_figures[0], base_figures[0])) is not None
+        ):
+            last = max(same, _last_shared(arm_figures[0], base_figures[0]))
             where = f"up to step {same}" if same < last else f"in all steps that both log, up to {same}"
             words = f"identical to the last digit {where}"
             rows.append((arm.name, SAME, None, same, same, last, words))
@@ -273,14 +297,14 @@ def onset_between(mine: Sequence[Figure], theirs: Sequence[Figure]) -> Divergenc
     steps = _shared([*mine, *theirs])
     if len(steps) < MIN_DIFFERENCES:
         return None
-    sides = [np.array([_at(figure, steps) for figure in side]) for side in (mine, theirs)]
+    sides = [np.array([_values_at(figure, steps) for figure in side]) for side in (mine, theirs)]
     ends = mine[0].ends[np.searchsorted(mine[0].steps, steps)]
-    found = _onset(steps, ends, sides)
-    if found is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
-        return found
+    onset = _onset(steps, ends, sides)
+    if onset is None or mine[0].logs or any(bool((side[np.isfinite(side)] <= 0).any()) for side in sides):
+        return onset
     # noise that grows with its level, as of a mean KL, is small where most steps are and large at the end
     factors = _onset(steps, ends, [np.log(side) for side in sides])
-    return found if factors is not None and factors.last * found.last > 0 else None
+    return onset if factors is not None and factors.last * onset.last > 0 else None
 
 
 def _shared(figures: Sequence[Figure]) -> IntArray:
@@ -291,23 +315,25 @@ def _shared(figures: Sequence[Figure]) -> IntArray:
     return steps
 
 
-def _last_shared(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) -> int:
+def _last_shared(arm_figures: Mapping[str, Figure], base_figures: Mapping[str, Figure]) -> int:
     """Return the last step at which both have a value of anything."""
-    shared = [np.intersect1d(mine[key].steps, theirs[key].steps) for key in set(mine) & set(theirs)]
+    shared = [
+        np.intersect1d(arm_figures[key].steps, base_figures[key].steps) for key in set(arm_figures) & set(base_figures)
+    ]
     return max((int(steps[-1]) for steps in shared if len(steps)), default=0)
 
 
 def _onset(steps: IntArray, ends: IntArray, sides: Sequence[FloatArray]) -> DivergenceOnset | None:
-    mine, theirs = (side.mean(axis=0) for side in sides)
-    rounded = np.abs(mine - theirs) <= PRECISION * np.maximum(np.abs(mine), np.abs(theirs))
-    return divergence_onset(steps, np.where(rounded, 0.0, mine - theirs), ends=ends, between=_between(sides))
+    arm_mean, base_mean = (side.mean(axis=0) for side in sides)
+    rounded = np.abs(arm_mean - base_mean) <= PRECISION * np.maximum(np.abs(arm_mean), np.abs(base_mean))
+    return divergence_onset(steps, np.where(rounded, 0.0, arm_mean - base_mean), ends=ends, between=_seed_error(sides))
 
 
-def _at(figure: Figure, steps: IntArray) -> FloatArray:
+def _values_at(figure: Figure, steps: IntArray) -> FloatArray:
     return figure.values[np.searchsorted(figure.steps, steps)]
 
 
-def _between(sides: Sequence[FloatArray]) -> float:
+def _seed_error(sides: Sequence[FloatArray]) -> float:
     """Return the standard error of the difference that seeds make: of window means about their side's, over the run."""
     freedom = sum(len(side) - 1 for side in sides)
     if not freedom:
@@ -332,23 +358,23 @@ def identical_up_to(mine: Mapping[str, Figure], theirs: Mapping[str, Figure]) ->
         steps = np.intersect1d(mine[key].steps, theirs[key].steps)
         if key.startswith(TOKENS) or not len(steps):
             continue
-        here, there = _at(mine[key], steps), _at(theirs[key], steps)
-        alike = (here == there) | (np.isnan(here) & np.isnan(there))
+        here, there = _values_at(mine[key], steps), _values_at(theirs[key], steps)
+        equal = (here == there) | (np.isnan(here) & np.isnan(there))
         if mine[key].logs:  # tails below the floor are equal in any two runs; their spans tell only where runs differ
             ends = mine[key].ends[np.searchsorted(mine[key].steps, steps)]
-            spans += list(zip(steps[~alike].tolist(), ends[~alike].tolist(), strict=True))
+            spans += list(zip(steps[~equal].tolist(), ends[~equal].tolist(), strict=True))
             continue
-        if not alike.all():
-            first_other = min(first_other, int(steps[~alike][0]))
-        telling += steps[alike & np.isfinite(here) & (here != here.round(ROUND_DIGITS))].tolist()
+        if not equal.all():
+            first_other = min(first_other, int(steps[~equal][0]))
+        telling += steps[equal & np.isfinite(here) & (here != here.round(ROUND_DIGITS))].tolist()
     # a span that ends after the metrics part differs by what came after: one that ends before parted unseen by them
     first_other = min([first_other, *(first for first, end in spans if end < first_other)])
     same = [step for step in telling if step < first_other]
     return max(same) if len(same) >= MIN_IDENTICAL else None
 
 
-def _words(found: DivergenceOnset, figure: Figure, step: int | None) -> str:
-    side, way = ("above", "higher") if found.last > 0 else ("below", "lower")
-    size = f"×{math.exp(abs(found.last)):.2g} {way}" if figure.logs else f"{abs(found.last):.3g} {way}"
+def _words(onset: DivergenceOnset, figure: Figure, step: int | None) -> str:
+    side, way = ("above", "higher") if onset.last > 0 else ("below", "lower")
+    size = f"×{math.exp(abs(onset.last)):.2g} {way}" if figure.logs else f"{abs(onset.last):.3g} {way}"
     left = "" if step is not None else "since when cannot be told: "
-    return f"{left}{side} the baseline, {size} on average over steps {found.since} to {found.until}"
+    return f"{left}{side} the baseline, {size} on average over steps {onset.since} to {onset.until}"

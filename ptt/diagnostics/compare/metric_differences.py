@@ -24,9 +24,9 @@ from ptt.diagnostics.statistics.autocorrelated_mean import (
 )
 from ptt.diagnostics.statistics.windows import WINDOWS
 
-ALIKE_SHARE: Final = 0.1
+EQUIVALENCE_SHARE: Final = 0.1
 """Of the baseline's mean: two runs of one setting differ by as much, and nobody would act on it."""
-ALIKE_NOISE: Final = 0.5
+EQUIVALENCE_NOISE: Final = 0.5
 """Of a single step's standard deviation, for metrics that go below zero: the loss has no level to take a share of."""
 PRECISION: Final = 1e-6  # of a value that was not measured: single precision in one file, all digits in another
 COMMON_SHARE: Final = 0.8  # of the steps are logged by both: then they are set against each other step by step
@@ -50,31 +50,31 @@ def compare_levels(
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
 ) -> Difference:
-    """Tell the arm from the baseline in the window at `place`; levels are of that window, parts of all of them."""
+    """Compare the arm with the baseline in the window at `place`; levels are of that window, parts of all of them."""
     parts = [run[place] for run in (*arm_parts, *base_parts)]
     if any(part.lost for part in parts) or not all(level.values for level in (*mine, *theirs)):
         return Difference()
     difference = _difference(place, mine, theirs, arm_parts, base_parts)
     low, high = difference.bounds()
     measured = noise_of(mine, theirs) > 0  # of a schedule or a constant any difference is one
-    margin = (ALIKE_SHARE if measured else PRECISION) * abs(pool_seeds(theirs).mean)
+    margin = (EQUIVALENCE_SHARE if measured else PRECISION) * abs(pool_seeds(theirs).mean)
     if all(bool((part.values[np.isfinite(part.values)] > 0).all()) for part in parts):
         # factors: one spike of a long-tailed metric then decides nothing
-        logs = [[[_in_logs(piece) for piece in run] for run in side] for side in (arm_parts, base_parts)]
+        logs = [[[_log_values(piece) for piece in run] for run in side] for side in (arm_parts, base_parts)]
         arm, base = ([estimate_means([piece.values for piece in run])[place] for run in side] for side in logs)
         factor = _difference(place, arm, base, *logs)
-        words = words_of(factor, math.log1p(ALIKE_SHARE if measured else PRECISION))
+        words = words_of(factor, math.log1p(EQUIVALENCE_SHARE if measured else PRECISION))
         if words in ("higher", "lower") and factor.mean * difference.mean < 0:
             words = "cannot_say"  # the typical value and the mean went to opposite sides
     else:
         if any(bool((part.values < 0).any()) for part in parts):
-            margin = max(margin, ALIKE_NOISE * noise_of(mine, theirs)) if measured else margin
+            margin = max(margin, EQUIVALENCE_NOISE * noise_of(mine, theirs)) if measured else margin
         words = words_of(difference, margin)
     return Difference(difference=difference.mean, low=low, high=high, words=words, margin=margin)
 
 
 def words_of(difference: MeanEstimate, margin: float) -> str:
-    """Say higher, lower, alike or cannot_say of a difference.
+    """Return "higher", "lower", "alike" or "cannot_say" for a difference.
 
     alike: its 90 % interval lies within the margin (two one-sided tests), so that no difference is taken for
     likeness; higher, lower: its 99.8 % interval leaves out 0, since so many metrics and windows are asked at once,
@@ -97,32 +97,32 @@ def noise_of(mine: Sequence[MeanEstimate], theirs: Sequence[MeanEstimate]) -> fl
 
 
 def _difference(
-    place: int,
-    mine: Sequence[MeanEstimate],
-    theirs: Sequence[MeanEstimate],
+    window_index: int,
+    arm_means: Sequence[MeanEstimate],
+    base_means: Sequence[MeanEstimate],
     arm_parts: Sequence[Sequence[Logged]],
     base_parts: Sequence[Sequence[Logged]],
 ) -> MeanEstimate:
     """Return arm minus baseline: of two single runs step by step where they log the same steps, else of their means."""
-    if len(mine) == len(theirs) == 1:
-        return _paired(arm_parts[0], base_parts[0], place) or subtract_means(mine[0], theirs[0])
-    spread, freedom = between_seed_variance([mine, theirs])
-    return subtract_means(pool_seeds(mine, spread, freedom), pool_seeds(theirs, spread, freedom))
+    if len(arm_means) == len(base_means) == 1:
+        return _paired(arm_parts[0], base_parts[0], window_index) or subtract_means(arm_means[0], base_means[0])
+    spread, freedom = between_seed_variance([arm_means, base_means])
+    return subtract_means(pool_seeds(arm_means, spread, freedom), pool_seeds(base_means, spread, freedom))
 
 
-def _paired(arm: Sequence[Logged], base: Sequence[Logged], place: int) -> MeanEstimate | None:
+def _paired(arm: Sequence[Logged], base: Sequence[Logged], window_index: int) -> MeanEstimate | None:
     """Return the mean difference step by step, where most steps are logged by both: what steps share then cancels."""
     pieces = []
-    for mine, theirs in zip(arm, base, strict=True):
-        common, at, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
-        if len(common) < COMMON_SHARE * max(len(mine.steps), len(theirs.steps)):
+    for arm_series, base_series in zip(arm, base, strict=True):
+        common, at, there = np.intersect1d(arm_series.steps, base_series.steps, return_indices=True)
+        if len(common) < COMMON_SHARE * max(len(arm_series.steps), len(base_series.steps)):
             return None
-        pieces.append(mine.values[at] - theirs.values[there])
-    found = estimate_means(pieces)[place]
-    return found if found.values else None
+        pieces.append(arm_series.values[at] - base_series.values[there])
+    difference = estimate_means(pieces)[window_index]
+    return difference if difference.values else None
 
 
-def _in_logs(piece: Logged) -> Logged:
+def _log_values(piece: Logged) -> Logged:
     values = np.full(len(piece.values), math.nan)
     usable = piece.values > 0
     values[usable] = np.log(piece.values[usable])
@@ -153,8 +153,8 @@ def compare_aggregates(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the tables `aggregates` and `aggregate_differences`; `reach`: the steps that all arms share."""
     means: list[tuple[object, ...]] = []
-    apart: list[tuple[object, ...]] = []
-    for metric in sorted(_compared(name for series in held.values() for name in series) if reach else ()):
+    rows: list[tuple[object, ...]] = []
+    for metric in sorted(_without_counters(name for series in held.values() for name in series) if reach else ()):
         logging = [arm for arm in arms if all(metric in held[member.name] for member in arm.members)]
         if len(logging) < 2 or reach is None:
             continue
@@ -164,28 +164,31 @@ def compare_aggregates(
         }
         levels = {name: [estimate_means([p.values for p in run]) for run in runs] for name, runs in pieces.items()}
         for arm in logging:
-            for place, window in enumerate(WINDOWS):
-                means.append(_mean_row(arm, metric, window, place, levels, pieces, windows[place]))
+            for index, window in enumerate(WINDOWS):
+                means.append(_mean_row(arm, metric, window, index, levels, pieces, windows[index]))
         base = arms[0]
         compared = logging[1:] if logging[0] is base and kind_of(metric) != "schedule" else ()
         for arm in compared:
-            for place, window in enumerate(WINDOWS):
-                mine, theirs = ([run[place] for run in levels[one.name]] for one in (arm, base))
-                found = compare_levels(place, mine, theirs, pieces[arm.name], pieces[base.name])
-                numbers = (_finite(found.difference), _finite(found.low), _finite(found.high))
-                apart.append((arm.name, metric, window, *numbers, found.words, _finite(found.margin)))
-    order = {arm.name: place for place, arm in enumerate(arms)}
+            for index, window in enumerate(WINDOWS):
+                arm_means, base_means = ([run[index] for run in levels[side.name]] for side in (arm, base))
+                difference = compare_levels(index, arm_means, base_means, pieces[arm.name], pieces[base.name])
+                numbers = (_finite(difference.difference), _finite(difference.low), _finite(difference.high))
+                rows.append((arm.name, metric, window, *numbers, difference.words, _finite(difference.margin)))
+    order = {arm.name: index for index, arm in enumerate(arms)}
     by = [pl.col("arm").replace_strict(order, return_dtype=pl.Int64), pl.col("metric")]
     return (
         pl.DataFrame(means, schema=AGGREGATES, orient="row").sort(by, maintain_order=True),
-        pl.DataFrame(apart, schema=DIFFERENCES, orient="row").sort(by, maintain_order=True),
+        pl.DataFrame(rows, schema=DIFFERENCES, orient="row").sort(by, maintain_order=True),
     )
 
 
 def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[NotCompared, ...]:
     """List the metrics that some arms log and others do not."""
-    by = {arm.name: _compared(_of_all([set(held[member.name]) for member in arm.members])) for arm in arms}
-    partly = sorted({name for names in by.values() for name in names} - _of_all(list(by.values())))
+    by = {
+        arm.name: _without_counters(_names_in_every_run([set(held[member.name]) for member in arm.members]))
+        for arm in arms
+    }
+    partly = sorted({name for names in by.values() for name in names} - _names_in_every_run(list(by.values())))
     if not partly or not all(by.values()):  # an arm without any metric is told of by itself
         return ()
     arms_of = {metric: ", ".join(name for name, names in by.items() if metric in names) for metric in partly}
@@ -194,7 +197,7 @@ def logged_by_some(arms: Sequence[Arm], held: Mapping[str, Series]) -> tuple[Not
     return (NotCompared(what="metrics of some arms", reason=reason, enable="log the same metrics in all runs"),)
 
 
-def _of_all(names: Sequence[set[str]]) -> set[str]:
+def _names_in_every_run(names: Sequence[set[str]]) -> set[str]:
     return set(names[0]).intersection(*names[1:])
 
 
@@ -202,32 +205,32 @@ def _mean_row(
     arm: Arm,
     metric: str,
     window: str,
-    place: int,
+    window_index: int,
     levels: Mapping[str, Sequence[Sequence[MeanEstimate]]],
     pieces: Mapping[str, Sequence[Sequence[Logged]]],
     steps: tuple[int, int],
 ) -> tuple[object, ...]:
-    mine = [run[place] for run in levels[arm.name]]
-    parts = [run[place] for run in pieces[arm.name]]
+    arm_means = [run[window_index] for run in levels[arm.name]]
+    parts = [run[window_index] for run in pieces[arm.name]]
     head = (arm.name, metric, window)
-    if any(part.lost for part in parts) or not all(level.values for level in mine):
-        return (*head, None, None, None, sum(level.values for level in mine), len(mine), *steps)
+    if any(part.lost for part in parts) or not all(level.values for level in arm_means):
+        return (*head, None, None, None, sum(level.values for level in arm_means), len(arm_means), *steps)
     spread, freedom = between_seed_variance(
-        [[run[place] for run in runs] for runs in levels.values() if _known(runs, place)]
+        [[run[window_index] for run in runs] for runs in levels.values() if _known(runs, window_index)]
     )
-    level = pool_seeds(mine, spread, freedom) if len(mine) > 1 else mine[0]
+    level = pool_seeds(arm_means, spread, freedom) if len(arm_means) > 1 else arm_means[0]
     low, high = level.bounds()
-    return (*head, level.mean, _finite(low), _finite(high), level.values, len(mine), *steps)
+    return (*head, level.mean, _finite(low), _finite(high), level.values, len(arm_means), *steps)
 
 
-def _known(runs: Sequence[Sequence[MeanEstimate]], place: int) -> bool:
-    return all(run[place].values for run in runs)
+def _known(runs: Sequence[Sequence[MeanEstimate]], window_index: int) -> bool:
+    return all(run[window_index].values for run in runs)
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _compared(names: Iterable[str]) -> set[str]:
+def _without_counters(names: Iterable[str]) -> set[str]:
     """Leave out running totals: what they grow by is told by other metrics."""
     return {name for name in names if kind_of(name) != "counter"}

@@ -12,9 +12,11 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm
 from ptt.diagnostics.metrics.catalogue import Kind, kind_of
 
-ALIKE_WITHIN: Final = 1.25  # a factor of tails that nobody would act on
-FAMILY: Final = 0.05  # chance that any arm's late post-tool tail is called other than the baseline's by noise alone
-MATERIAL: Final = math.log(2.0)
+EQUIVALENCE_FACTOR: Final = 1.25  # a factor of tails that nobody would act on
+FAMILY_ERROR_RATE: Final = (
+    0.05  # chance that any arm's late post-tool tail is called other than the baseline's by noise alone
+)
+MIN_LOG_RATIO: Final = math.log(2.0)
 """In nats, of p99: below it no weight leaves 0.5 to 2, where the usual caps begin; tails that small harm nobody."""
 SAME: Final = "identical"
 """Stands in the column `what` of the table of divergence where two runs are one run up to that step."""
@@ -48,32 +50,32 @@ class Tail:
     @property
     def material(self) -> bool:
         """Whether either side's value is large enough to matter."""
-        return max(self.late, self.base_late) >= MATERIAL
+        return max(self.late, self.base_late) >= MIN_LOG_RATIO
 
     @property
     def words(self) -> str:
-        """Say lower, higher, alike or cannot_say of the arm's late tail."""
+        """Return "lower", "higher", "alike" or "cannot_say" for the arm's late tail."""
         return factor_words(self.low, self.high, self.p_value, self.tests)
 
     @property
     def growth_words(self) -> str:
-        """Say the same of the arm's growth."""
+        """Return the same words for the arm's growth."""
         if not math.isfinite(self.suppression_low) or not math.isfinite(self.suppression_high):
             return "cannot_say"
         return factor_words(self.suppression_low, self.suppression_high, math.nan, 1)
 
 
 def factor_words(low: float, high: float, p_value: float, tests: int) -> str:
-    """Say lower, higher, alike or cannot_say of a factor baseline over arm.
+    """Return "lower", "higher", "alike" or "cannot_say" for a factor baseline over arm.
 
     alike only where the whole interval lies within a factor of 1.25; else beyond noise, or it cannot be said. A
-    p-value, where given, must pass the share of FAMILY that each of `tests` tests has.
+    p-value, where given, must pass the share of FAMILY_ERROR_RATE that each of `tests` tests has.
     """
     if not math.isfinite(low) or not math.isfinite(high):
         return "cannot_say"
-    if low >= 1 / ALIKE_WITHIN and high <= ALIKE_WITHIN:
+    if low >= 1 / EQUIVALENCE_FACTOR and high <= EQUIVALENCE_FACTOR:
         return "alike"
-    sure = math.isnan(p_value) or p_value <= FAMILY / max(1, tests)
+    sure = math.isnan(p_value) or p_value <= FAMILY_ERROR_RATE / max(1, tests)
     if sure and low > 1:
         return "lower"
     return "higher" if sure and high < 1 else "cannot_say"
@@ -81,8 +83,8 @@ def factor_words(low: float, high: float, p_value: float, tests: int) -> str:
 
 def post_slice(tables: Mapping[str, pl.DataFrame]) -> str | None:
     """Return the slice after tools or observations that is compared, or None."""
-    held = set(tables["windows"]["slice"])
-    return next((name for name in POST if name in held), None)
+    slice_names = set(tables["windows"]["slice"])
+    return next((name for name in POST if name in slice_names), None)
 
 
 def tail_of(
@@ -111,7 +113,7 @@ def tail_of(
 
 
 def late_reach(tables: Mapping[str, pl.DataFrame], axis: str = "steps") -> str:
-    """Say which steps the late window of tails is of; empty where that is not known."""
+    """Return which steps the late window of tails is of; empty where that is not known."""
     rows = tables["windows"]
     if not {"x_first", "x_last"} <= set(rows.columns):
         return ""
@@ -119,7 +121,7 @@ def late_reach(tables: Mapping[str, pl.DataFrame], axis: str = "steps") -> str:
 
 
 def late_steps(tables: Mapping[str, pl.DataFrame]) -> str:
-    """Say which steps the late window of metrics is of; empty where that is not known."""
+    """Return which steps the late window of metrics is of; empty where that is not known."""
     rows = tables["aggregates"]
     if not {"step_first", "step_last"} <= set(rows.columns):
         return ""

@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.compare.comparison import Arm, NotCompared
 from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
 from ptt.diagnostics.compare.readings import (
-    MATERIAL,
+    MIN_LOG_RATIO,
     SAME,
     Tail,
     identical,
@@ -55,9 +55,11 @@ def headline_of(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_com
         said.append(f"identical to {base.name} to the last digit: {', '.join(copies)}")
         judged = [arm for arm in judged if arm.name not in copies]
     for word, phrase in (("lower", "below"), ("higher", "above"), ("alike", "level with")):
-        held = [arm for arm in judged if _overall(tables, arm, base, name) == word]
-        if held:
-            shown = first_of([f"{arm.name} {_short(tables, arm, base, name)}" for arm in held], MAX_NAMED_ARMS)
+        matching = [arm for arm in judged if _overall(tables, arm, base, name) == word]
+        if matching:
+            shown = first_of(
+                [f"{arm.name} {_tail_ratios(tables, arm, base, name)}" for arm in matching], MAX_NAMED_ARMS
+            )
             said.append(f"{phrase} {base.name if word != 'alike' else 'it'}: {shown}")
     unsure = len(judged) - sum(_overall(tables, arm, base, name) in ("lower", "higher", "alike") for arm in judged)
     if unsure:
@@ -109,11 +111,11 @@ def _without_tails(arms: Sequence[Arm], tables: Mapping[str, pl.DataFrame], not_
         if (same := identical(tables, arm)) is not None:
             said.append(f"{arm.name} and {arms[0].name} are identical to the last digit up to step {same}")
             continue
-        apart = [metric for metric, word in words.items() if word in ("higher", "lower")]
+        different = [metric for metric, word in words.items() if word in ("higher", "lower")]
         known = sum(word != "cannot_say" for word in words.values())
         if known:
             unsure = f" ({len(words) - known} more cannot be told)" if known < len(words) else ""
-            of = f"{len(apart)} of {known} metrics{unsure}"
+            of = f"{len(different)} of {known} metrics{unsure}"
             said.append(f"{arm.name} differs from {arms[0].name} late in the run in {of}")
         elif words:
             said.append(f"Of {len(words)} metrics of {arm.name} none can be told from those of {arms[0].name}")
@@ -137,8 +139,8 @@ def _why_no_tails(arms: Sequence[Arm], not_compared: Sequence[NotCompared]) -> s
     return "; ".join(f"{name}: {reason}" for name, reason in list(given.items())[:MAX_NAMED_ARMS]) + more
 
 
-def _short(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
-    """Tell both percentiles in a bracket; the second only where it says something else."""
+def _tail_ratios(tables: Mapping[str, pl.DataFrame], arm: Arm, base: Arm, name: str) -> str:
+    """Return both percentiles in a bracket; the second only where it says something else."""
     p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
     return f"({ratio_words(p95)})" if p99.words == p95.words else f"({ratio_words(p95)}; p99 {ratio_words(p99)})"
 
@@ -166,19 +168,19 @@ def sentences_of(
     said: list[str] = []
     cautions: list[str] = []
     for arm in arms[1:]:
-        mine = confounders_of(arm, base, tables, name)
+        caveats = confounders_of(arm, base, tables, name)
         if arm.name in set(tables["aggregates"]["arm"]):  # of an arm that is not compared nothing needs a caution
-            mine += confounders_of_training(arm, base)
+            caveats += confounders_of_training(arm, base)
         if identical(tables, arm) is not None:  # no factor of 1 and no metric that is alike says more
-            said += _divergence(arm, tables) + mine
-            cautions += mine
+            said += _divergence(arm, tables) + caveats
+            cautions += caveats
             continue
         if name and name in slices.get(arm.name, ()):
             said += _tails(arm, base, tables, name)
-            mine = [*_rarer(arm, base, tables, name), *mine]
+            caveats = [*_rarer_but_as_large(arm, base, tables, name), *caveats]
         said += _metrics(arm, base, tables)
-        said += mine
-        cautions += mine
+        said += caveats
+        cautions += caveats
         said += _divergence(arm, tables)
         said += _machine(arm, base, tables)
     if tables["windows"].height and all(len(arm.members) == 1 for arm in arms):
@@ -195,7 +197,7 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
         f"{nats(tail.late)}{unit} against {nats(tail.base_late)} ({ratio_words(tail)})"
         for tail, unit in ((p95, " nats"), (p99, ""))
     ]
-    said = [f"{arm.name}: late {label} p95 of |r|{_over(late_reach(tables))} is {levels[0]}, p99 {levels[1]}"]
+    said = [f"{arm.name}: late {label} p95 of |r|{_in_brackets(late_reach(tables))} is {levels[0]}, p99 {levels[1]}"]
     said += _growth(arm, p95, p99, label)
     if "text_only" in set(tables["windows"]["slice"]):
         text = tail_of(tables, arm, base, "text_only", "p95")
@@ -207,10 +209,10 @@ def _tails(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
     return said
 
 
-def _rarer(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
-    """Say where the largest ratios are as large as ever, or nearly so: the arm is not safe, only seldom hit."""
+def _rarer_but_as_large(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -> list[str]:
+    """Return where the largest ratios are as large as ever, or nearly so: the arm is not safe, only seldom hit."""
     p95, p99 = (tail_of(tables, arm, base, name, quantile) for quantile in ("p95", "p99"))
-    if p95.words != "lower" or not p99.late >= MATERIAL:
+    if p95.words != "lower" or not p99.late >= MIN_LOG_RATIO:
         return []
     if p99.words != "lower":
         return [f"{arm.name}: p99 is not lower beyond noise, at {nats(p99.late)} nats: large ratios are rarer only"]
@@ -221,7 +223,7 @@ def _rarer(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame], name: str) -
 
 
 def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
-    """Tell growth beside level: an arm that starts low and ends low may have grown by the same factor."""
+    """Describe growth beside level: an arm that starts low and ends low may have grown by the same factor."""
     if not math.isfinite(p95.growth) or not math.isfinite(p95.base_growth):
         return []
     both = "; ".join(
@@ -239,38 +241,38 @@ def _growth(arm: Arm, p95: Tail, p99: Tail, label: str) -> list[str]:
     return said
 
 
-def _over(steps: str) -> str:
+def _in_brackets(steps: str) -> str:
     return f" ({steps})" if steps else ""
 
 
 def _suppressed(tail: Tail) -> str:
-    """Tell growth against the baseline's; less of it is suppression only where the level came out lower as well."""
+    """Return growth against the baseline's; less of it is suppression only where the level came out lower as well."""
     if not math.isfinite(tail.suppression_low):
         return "no interval"
-    found = sided(tail.suppression, tail.suppression_low, tail.suppression_high, ("less", "more"))
-    if found.side == "less" and tail.words == "lower":
-        return f"suppressed {sided_words(replace(found, side=''))}"
-    return sided_words(found)
+    suppression = sided(tail.suppression, tail.suppression_low, tail.suppression_high, ("less", "more"))
+    if suppression.side == "less" and tail.words == "lower":
+        return f"suppressed {sided_words(replace(suppression, side=''))}"
+    return sided_words(suppression)
 
 
 def _metrics(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     words = late_words(tables, arm)
     if not words:
         return []
-    alike = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
-    unsure, late = sum(word == "cannot_say" for word in words.values()), _over(late_steps(tables))
+    similar = [metric_name(metric) for metric in ASKED_FIRST if words.get(metric) == "alike"]
+    unsure, late = sum(word == "cannot_say" for word in words.values()), _in_brackets(late_steps(tables))
     if unsure == len(words):
         return [f"{arm.name}: late in the run{late} none of {len(words)} metrics can be told from the baseline's"]
     parts = [_differing_metrics(arm, base, tables, words) or "no metric that can be told differs"]
-    if alike:
-        parts.append(f"alike: {', '.join(alike)}")
+    if similar:
+        parts.append(f"alike: {', '.join(similar)}")
     if unsure:
         parts.append(f"{unsure} of {len(words)} metrics cannot be told")
     return [f"{arm.name}: late in the run{late} {'; '.join(parts)}"]
 
 
 def _machine(arm: Arm, base: Arm, tables: Mapping[str, pl.DataFrame]) -> list[str]:
-    """Tell what the machines did apart from what training did: two runs of one seed differ in it."""
+    """Return what the machines did apart from what training did: two runs of one seed differ in it."""
     differing = _differing_metrics(arm, base, tables, late_words(tables, arm, kind="machine"))
     return [f"{arm.name}: of the machine, {differing}"] if differing else []
 

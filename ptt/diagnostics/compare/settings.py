@@ -32,7 +32,7 @@ def compare_settings(
     `held`: logged metrics by member, of which schedules are settings as well.
     """
     facts = {member.name: _facts(member) for arm in arms for member in arm.members}
-    keys = sorted({key for held in facts.values() for key in held})
+    keys = sorted({key for settings in facts.values() for key in settings})
     rows: list[tuple[object, ...]] = []
     for key in keys:
         values = {arm.name: _of_arm([facts[member.name].get(key) for member in arm.members]) for arm in arms}
@@ -44,24 +44,27 @@ def compare_settings(
     return pl.DataFrame(rows, schema=SETTINGS, orient="row"), _unrecorded(arms)
 
 
-def _scheduled(arms: Sequence[Arm], held: Mapping[str, Series], name: str) -> list[tuple[object, ...]]:
+def _scheduled(arms: Sequence[Arm], series: Mapping[str, Series], name: str) -> list[tuple[object, ...]]:
     """Return a schedule as a setting: its course in words, and whether it differs at any step that two arms log."""
-    logged = {arm.name: [held[m.name][name] for m in arm.members if name in held.get(m.name, ())] for arm in arms}
+    logged = {arm.name: [series[m.name][name] for m in arm.members if name in series.get(m.name, ())] for arm in arms}
     if not any(logged.values()):
         return []
     key = f"{metric_name(name)}, as logged"
-    told = {of: _of_arm([_course(one) for one in runs]) for of, runs in logged.items()}
+    schedules = {of: _of_arm([_course(run) for run in runs]) for of, runs in logged.items()}
     answers = [
-        _same(one, other) for mine, theirs in combinations(logged.values(), 2) for one in mine for other in theirs
+        _same(first, other)
+        for arm_runs, base_runs in combinations(logged.values(), 2)
+        for first in arm_runs
+        for other in base_runs
     ]
     known = [answer for answer in answers if answer is not None]
     differs = not all(known) if known else None
-    return [(key, arm.name, told[arm.name], differs) for arm in arms]
+    return [(key, arm.name, schedules[arm.name], differs) for arm in arms]
 
 
-def _course(one: Logged) -> str | None:
-    """Tell a schedule by where it begins, turns and ends."""
-    values = one.values[np.isfinite(one.values)]
+def _course(logged: Logged) -> str | None:
+    """Describe a schedule by where it begins, turns and ends."""
+    values = logged.values[np.isfinite(logged.values)]
     if not len(values):
         return None
     first, last = float(values[0]), float(values[-1])
@@ -72,25 +75,25 @@ def _course(one: Logged) -> str | None:
     return " → ".join(f"{value:.3g}" for value in turns)
 
 
-def _same(one: Logged, other: Logged) -> bool | None:
+def _same(first: Logged, second: Logged) -> bool | None:
     """Return whether two schedules are one over the steps that both log; None where there are none."""
-    common, here, there = np.intersect1d(one.steps, other.steps, return_indices=True)
-    mine, theirs = one.values[here], other.values[there]
-    usable = np.isfinite(mine) & np.isfinite(theirs)
+    common, here, there = np.intersect1d(first.steps, second.steps, return_indices=True)
+    first_values, second_values = first.values[here], second.values[there]
+    usable = np.isfinite(first_values) & np.isfinite(second_values)
     if not len(common) or not usable.any():
         return None
-    return bool(np.allclose(mine[usable], theirs[usable], rtol=PRECISION, atol=0.0))
+    return bool(np.allclose(first_values[usable], second_values[usable], rtol=PRECISION, atol=0.0))
 
 
 def _facts(member: Member) -> dict[str, JsonScalar]:
     run = member.diagnosis.run
-    found: dict[str, JsonScalar] = {"framework": run.framework, "algorithm": run.algorithm}
-    found |= {key: value for key, value in run.context.items() if key not in NO_SETTINGS}
+    settings: dict[str, JsonScalar] = {"framework": run.framework, "algorithm": run.algorithm}
+    settings |= {key: value for key, value in run.context.items() if key not in NO_SETTINGS}
     table = member.diagnosis.tables.get("context")
     for row in table.iter_rows(named=True) if table is not None else ():
         if row["item"] in FROM_CONTEXT and row["present"] and row["value"]:
-            found.setdefault(row["item"], row["value"])
-    return {key: value for key, value in found.items() if value is not None}
+            settings.setdefault(row["item"], row["value"])
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def _of_arm(values: Sequence[JsonScalar]) -> str | None:
@@ -109,7 +112,7 @@ def _text(value: JsonScalar) -> str:
 
 
 def _unrecorded(arms: Sequence[Arm]) -> tuple[NotCompared, ...]:
-    """Say which arms do not record their settings, and how they would."""
+    """Return which arms do not record their settings, and how they would."""
     without = []
     enable = ""
     for arm in arms:

@@ -68,7 +68,7 @@ class MeasuredRun:
             return UNKNOWN
         return _level(value, math.sqrt(_own(percentile.drawn[place : place + 1])[0]))
 
-    def _error(self, slice_name: str, quantile: str, place: int) -> float:
+    def _error(self, slice_name: str, quantile: str, window_index: int) -> float:
         """Return the standard error of a window's log percentile, as of a mean over its spans.
 
         Its noise is what redrawing sequences gives each span, and that of steps: what neighbouring spans differ by
@@ -82,12 +82,12 @@ class MeasuredRun:
         levels = np.log(np.maximum(percentile.blocks[usable], FLOOR))
         differing = (float(np.median(np.abs(np.diff(levels)))) / 0.6745) ** 2 / 2
         own = float(np.median(_own(percentile.drawn[usable])))
-        held = split_thirds(self.spans)[place]
-        count = sum(held.first <= span.first <= held.last for span in self.spans)
+        in_window = split_thirds(self.spans)[window_index]
+        count = sum(in_window.first <= span.first <= in_window.last for span in self.spans)
         steps = max(1, round((self.spans[-1].last - self.spans[0].first + 1) / len(self.spans)))
-        alike = block_correlation(max(count, 2), steps, STEP_CORRELATION)
-        stepped = max(0.0, differing - own) / (1 - float(alike[0, 1]))
-        return math.sqrt(own / count + stepped * float(alike.mean()))
+        correlation = block_correlation(max(count, 2), steps, STEP_CORRELATION)
+        stepped = max(0.0, differing - own) / (1 - float(correlation[0, 1]))
+        return math.sqrt(own / count + stepped * float(correlation.mean()))
 
 
 UNKNOWN: Final = MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
@@ -114,27 +114,29 @@ def measure(arms: Sequence[Arm], slices: Sequence[str], held: Mapping[str, Serie
     for member, spans, wide in zip(members, fine.spans, coarse.spans, strict=True):
         profile = member.profile
         assert profile is not None, "only runs with a profile are measured"
-        mine = [name for name in slices if name in profile.slices.values()]
+        slice_names = [name for name in slices if name in profile.slices.values()]
         runs[member.name] = MeasuredRun(
             profile=profile,
             spans=spans,
             tails={
                 # a name of its own for each run: two runs' redrawings must not move together
                 name: resample_tails(profile, slice_name=name, spans=spans, name=f"{axis} {member.name}")
-                for name in mine
+                for name in slice_names
             },
-            curves={name: tail_curves(profile, slice_name=name, spans=wide) for name in mine},
+            curves={name: tail_curves(profile, slice_name=name, spans=wide) for name in slice_names},
         )
     return Axis(name=axis, matched=fine, runs=runs)
 
 
-def _matched(members: Sequence[Member], held: Mapping[str, Series], axis: str, count: int) -> MatchedSpans | NotMatched:
+def _matched(
+    members: Sequence[Member], series: Mapping[str, Series], axis: str, count: int
+) -> MatchedSpans | NotMatched:
     profiles = [member.profile for member in members if member.profile is not None]
     names = [member.name for member in members if member.profile is not None]
     if axis == "steps":
         return match_by_steps(profiles, count, names)
-    totals = [held[member.name].get(COUNTER_NAME) for member in members]
-    logged = [None if one is None else LoggedTotal(steps=one.steps, totals=one.values) for one in totals]
+    totals = [series[member.name].get(COUNTER_NAME) for member in members]
+    logged = [None if total is None else LoggedTotal(steps=total.steps, totals=total.values) for total in totals]
     return match_by_tokens(profiles, count, logged, names)
 
 

@@ -47,30 +47,36 @@ def tail_tables(found: WithTails, axes: Sequence[Axis]) -> dict[str, pl.DataFram
         for axis in axes:
             for name in found.slices[arm.name]:
                 for quantile in TAIL_QUANTILES:
-                    sides = {one.name: _runs(one, axis) for one in found.arms if name in found.slices[one.name]}
+                    sides = {
+                        measured.name: _runs(measured, axis)
+                        for measured in found.arms
+                        if name in found.slices[measured.name]
+                    }
                     head = (arm.name, axis.name, name, quantile)
                     rows["curves"] += [(*head, *row) for row in _curve(arm, sides, axis, name, quantile)]
                     rows["windows"] += [(*head, *row) for row in _windows(arm, sides, axis, name, quantile)]
-                    mine, theirs = sides[arm.name], sides[base.name] if base else ()
-                    rows["growth"].append((*head, *_growth(mine, theirs, sides, name, quantile, arm is base)))
+                    arm_runs, base_runs = sides[arm.name], sides[base.name] if base else ()
+                    rows["growth"].append((*head, *_growth(arm_runs, base_runs, sides, name, quantile, arm is base)))
                     if arm is not base:
-                        rows["differences"] += [(*head, *row) for row in _differences(mine, theirs, name, quantile)]
+                        rows["differences"] += [
+                            (*head, *row) for row in _differences(arm_runs, base_runs, name, quantile)
+                        ]
     schemas = {"curves": CURVES, "windows": WINDOW, "differences": DIFFERENCES, "growth": GROWTH}
     return {name: pl.DataFrame(rows[name], schema=schema, orient="row") for name, schema in schemas.items()}
 
 
 def vanished(found: WithTails, axis: Axis) -> tuple[NotCompared, ...]:
-    """Say which arms have no post-tool tokens left where the baseline has: that is no improvement."""
+    """Return which arms have no post-tool tokens left where the baseline has: that is no improvement."""
     said = []
     for name in found.slices[found.arms[0].name]:
         base = _tokens(_runs(found.arms[0], axis), name)
         for arm in found.arms:
             if name not in found.slices[arm.name]:
                 continue
-            mine = _tokens(_runs(arm, axis), name)
-            if mine[2] >= MIN_TOKENS:
+            arm_tokens = _tokens(_runs(arm, axis), name)
+            if arm_tokens[2] >= MIN_TOKENS:
                 continue
-            was = f"{mine[0]} in the early third, {mine[2]} in the late one"
+            was = f"{arm_tokens[0]} in the early third, {arm_tokens[2]} in the late one"
             beside = "" if arm is found.arms[0] else f" ({found.arms[0].name}: {base[2]})"
             gone = f"too few {LABELS.get(name, name)} tokens are left: {was}{beside}"
             no_gain = "; tails that are not there are no improvement" if name != "text_only" else ""
@@ -88,12 +94,12 @@ def _runs(arm: Arm, axis: Axis) -> tuple[MeasuredRun, ...]:
 
 
 def _tokens(runs: Sequence[MeasuredRun], name: str) -> list[int]:
-    return [sum(int(run.tails[name].window_tokens[place]) for run in runs) for place in range(3)]
+    return [sum(int(run.tails[name].window_tokens[window_index]) for run in runs) for window_index in range(3)]
 
 
-def _of_arm(mine: Sequence[MeasuredRun], sides: Sides, get: Callable[[MeasuredRun], MeanEstimate]) -> MeanEstimate:
+def _of_arm(own_runs: Sequence[MeasuredRun], sides: Sides, get: Callable[[MeasuredRun], MeanEstimate]) -> MeanEstimate:
     """Return one level of an arm; of seeds their mean, with how far seeds of all arms lie apart."""
-    levels = [get(run) for run in mine]
+    levels = [get(run) for run in own_runs]
     if any(math.isnan(level.mean) for level in levels):
         return MeanEstimate(mean=math.nan, error=math.nan, freedom=0, noise=math.nan, values=0)
     if len(levels) == 1:
@@ -104,43 +110,48 @@ def _of_arm(mine: Sequence[MeasuredRun], sides: Sides, get: Callable[[MeasuredRu
 
 
 def _curve(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
-    mine, edges = sides[arm.name], axis.matched.edges
+    arm_runs, edges = sides[arm.name], axis.matched.edges
     rows: list[Row] = []
-    for place in range(len(edges) - 1):
-        level = _of_arm(mine, sides, lambda run, at=place: run.span(name, quantile, at))  # type: ignore[misc]
+    for index in range(len(edges) - 1):
+        level = _of_arm(arm_runs, sides, lambda run, at=index: run.span(name, quantile, at))  # type: ignore[misc]
         if math.isfinite(level.mean):
-            first, last = edges[place], edges[place + 1]
-            tokens = sum(int(run.tails[name].tokens[place]) for run in mine)
-            rows.append((first, last, (first + last) / 2, *_factor(level), tokens, len(mine)))
+            first, last = edges[index], edges[index + 1]
+            tokens = sum(int(run.tails[name].tokens[index]) for run in arm_runs)
+            rows.append((first, last, (first + last) / 2, *_factor(level), tokens, len(arm_runs)))
     return rows
 
 
 def _windows(arm: Arm, sides: Sides, axis: Axis, name: str, quantile: str) -> list[Row]:
-    mine, edges = sides[arm.name], axis.matched.edges
+    arm_runs, edges = sides[arm.name], axis.matched.edges
     spans = third_of(len(edges) - 1)
     rows: list[Row] = []
-    for place, window in enumerate(WINDOWS):
-        level = _of_arm(mine, sides, lambda run, at=place: run.window(name, quantile, at))  # type: ignore[misc]
-        held = np.flatnonzero(spans == place)
-        reach = (edges[held[0]], edges[held[-1] + 1])
-        rows.append((window, *_factor(level), _tokens(mine, name)[place], len(mine), *reach))
+    for index, window in enumerate(WINDOWS):
+        level = _of_arm(arm_runs, sides, lambda run, at=index: run.window(name, quantile, at))  # type: ignore[misc]
+        in_window = np.flatnonzero(spans == index)
+        reach = (edges[in_window[0]], edges[in_window[-1] + 1])
+        rows.append((window, *_factor(level), _tokens(arm_runs, name)[index], len(arm_runs), *reach))
     return rows
 
 
-def _differences(mine: Sequence[MeasuredRun], theirs: Sequence[MeasuredRun], name: str, quantile: str) -> list[Row]:
+def _differences(
+    arm_runs: Sequence[MeasuredRun], base_runs: Sequence[MeasuredRun], name: str, quantile: str
+) -> list[Row]:
     """Return baseline over arm by window; above 1 the arm's tail is the lower one.
 
     Of a window its percentiles are divided. The interval is the wider of two: what the noise of either side's spans
     gives, and what spans paired one by one give. Over all spans the mean of the paired log ratios is told.
     """
-    variant, baseline = [run.curves[name][quantile] for run in mine], [run.curves[name][quantile] for run in theirs]
-    sides = {"arm": mine, "base": theirs}
+    variant, baseline = (
+        [run.curves[name][quantile] for run in arm_runs],
+        [run.curves[name][quantile] for run in base_runs],
+    )
+    sides = {"arm": arm_runs, "base": base_runs}
     rows: list[Row] = []
-    for place, window in enumerate(WINDOWS):
+    for index, window in enumerate(WINDOWS):
         paired = noninferiority_test(variant, baseline, window=window)
         arm, base = (
-            _of_arm(runs, sides, lambda run, at=place: run.window(name, quantile, at))  # type: ignore[misc]
-            for runs in (mine, theirs)
+            _of_arm(runs, sides, lambda run, at=index: run.window(name, quantile, at))  # type: ignore[misc]
+            for runs in (arm_runs, base_runs)
         )
         if not math.isfinite(arm.mean) or not math.isfinite(base.mean):
             rows.append((window, None, None, None, None, None))
@@ -160,20 +171,23 @@ def _differences(mine: Sequence[MeasuredRun], theirs: Sequence[MeasuredRun], nam
 
 
 def _growth(
-    mine: Sequence[MeasuredRun],
-    theirs: Sequence[MeasuredRun],
+    arm_runs: Sequence[MeasuredRun],
+    base_runs: Sequence[MeasuredRun],
     sides: Sides,
     name: str,
     quantile: str,
     is_base: bool,
 ) -> Row:
-    level = _of_arm(mine, sides, lambda run: run.growth(name, quantile))
+    level = _of_arm(arm_runs, sides, lambda run: run.growth(name, quantile))
     if is_base:
         return (*_factor(level), None, None, None)
-    base = _of_arm(theirs, sides, lambda run: run.growth(name, quantile))
+    base = _of_arm(base_runs, sides, lambda run: run.growth(name, quantile))
     if not math.isfinite(level.mean) or not math.isfinite(base.mean):
         return (*_factor(level), None, None, None)
-    variant, baseline = [run.curves[name][quantile] for run in mine], [run.curves[name][quantile] for run in theirs]
+    variant, baseline = (
+        [run.curves[name][quantile] for run in arm_runs],
+        [run.curves[name][quantile] for run in base_runs],
+    )
     halves = []
     for window in ("early", "late"):
         paired = noninferiority_test(variant, baseline, window=window)
@@ -182,10 +196,10 @@ def _growth(
     return (*_factor(level), *suppression[:3])
 
 
-def _reach(one: MeanEstimate, other: MeanEstimate) -> float:
+def _reach(first: MeanEstimate, second: MeanEstimate) -> float:
     """Return half the 95 % interval of a difference of two levels measured apart."""
-    freedom = max(1, min(one.freedom, other.freedom, len(T975)))
-    return T975[freedom - 1] * math.hypot(one.error, other.error)
+    freedom = max(1, min(first.freedom, second.freedom, len(T975)))
+    return T975[freedom - 1] * math.hypot(first.error, second.error)
 
 
 def _half(low: float, high: float) -> float:
@@ -195,7 +209,7 @@ def _half(low: float, high: float) -> float:
 
 def _ratio(middle: float, *halves: float) -> Row:
     """Return a factor, its interval by the wider half, and its two-sided p-value; nulls where one half is not known."""
-    half = max(halves) if not any(math.isnan(one) for one in halves) else math.nan
+    half = max(halves) if not any(math.isnan(half_width) for half_width in halves) else math.nan
     if not math.isfinite(middle):
         return None, None, None, None
     if math.isnan(half):

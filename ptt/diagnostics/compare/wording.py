@@ -22,15 +22,15 @@ def metric_name(name: str) -> str:
 
 
 def by_interest(names: Iterable[str]) -> list[str]:
-    """Put metrics in the order that they are asked for; others follow by name."""
-    place = {name: number for number, name in enumerate(ASKED_FIRST)}
-    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
+    """Sort metrics into the order that they are asked for; others follow by name."""
+    order = {name: number for number, name in enumerate(ASKED_FIRST)}
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
 def figure_name(row: Mapping[str, object]) -> str:
     """Name a figure of the table `divergence` in prose."""
-    what, of = str(row["what"]), row["slice"]
-    return f"{LABELS.get(str(of), str(of))} {what}" if of is not None else metric_name(what)
+    kind, of = str(row["what"]), row["slice"]
+    return f"{LABELS.get(str(of), str(of))} {kind}" if of is not None else metric_name(kind)
 
 
 def first_of(names: Sequence[str], count: int) -> str:
@@ -53,28 +53,28 @@ class Sided:
 
 
 def sided(ratio: float, low: float, high: float, sides: tuple[str, str] = ("lower", "higher")) -> Sided:
-    """Turn a ratio and its interval into factors of at least 1; `sides`: the words above 1 and below it."""
+    """Convert a ratio and its interval into factors of at least 1; `sides`: the words above 1 and below it."""
     above, below = sides
-    level = f"{max(ratio, _over_one(ratio)):.2g}" == "1"
+    level = f"{max(ratio, _reciprocal(ratio)):.2g}" == "1"
     turned = not level and ratio < 1
     first, last = (high, low) if turned else (low, high)
     if not level and (last <= 1 if turned else first >= 1) and (first <= 1 if turned else last >= 1):
-        ends = ((max(first, _over_one(first)), ""), (max(last, _over_one(last)), ""))
+        ends = ((max(first, _reciprocal(first)), ""), (max(last, _reciprocal(last)), ""))
     else:
-        ends = (_to_a_side(first, above, below), _to_a_side(last, above, below))
+        ends = (_factor_and_side(first, above, below), _factor_and_side(last, above, below))
     return Sided(
-        factor=1.0 if level else max(ratio, _over_one(ratio)),
+        factor=1.0 if level else max(ratio, _reciprocal(ratio)),
         side="" if level else below if turned else above,
         ends=ends,
     )
 
 
-def _over_one(value: float) -> float:
+def _reciprocal(value: float) -> float:
     return 1 / value if value else math.inf
 
 
-def _to_a_side(value: float, above: str, below: str) -> tuple[float, str]:
-    return (value, above) if value >= 1 else (_over_one(value), below)
+def _factor_and_side(value: float, above: str, below: str) -> tuple[float, str]:
+    return (value, above) if value >= 1 else (_reciprocal(value), below)
 
 
 def _end(factor: float, side: str, write: Callable[[float, int], str], digits: int, mark: str) -> str:
@@ -93,7 +93,7 @@ def bare_factor(value: float, digits: int = 2) -> str:
 
 
 def ratio_words(tail: Tail) -> str:
-    """Tell a ratio with its interval: how much lower or higher the arm lies."""
+    """Describe a ratio with its interval: how much lower or higher the arm lies."""
     return sided_words(sided(tail.ratio, tail.low, tail.high)) if tail.known else "no interval"
 
 

@@ -30,10 +30,10 @@ _FORMAT: Final = re.compile(r",?(?:\.\d)?[efg%]?")
 
 def check(template: str) -> None:
     """Refuse a template with unknown fields, a format that is none, or a lone brace."""
-    for found in _FIELD.finditer(template):
-        if found.group() in {"{", "}"}:
-            raise RuleError(f"a lone {found.group()!r}; write it twice to show it")
-        name, form = found.group(1), found.group(2) or ""
+    for field in _FIELD.finditer(template):
+        if field.group() in {"{", "}"}:
+            raise RuleError(f"a lone {field.group()!r}; write it twice to show it")
+        name, form = field.group(1), field.group(2) or ""
         if name is not None and name not in FIELDS:
             raise RuleError(f"there is no field {{{name}}}; known are {', '.join(FIELDS)}")
         if not _FORMAT.fullmatch(form):
@@ -43,16 +43,16 @@ def check(template: str) -> None:
 def filled(template: str, values: Mapping[str, float | int | None]) -> str:
     """Fill a template that `check` let pass; a value that is not known reads "unknown"."""
 
-    def one(found: re.Match[str]) -> str:
-        if found.group(1) is None:
-            return found.group()[0]
-        value = values.get(found.group(1))
+    def formatted(field: re.Match[str]) -> str:
+        if field.group(1) is None:
+            return field.group()[0]
+        value = values.get(field.group(1))
         if value is None:
             return "unknown"
-        form = found.group(2) or ("d" if isinstance(value, int) else ".4g")
+        form = field.group(2) or ("d" if isinstance(value, int) else ".4g")
         return format(value if form in {"d", ","} else float(value), form)
 
-    return _FIELD.sub(one, template)
+    return _FIELD.sub(formatted, template)
 
 
 NUMBER: Final = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -62,7 +62,7 @@ FORMS: Final = (
     '"> 0.3" (or <, <=, >=), "between 0.68 and 0.71", "outside 0.5 and 2", "== 1 within 0.02", '
     '"> 2 times_early", "drop 50%", "rise 50%", "spike 2.5x"'
 )
-THEIR_FORMS: Final = "< N, <= N, > N, >= N, == N, range(A, B), drop(N%), spike(Nx)"
+MICROSOFT_SYNTAX: Final = "< N, <= N, > N, >= N, == N, range(A, B), drop(N%), spike(Nx)"
 
 Groups = tuple[str, ...]
 
@@ -77,7 +77,7 @@ def _span(kind: Callable[[float, float], Comparison], low: str, high: str) -> Co
     return kind(float(low), float(high))
 
 
-def _around(value: str, tolerance: str) -> Comparison:
+def _within_tolerance(value: str, tolerance: str) -> Comparison:
     return _span(Between, repr(float(value) - float(tolerance)), repr(float(value) + float(tolerance)))
 
 
@@ -101,17 +101,17 @@ SHARED: Final[tuple[Form, ...]] = (
     (_pattern(r" spike \( NUMBER x \) "), lambda g: _spike(g[0])),
     (_pattern(r" range \( NUMBER , NUMBER \) "), lambda g: _span(Between, *g)),
 )
-OURS: Final[tuple[Form, ...]] = (
+PTT_FORMS: Final[tuple[Form, ...]] = (
     (_pattern(r" between\s+NUMBER\s+and\s+NUMBER "), lambda g: _span(Between, *g)),
     (_pattern(r" outside\s+NUMBER\s+and\s+NUMBER "), lambda g: _span(Outside, *g)),
-    (_pattern(r" == NUMBER\s+within\s+NUMBER "), lambda g: _around(*g)),
+    (_pattern(r" == NUMBER\s+within\s+NUMBER "), lambda g: _within_tolerance(*g)),
     (_pattern(r" (<=|>=|<|>) NUMBER\s+times[_ ]early "), lambda g: TimesEarly(cast(Direction, g[0]), float(g[1]))),
     (_pattern(r" drop\s+NUMBER % "), lambda g: _change(g[0], -1.0)),
     (_pattern(r" rise\s+NUMBER % "), lambda g: _change(g[0], 1.0)),
     (_pattern(r" spike\s+NUMBER x "), lambda g: _spike(g[0])),
 )
-THEIRS: Final[tuple[Form, ...]] = (
-    (_pattern(r" == NUMBER "), lambda g: _around(g[0], str(MICROSOFT_TOLERANCE))),
+MICROSOFT_FORMS: Final[tuple[Form, ...]] = (
+    (_pattern(r" == NUMBER "), lambda g: _within_tolerance(g[0], str(MICROSOFT_TOLERANCE))),
     (_pattern(r" drop \( NUMBER \) "), lambda g: _change(g[0], -1.0)),
     (_pattern(r" spike \( NUMBER \) "), lambda g: _spike(g[0])),
 )
@@ -121,16 +121,16 @@ def comparison_of(text: str, *, theirs: bool = False) -> Comparison:
     """Read a comparison; `theirs` also takes what only Microsoft's toolkit writes, as it means it."""
     if len(text) > MAX_TEXT:
         raise RuleError(f"{text[:40].strip()!r}... is no comparison: it has more than {MAX_TEXT} characters")
-    for pattern, make in (*SHARED, *OURS, *(THEIRS if theirs else ())):
-        if found := pattern.fullmatch(text):
-            made = make(found.groups())
+    for pattern, make in (*SHARED, *PTT_FORMS, *(MICROSOFT_FORMS if theirs else ())):
+        if match := pattern.fullmatch(text):
+            made = make(match.groups())
             if any(abs(value) == float("inf") for value in vars(made).values() if isinstance(value, float)):
                 raise RuleError(f"{text.strip()!r} holds a number too large")
             return made
-    raise RuleError(f"{text.strip()!r} is no comparison; there are {THEIR_FORMS if theirs else FORMS}")
+    raise RuleError(f"{text.strip()!r} is no comparison; there are {MICROSOFT_SYNTAX if theirs else FORMS}")
 
 
-SAID: Final = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
+DIRECTION_WORDS: Final = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 AGGREGATES: Final = {
     "mean": "mean", "median": "median", "min": "smallest", "max": "largest", "last": "latest value",
     "std": "standard deviation", "slope": "slope a step", "nan_count": "count of NaN and infinities",
@@ -138,19 +138,19 @@ AGGREGATES: Final = {
 
 
 def in_words(test: Statement) -> str:
-    """Say what a test states: "mean of kl/ref over 20 values is above 0.3"."""
+    """Return what a test states: "mean of kl/ref over 20 values is above 0.3"."""
     if isinstance(test.comparison, Spike):
         subject = f"one of 5 values of {test.metric}"
     else:
         subject = f"{_aggregate(test.aggregate)} of {test.metric}"
-    return f"{subject} {_over(test.window)} is {_compared(test.comparison)}"
+    return f"{subject} {_window_words(test.window)} is {_compared(test.comparison)}"
 
 
 def _aggregate(name: str) -> str:
     return AGGREGATES.get(name) or f"{name.removeprefix('p').lstrip('0')}th percentile"
 
 
-def _over(window: Window) -> str:
+def _window_words(window: Window) -> str:
     match window:
         case Moving(width=width):
             return f"over {width} values"
@@ -165,13 +165,13 @@ def _over(window: Window) -> str:
 def _compared(comparison: Comparison) -> str:
     match comparison:
         case Bound(direction=direction, value=value):
-            return f"{SAID[direction]} {value:g}"
+            return f"{DIRECTION_WORDS[direction]} {value:g}"
         case Between(low=low, high=high):
             return f"between {low:g} and {high:g}"
         case Outside(low=low, high=high):
             return f"outside {low:g} to {high:g}"
         case TimesEarly(direction=direction, factor=factor):
-            return f"{SAID[direction]} {factor:g} times its early level"
+            return f"{DIRECTION_WORDS[direction]} {factor:g} times its early level"
         case Change(share=share):
             return f"{100 * abs(share):g}% or more {'above' if share > 0 else 'below'} its early level"
         case Spike(factor=factor):

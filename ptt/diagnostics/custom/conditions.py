@@ -52,35 +52,38 @@ def intervals_where(steps: npt.NDArray[np.int64], holds: npt.NDArray[np.bool_], 
 
 def union(sets: Iterable[Intervals]) -> Intervals:
     """Return where at least one holds; neighbours grow together."""
-    found: list[Interval] = []
-    for first, last in sorted(stretch for one in sets for stretch in one):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+    merged: list[Interval] = []
+    for first, last in sorted(stretch for intervals in sets for stretch in intervals):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def intersection(sets: Sequence[Intervals]) -> Intervals:
     """Return where all hold."""
-    found = sets[0] if sets else ALWAYS
+    shared = sets[0] if sets else ALWAYS
     for other in sets[1:]:
-        found = _both(found, other)
-    return found
+        shared = _both(shared, other)
+    return shared
 
 
-def _both(one: Intervals, other: Intervals) -> Intervals:
-    found: list[Interval] = []
-    left = right = 0
-    while left < len(one) and right < len(other):
-        first, last = max(one[left][0], other[right][0]), min(one[left][1], other[right][1])
+def _both(left_set: Intervals, right_set: Intervals) -> Intervals:
+    shared: list[Interval] = []
+    left_at = right_at = 0
+    while left_at < len(left_set) and right_at < len(right_set):
+        first, last = (
+            max(left_set[left_at][0], right_set[right_at][0]),
+            min(left_set[left_at][1], right_set[right_at][1]),
+        )
         if first <= last:
-            found.append((first, last))
-        if one[left][1] < other[right][1]:
-            left += 1
+            shared.append((first, last))
+        if left_set[left_at][1] < right_set[right_at][1]:
+            left_at += 1
         else:
-            right += 1
-    return tuple(found)
+            right_at += 1
+    return tuple(shared)
 
 
 def lasting(found: Intervals, steps: int) -> Intervals:
@@ -146,11 +149,11 @@ def _moving(steps: IntArray, values: FloatArray, test: Statement, width: int) ->
     needed = 2 * width if isinstance(comparison, RELATIVE) else width
     if len(values) < needed:
         return f"{len(values)} values are logged; {needed} are needed for windows of {width}"
-    found = rolling(steps, values, test.aggregate, width)
-    early = float(found[0])
+    rolled = rolling(steps, values, test.aggregate, width)
+    early = float(rolled[0])
     skip = width if isinstance(comparison, RELATIVE) else 0  # windows that overlap the early one tell little
     places = np.arange(width - 1 + skip, len(values))
-    return hold_against(comparison, early, steps=steps[places], since=steps[places - width + 1], values=found[skip:])
+    return hold_against(comparison, early, steps=steps[places], since=steps[places - width + 1], values=rolled[skip:])
 
 
 def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Evaluated | str:
@@ -163,9 +166,9 @@ def _part(steps: IntArray, values: FloatArray, test: Statement, name: str) -> Ev
     def of(places: IntArray) -> FloatArray:
         return rolling(steps[places], values[places], test.aggregate, len(places))
 
-    mine = chosen[name]
+    column = chosen[name]
     early = float(of(thirds[0])[0])
-    return hold_against(test.comparison, early, steps=steps[mine[:1]], since=steps[mine[:1]], values=of(mine))
+    return hold_against(test.comparison, early, steps=steps[column[:1]], since=steps[column[:1]], values=of(column))
 
 
 def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) -> Evaluated | str:
@@ -186,7 +189,7 @@ def _spikes(steps: IntArray, values: FloatArray, comparison: Spike, width: int) 
 def hold_against(
     comparison: Comparison, early: float, *, steps: IntArray, since: IntArray, values: FloatArray
 ) -> Evaluated | str:
-    """Hold values against their bound; a share or a multiple of an early level that has none is refused."""
+    """Compare values with their bound; a share or a multiple of an early level that has none is refused."""
     level: float | None = None
     match comparison:
         case Bound(direction=direction, value=value):
@@ -269,10 +272,10 @@ class Outcome:
 
     def lasting_onset(self, steps: int) -> int | None:
         """Return the first step of the first stretch of so many steps on which it surely holds."""
-        found = lasting(self.sure, steps)
-        if not found:
+        intervals = lasting(self.sure, steps)
+        if not intervals:
             return None
-        return found[0][0] if found[0][0] > -MAX_STEP else self.onset
+        return intervals[0][0] if intervals[0][0] > -MAX_STEP else self.onset
 
     def may_last(self, steps: int) -> bool:
         """Return whether what is missing could make it hold for so many steps."""
@@ -285,22 +288,22 @@ def outcome_of(condition: Condition, find: Callable[[str], Series | str], *, lea
         case Statement():
             return _of_test(condition, find(condition.metric), least=least, end=end)
         case AllOf(parts=parts):
-            found = [outcome_of(part, find, least=least, end=end) for part in parts]
-            onsets = [one.onset for one in found if one.onset is not None]
+            outcomes = [outcome_of(part, find, least=least, end=end) for part in parts]
+            onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None]
             return Outcome(
-                sure=intersection([one.sure for one in found]),
-                maybe=intersection([one.maybe for one in found]),
+                sure=intersection([outcome.sure for outcome in outcomes]),
+                maybe=intersection([outcome.maybe for outcome in outcomes]),
                 onset=max(onsets, default=None),
-                tests=tuple(test for one in found for test in one.tests),
+                tests=tuple(test for outcome in outcomes for test in outcome.tests),
             )
         case AnyOf(parts=parts):
-            found = [outcome_of(part, find, least=least, end=end) for part in parts]
-            onsets = [one.onset for one in found if one.onset is not None and one.sure]
+            outcomes = [outcome_of(part, find, least=least, end=end) for part in parts]
+            onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None and outcome.sure]
             return Outcome(
-                sure=union(one.sure for one in found),
-                maybe=union(one.maybe for one in found),
+                sure=union(outcome.sure for outcome in outcomes),
+                maybe=union(outcome.maybe for outcome in outcomes),
                 onset=min(onsets, default=None),
-                tests=tuple(test for one in found for test in one.tests),
+                tests=tuple(test for outcome in outcomes for test in outcome.tests),
             )
 
 

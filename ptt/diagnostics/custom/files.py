@@ -27,12 +27,12 @@ class Checked:
 
 def load_rules(paths: Iterable[Path]) -> tuple[CustomRule, ...]:
     """Return the rules in force; RuleError names the first problem, for a rule that is wrong must not go unsaid."""
-    found = check_rules(paths)
-    if found.problems:
-        more = len(found.problems) - 1
+    checked = check_rules(paths)
+    if checked.problems:
+        more = len(checked.problems) - 1
         rest = f" (and {more} more: `ptt rules --check` lists them)" if more else ""
-        raise RuleError(found.problems[0] + rest)
-    return tuple(rule for rule in found.rules if rule.enabled)
+        raise RuleError(checked.problems[0] + rest)
+    return tuple(rule for rule in checked.rules if rule.enabled)
 
 
 def check_rules(paths: Iterable[Path]) -> Checked:
@@ -41,10 +41,10 @@ def check_rules(paths: Iterable[Path]) -> Checked:
     rules: list[tuple[CustomRule, Path]] = []
     problems: list[str] = []
     for path in dict.fromkeys(paths):
-        held = list(_files(path))
-        if not held:
+        files_at_path = list(_files(path))
+        if not files_at_path:
             problems.append(f"{path}: " + ("holds no rule file" if path.is_dir() else "there is no such file"))
-        files += [file for file in held if file not in files]
+        files += [file for file in files_at_path if file not in files]
     for file in files:
         read, wrong = _read(file)
         rules += [(rule, file) for rule in read]
@@ -109,25 +109,25 @@ def _unique_ids(rules: Iterable[tuple[CustomRule, Path]]) -> tuple[tuple[CustomR
 
     The same rule twice is one; two that differ under one id are a mistake, unless alerts, which do not name themselves.
     """
-    held: dict[str, tuple[CustomRule, Path]] = {}
+    by_id: dict[str, tuple[CustomRule, Path]] = {}
     problems = []
     for rule, file in rules:
         name, number = rule.id, 1
-        while name in held and rule.id.startswith("alert-") and not _same(held[name][0], rule):
+        while name in by_id and rule.id.startswith("alert-") and not _same(by_id[name][0], rule):
             number += 1
             name = f"{rule.id}-{number}"
-        if name not in held:
-            held[name] = (replace(rule, id=name), file)
-        elif not _same(held[name][0], rule):
-            first = held[name][1]
+        if name not in by_id:
+            by_id[name] = (replace(rule, id=name), file)
+        elif not _same(by_id[name][0], rule):
+            first = by_id[name][1]
             where = "twice" if first == file else f"in {first} as well"
             problems.append(f"{file}: rule {rule.id!r} stands {where}, and is another there; give it an id of its own")
-    return tuple(rule for rule, _ in held.values()), problems
+    return tuple(rule for rule, _ in by_id.values()), problems
 
 
-def _same(one: CustomRule, other: CustomRule) -> bool:
+def _same(first: CustomRule, second: CustomRule) -> bool:
     """Return whether two rules ask and say the same, wherever they stand and whatever is told of them beside."""
-    return replace(one, id="", file="", why="", reference="") == replace(other, id="", file="", why="", reference="")
+    return replace(first, id="", file="", why="", reference="") == replace(second, id="", file="", why="", reference="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +157,11 @@ class Report:
 
 def report_on(paths: Iterable[Path]) -> Report:
     """Read every file and say what was understood and what is wrong."""
-    found = check_rules(paths)
+    checked = check_rules(paths)
     return Report(
-        files=tuple(str(file) for file in found.files),
-        rules=tuple(_in_words(rule) for rule in found.rules),
-        problems=found.problems,
+        files=tuple(str(file) for file in checked.files),
+        rules=tuple(_in_words(rule) for rule in checked.rules),
+        problems=checked.problems,
     )
 
 

@@ -67,13 +67,13 @@ class Lookup:
         if name in MISLEADING and evidence.algorithm.family is Family.PREFERENCE:
             return f"{name} is what Microsoft's toolkit calls the chosen reward, or the margin, in preference training"
         named = evidence.metrics.get(canonical(name) or "")
-        found = evidence.metrics.get(name) or evidence.other.get(name)
-        if found is None and named is not None and named.raw_name == name:
+        series = evidence.metrics.get(name) or evidence.other.get(name)
+        if series is None and named is not None and named.raw_name == name:
             return named
-        if found is None and "priority" in self._metrics.columns:
-            found = training_series(self._metrics, self._wide, {name: name}).get(name)
-            found = found or named or read_evaluation(self._metrics, name)
-        return found or named or self._missing(name)
+        if series is None and "priority" in self._metrics.columns:
+            series = training_series(self._metrics, self._wide, {name: name}).get(name)
+            series = series or named or read_evaluation(self._metrics, name)
+        return series or named or self._missing(name)
 
     def _of_tokens(self, name: str) -> Series | None:
         pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
@@ -90,12 +90,12 @@ class Lookup:
         return Series(name=name, raw_name=name, steps=steps, values=values, flags=flags)
 
     def _missing(self, name: str) -> str:
-        """Say that nothing is logged under a name, and what the names most like it are."""
+        """Return the reason for a name under which nothing is logged, with the names most like it."""
         if name.startswith(TOKENS):
             said, known = f"recorded tokens give no {name}", self._token_names(name.rsplit(":", 1)[-1])
         else:
-            ours = canonical(name)
-            other = f", nor under any other name of {ours}" if ours not in (None, name) else ""
+            canonical_name = canonical(name)
+            other = f", nor under any other name of {canonical_name}" if canonical_name not in (None, name) else ""
             said, known = f"nothing is logged as {name}{other}", self._names()
         near = closest(name, known)
         return said + (f"; closest here: {', '.join(near)}" if near else "")
@@ -104,8 +104,8 @@ class Lookup:
         """Return the names under which this statistic of recorded tokens is there."""
         if self._tokens.is_empty():
             return set()
-        held = self._tokens.select("pair", "slice").unique().iter_rows()
-        return {f"{TOKENS}{pair}:{slice_}:{statistic}" for pair, slice_ in held}
+        pairs = self._tokens.select("pair", "slice").unique().iter_rows()
+        return {f"{TOKENS}{pair}:{slice_}:{statistic}" for pair, slice_ in pairs}
 
     def _names(self) -> set[str]:
         names = set(self._evidence.metrics) | set(self._evidence.other)
@@ -119,10 +119,10 @@ NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k
 
 
 def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
-    """Tell what was found, by the first test that holds at the onset."""
+    """Return the finding, by the first test that holds at the onset."""
     test, series, evaluated = _first_holding(outcome, onset)
-    place = _worst(test, evaluated, onset)
-    observed, limit = float(evaluated.values[place]), float(evaluated.limits[place])
+    index = _find_worst(test, evaluated, onset)
+    observed, limit = float(evaluated.values[index]), float(evaluated.limits[index])
     values = {"value": observed, "limit": limit, "early": evaluated.early, "onset": onset}
     claim = comparisons.filled(rule.claim, values) if rule.claim else words(rule.condition)
     name = series.name
@@ -145,7 +145,7 @@ def finding_of(rule: CustomRule, outcome: Outcome, onset: int) -> Finding:
 
 
 def nearest_miss(rule: CustomRule, outcome: Outcome) -> str:
-    """Say how near a healthy run came to the condition."""
+    """Return how near a healthy run came to the condition."""
     tested = outcome.tests[0]
     if len(outcome.tests) > 1 or tested.evaluated is None:
         return f"not so at any step: {words(rule.condition)}"
@@ -159,7 +159,7 @@ def nearest_miss(rule: CustomRule, outcome: Outcome) -> str:
 
 
 def words(condition: Condition) -> str:
-    """Say a condition in words."""
+    """Return a condition in words."""
     if isinstance(condition, Statement):
         return in_words(condition)
     joint = " or " if isinstance(condition, AnyOf) else " and "
@@ -167,8 +167,8 @@ def words(condition: Condition) -> str:
 
 
 def _first_holding(outcome: Outcome, onset: int) -> tuple[Statement, Series, Evaluated]:
-    known = [(one.test, one.series, one.evaluated) for one in outcome.tests if one.series and one.evaluated]
-    return next(one for one in known if one[2].holds[_place(one[0], one[2], onset)])
+    known = [(entry.test, entry.series, entry.evaluated) for entry in outcome.tests if entry.series and entry.evaluated]
+    return next(entry for entry in known if entry[2].holds[_place(entry[0], entry[2], onset)])
 
 
 def _place(test: Statement, evaluated: Evaluated, onset: int) -> int:
@@ -178,7 +178,7 @@ def _place(test: Statement, evaluated: Evaluated, onset: int) -> int:
     return max(0, int(np.searchsorted(evaluated.steps, onset, side="right")) - 1)
 
 
-def _worst(test: Statement, evaluated: Evaluated, onset: int) -> int:
+def _find_worst(test: Statement, evaluated: Evaluated, onset: int) -> int:
     """Return the place furthest beyond the bound among those that hold from the onset on."""
     first = _place(test, evaluated, onset)
     if not isinstance(test.window, Moving):
@@ -203,8 +203,8 @@ def _interval(condition: Condition, test: Statement, evaluated: Evaluated, onset
     """Return the steps of the window in which it was first seen; several tests have no one window."""
     if not isinstance(condition, Statement) or not isinstance(test.window, Moving | Last):
         return None
-    place = int(np.searchsorted(evaluated.steps, onset, side="right")) - 1
-    return int(evaluated.since[place]), onset
+    index = int(np.searchsorted(evaluated.steps, onset, side="right")) - 1
+    return int(evaluated.since[index]), onset
 
 
 def _unit(test: Statement) -> str:
@@ -218,7 +218,7 @@ def _evidence(
     rule: CustomRule, test: Statement, series: Series, evaluated: Evaluated, onset: int
 ) -> dict[str, JsonScalar]:
     lost = int(np.count_nonzero(~np.isfinite(series.values)))
-    found: dict[str, JsonScalar] = {
+    facts: dict[str, JsonScalar] = {
         "metric": series.name,
         "logged_as": series.raw_name,
         "condition": words(rule.condition) + (f", for {rule.for_steps} steps" if rule.for_steps > 1 else ""),
@@ -230,7 +230,7 @@ def _evidence(
     optional: dict[str, JsonScalar] = {
         "early_level": evaluated.early, "values_left_out": lost or None, "why": rule.why, "reference": rule.reference,
     }  # fmt: skip
-    return found | {key: value for key, value in optional.items() if value not in (None, "")}
+    return facts | {key: value for key, value in optional.items() if value not in (None, "")}
 
 
 Find = Callable[[str], Series | str]
@@ -239,10 +239,10 @@ Find = Callable[[str], Series | str]
 
 def judge(rule: CustomRule, evidence: Evidence, find: Find) -> RuleVerdict:
     """Judge one rule."""
-    refused = _refused(rule, evidence)
+    refused = _not_applicable(rule, evidence)
     if refused is not None:
         return refused
-    outcome = outcome_of(rule.condition, find, least=rule.min_steps, end=_end(rule, evidence, find))
+    outcome = outcome_of(rule.condition, find, least=rule.min_steps, end=_last_step(rule, evidence, find))
     onset = outcome.lasting_onset(rule.for_steps)
     if onset is not None:
         return Broken(findings=(finding_of(rule, outcome, onset),))
@@ -251,8 +251,8 @@ def judge(rule: CustomRule, evidence: Evidence, find: Find) -> RuleVerdict:
     return Healthy(id=rule.name, link=rule.link, reason=nearest_miss(rule, outcome))
 
 
-def _refused(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
-    """Say why a rule has nothing to ask of this run: it is for other trainings, or which this is is not recorded."""
+def _not_applicable(rule: CustomRule, evidence: Evidence) -> NotJudged | None:
+    """Return why a rule has nothing to ask of this run: it is for other trainings, or which this is is not recorded."""
     algorithm = evidence.algorithm
     fits = is_for(rule.algorithms, algorithm)
     if rule.families and fits is not False:
@@ -288,9 +288,11 @@ def _unknown(rule: CustomRule, outcome: Outcome) -> NotJudged:
     )
 
 
-def _end(rule: CustomRule, evidence: Evidence, find: Find) -> int:
+def _last_step(rule: CustomRule, evidence: Evidence, find: Find) -> int:
     """Return the last step of the run: a value that was never followed by another counts until then."""
     if evidence.run.last_step is not None:
         return evidence.run.last_step
-    found = [find(test.metric) for test in tests_of(rule.condition)]
-    return max((int(one.steps[-1]) for one in found if isinstance(one, Series) and len(one.steps)), default=0)
+    series = [find(test.metric) for test in tests_of(rule.condition)]
+    return max(
+        (int(logged.steps[-1]) for logged in series if isinstance(logged, Series) and len(logged.steps)), default=0
+    )

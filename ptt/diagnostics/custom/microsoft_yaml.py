@@ -48,32 +48,32 @@ def flat_yaml(text: str) -> dict[str, Value]:
     """Read a document of one level; RuleError names the line that is wrong or beyond it."""
     lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
     lines = [line.removesuffix("\r") for line in lines]
-    found: dict[str, Value] = {}
-    place, begun = 0, False
-    while place < len(lines):
-        line = lines[place]
+    values: dict[str, Value] = {}
+    line_number, begun = 0, False
+    while line_number < len(lines):
+        line = lines[line_number]
         if not line.strip() or line.lstrip().startswith("#") or (line.rstrip() == "---" and not begun):
             begun = begun or line.rstrip() == "---"
-            place += 1
+            line_number += 1
             continue
         begun = True
         key = _KEY.match(line)
         if key is None:
-            raise _at(place, f"{line.strip()!r} is no `key: value`; nested keys and lists of keys are not read")
-        if key[1] in found:
-            raise _at(place, f"{key[1]!r} stands twice")
-        found[key[1]], place = _value(lines, place, key[2] or "")
-    return found
+            raise _at(line_number, f"{line.strip()!r} is no `key: value`; nested keys and lists of keys are not read")
+        if key[1] in values:
+            raise _at(line_number, f"{key[1]!r} stands twice")
+        values[key[1]], line_number = _value(lines, line_number, key[2] or "")
+    return values
 
 
-def _value(lines: Sequence[str], place: int, rest: str) -> tuple[Value, int]:
-    """Return the value that begins behind a key on line `place`, and the line after it."""
+def _value(lines: Sequence[str], line_number: int, rest: str) -> tuple[Value, int]:
+    """Return the value that begins behind a key on line `line_number`, and the line after it."""
     if block := _BLOCK.match(rest):
-        return _block(lines, place + 1, folded=block[1] == ">", chomp=block[2])
+        return _block(lines, line_number + 1, folded=block[1] == ">", chomp=block[2])
     if _uncommented(rest):
-        return _one_line(rest, place), place + 1
+        return _one_line(rest, line_number), line_number + 1
     items: list[Scalar] = []
-    after = place + 1
+    after = line_number + 1
     while after < len(lines) and (not lines[after].strip() or lines[after].lstrip()[0] in "-#"):
         item = lines[after].strip()
         if item.startswith("---"):
@@ -85,32 +85,32 @@ def _value(lines: Sequence[str], place: int, rest: str) -> tuple[Value, int]:
         elif item.startswith("-"):
             raise _at(after, f"{item!r}: a dash of a list is followed by a space")
         after += 1
-    return (items, after) if items else (None, place + 1)
+    return (items, after) if items else (None, line_number + 1)
 
 
-def _block(lines: Sequence[str], place: int, *, folded: bool, chomp: str) -> tuple[str, int]:
+def _block(lines: Sequence[str], line_number: int, *, folded: bool, chomp: str) -> tuple[str, int]:
     """Read indented lines as text: as they are, or folded into paragraphs."""
     taken: list[str] = []
     indent = None
-    while place < len(lines):
-        line = lines[place]
+    while line_number < len(lines):
+        line = lines[line_number]
         if line.strip():
             depth = len(line) - len(line.lstrip(" "))
             indent = depth if indent is None else indent
             if depth < indent or depth == 0:
                 break
             if folded and depth > indent:
-                raise _at(place, "a folded text (`>`) with deeper lines is not read; use `|`")
+                raise _at(line_number, "a folded text (`>`) with deeper lines is not read; use `|`")
         taken.append(line[indent or 0 :] if line.strip() else "")
-        place += 1
+        line_number += 1
     kept = len(taken)
     while kept and not taken[kept - 1]:
         kept -= 1
     body = taken[:kept]
     text = _folded(body) if folded else "\n".join(body)
     if chomp == "+":
-        return text + "\n" * (len(taken) - kept + (1 if body else 0)), place
-    return text + ("\n" if body and not chomp else ""), place
+        return text + "\n" * (len(taken) - kept + (1 if body else 0)), line_number
+    return text + ("\n" if body and not chomp else ""), line_number
 
 
 def _folded(lines: Sequence[str]) -> str:
@@ -126,10 +126,10 @@ def _folded(lines: Sequence[str]) -> str:
     return text
 
 
-def _one_line(rest: str, place: int) -> Value:
+def _one_line(rest: str, line_number: int) -> Value:
     text = rest.strip()
     if not text.startswith("["):
-        return _scalar(text, place)
+        return _scalar(text, line_number)
     items: list[Scalar] = []
     at = 1
     while True:
@@ -139,47 +139,47 @@ def _one_line(rest: str, place: int) -> Value:
         quoted = _QUOTED.match(text, at)
         end = quoted.end() if quoted else at + len(re.split(r"[,\]]", text[at:], maxsplit=1)[0])
         if end >= len(text):
-            raise _at(place, "a list in brackets ends on its own line with ]")
-        items.append(_scalar(text[at:end].strip(), place))
+            raise _at(line_number, "a list in brackets ends on its own line with ]")
+        items.append(_scalar(text[at:end].strip(), line_number))
         at = end + len(text[end:]) - len(text[end:].lstrip())
         if text[at : at + 1] not in {",", "]"} or items[-1] is None:
-            raise _at(place, f"{text!r} is no list of plain values")
+            raise _at(line_number, f"{text!r} is no list of plain values")
         at += text[at] == ","
     if _uncommented(text[at + 1 :]):
-        raise _at(place, f"{text[at + 1 :].strip()!r} stands behind the list")
+        raise _at(line_number, f"{text[at + 1 :].strip()!r} stands behind the list")
     return items
 
 
-def _scalar(text: str, place: int) -> Scalar:
+def _scalar(text: str, line_number: int) -> Scalar:
     if quoted := _QUOTED.match(text):
         if _uncommented(text[quoted.end() :]) or (text[quoted.end() : quoted.end() + 1] == "#"):
-            raise _at(place, f"{text[quoted.end() :].strip()!r} stands behind the quoted text")
-        return _unescaped(quoted[1], place) if quoted[1] is not None else quoted[2].replace("''", "'")
+            raise _at(line_number, f"{text[quoted.end() :].strip()!r} stands behind the quoted text")
+        return _unescaped(quoted[1], line_number) if quoted[1] is not None else quoted[2].replace("''", "'")
     text = _uncommented(text)
     if text[:1] in {'"', "'"}:
-        raise _at(place, "a quoted text ends on its own line; for longer ones use `|`")
+        raise _at(line_number, "a quoted text ends on its own line; for longer ones use `|`")
     if text and (text[0] in _REFUSED or text.startswith(("- ", ": ")) or text == "-"):
-        raise _at(place, f"{text!r} goes beyond flat YAML (or begins with a sign that needs quotes)")
+        raise _at(line_number, f"{text!r} goes beyond flat YAML (or begins with a sign that needs quotes)")
     if ": " in text or text.endswith(":"):
-        raise _at(place, f"{text!r} holds a colon: put it in quotes")
+        raise _at(line_number, f"{text!r} holds a colon: put it in quotes")
     if text.lower() in _WORDS and text in {text.lower(), text.upper(), text.capitalize()}:
         return _WORDS[text.lower()]
     if _INT.match(text):
         if len(text) > MAX_DIGITS:
-            raise _at(place, f"{text[:12]}... is a number too large")
+            raise _at(line_number, f"{text[:12]}... is a number too large")
         return int(text)
     return float(text) if _FLOAT.match(text) and not text.lstrip("+-").isdigit() else text
 
 
-def _unescaped(text: str, place: int) -> str:
-    def one(found: re.Match[str]) -> str:
-        if number := found[1] or found[2]:
+def _unescaped(text: str, line_number: int) -> str:
+    def unescape(match: re.Match[str]) -> str:
+        if number := match[1] or match[2]:
             return chr(int(number, 16))
-        if found[3] not in _ESCAPES:
-            raise _at(place, f"\\{found[3]} is no escape that is read here")
-        return _ESCAPES[found[3]]
+        if match[3] not in _ESCAPES:
+            raise _at(line_number, f"\\{match[3]} is no escape that is read here")
+        return _ESCAPES[match[3]]
 
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(unescape, text)
 
 
 def _uncommented(text: str) -> str:
@@ -187,8 +187,8 @@ def _uncommented(text: str) -> str:
     return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
 
 
-def _at(place: int, problem: str) -> RuleError:
-    return RuleError(f"line {place + 1}: {problem}")
+def _at(line_number: int, problem: str) -> RuleError:
+    return RuleError(f"line {line_number + 1}: {problem}")
 
 
 MIN_STEPS: Final = 30  # their default

@@ -220,8 +220,8 @@ def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """Say that a name is not known, and which are close to it."""
-    near = " or ".join(repr(str(one)) for one in closest(name, known)[:2])
+    """Return the message for a name that is not known, with those close to it."""
+    near = " or ".join(repr(str(candidate)) for candidate in closest(name, known)[:2])
     return f"{name!r} is not known; " + (f"is {near} meant?" if near else f"there are {', '.join(known)}")
 
 
@@ -230,7 +230,7 @@ def closest(name: str, known: Iterable[str]) -> Sequence[str]:
     names = sorted(set(known))
     near = get_close_matches(name, names, n=3)
     if not near:
-        last = {one.rsplit("/", 1)[-1]: one for one in reversed(names)}
+        last = {full_name.rsplit("/", 1)[-1]: full_name for full_name in reversed(names)}
         near = [last[part] for part in get_close_matches(name.rsplit("/", 1)[-1], sorted(last), n=3)]
     return near
 

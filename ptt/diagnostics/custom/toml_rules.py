@@ -49,7 +49,7 @@ WARM_UP: Final = 10  # values beyond the window that Microsoft's toolkit asks fo
 MAX_TEXT: Final = 1000  # characters: an alert is one line
 _TRAINERS: Final = re.compile(r"\w+(?:\s*,\s*\w+)*")
 _WIDTH: Final = re.compile(r"\sfor\s+(\d+)\s+steps?$", re.IGNORECASE)
-_SAYS: Final = re.compile(r"(?P<severity>\w+)\s*:\s*(?P<message>\S.*)")
+_SEVERITY_AND_MESSAGE: Final = re.compile(r"(?P<severity>\w+)\s*:\s*(?P<message>\S.*)")
 _SIGNS: Final = {"<=": "at-most-", ">=": "at-least-", "==": "equals-", "<": "below-", ">": "above-"}
 
 
@@ -57,36 +57,36 @@ def alert_of(text: str, *, file: str) -> CustomRule:
     """Read one alert; RuleError says what is wrong with it."""
     if len(text) > MAX_TEXT:
         raise RuleError(f"{text[:40].strip()!r}... is no alert: it has more than {MAX_TEXT} characters")
-    found = _parts(text)
-    if found is None:
+    parts = _parts(text)
+    if parts is None:
         raise RuleError(f"{text.strip()!r} is no alert; the form is `{FORM}`, for example `{EXAMPLE}`")
     try:
-        severity = Severity(found["severity"].lower())
+        severity = Severity(parts["severity"].lower())
     except ValueError as error:
-        raise RuleError(f"severity {found['severity']!r} is not known; it can be {', '.join(Severity)}") from error
-    width = int(found["width"] or DEFAULT_WIDTH)
+        raise RuleError(f"severity {parts['severity']!r} is not known; it can be {', '.join(Severity)}") from error
+    width = int(parts["width"] or DEFAULT_WIDTH)
     if not 1 <= width <= MAX_WIDTH:
         raise RuleError(f"for {width} steps: give 1 to {MAX_WIDTH}")
-    comparisons.check(found["message"])
-    metric = checked_metric(found["metric"])
-    test = Statement(metric=metric, comparison=comparison_of(found["condition"], theirs=True), window=Last(width))
+    comparisons.check(parts["message"])
+    metric = checked_metric(parts["metric"])
+    test = Statement(metric=metric, comparison=comparison_of(parts["condition"], theirs=True), window=Last(width))
     return CustomRule(
-        id=_id(found),
+        id=_id(parts),
         file=file,
         severity=severity,
         link=link_of(metric) or Link.TRAINING_SIGNAL,
         condition=test,
-        claim=found["message"],
-        algorithms=checked_algorithms(found["trainers"].split(",")),
+        claim=parts["message"],
+        algorithms=checked_algorithms(parts["trainers"].split(",")),
         min_steps=width + WARM_UP,
     )
 
 
 def _parts(text: str) -> dict[str, str] | None:
-    """Take an alert apart at its first arrow and its first colon; None where a part is missing."""
+    """Split an alert at its first arrow and its first colon; None where a part is missing."""
     tested, _, said = text.partition("->")
     trainers, _, test = tested.partition(":")
-    says = _SAYS.fullmatch(said.strip())
+    says = _SEVERITY_AND_MESSAGE.fullmatch(said.strip())
     words = test.split(maxsplit=1)
     if says is None or len(words) < 2 or not _TRAINERS.fullmatch(trainers.strip()):
         return None
@@ -101,12 +101,12 @@ def _parts(text: str) -> dict[str, str] | None:
     }
 
 
-def _id(found: Mapping[str, str]) -> str:
+def _id(parts: Mapping[str, str]) -> str:
     """Name an alert by all that sets it apart, so that two on one metric stay two."""
-    condition = found["condition"]
+    condition = parts["condition"]
     for sign, word in _SIGNS.items():
         condition = condition.replace(sign, word)
-    text = "-".join(["alert", found["trainers"], found["metric"], condition, found["width"]])
+    text = "-".join(["alert", parts["trainers"], parts["metric"], condition, parts["width"]])
     return re.sub(r"[^a-z0-9.]+", "-", re.sub(r"(?<=[-(,\s])-(?=[\d.])", "minus", text.lower())).strip("-")[:80]
 
 

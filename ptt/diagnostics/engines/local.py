@@ -130,7 +130,7 @@ def _needed_columns(scan: SequenceScan, pairs: tuple[Pair, ...]) -> list[pl.Expr
 
 
 def _order_pairs(scan: SequenceScan) -> tuple[Pair, ...]:
-    """Put the preferred pair first, unless another covers more than twice the rows."""
+    """Sort the preferred pair first, unless another covers more than twice the rows."""
     rows = scan.logp_rows()
     pairs = available_pairs({name for name, count in rows.items() if count})
     covered = {pair.name: min(rows[pair.numerator], rows[pair.denominator]) for pair in pairs}

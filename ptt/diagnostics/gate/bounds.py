@@ -41,7 +41,7 @@ NO_NUMBER: Final = (Flag.NAN, Flag.POS_INF, Flag.NEG_INF, Flag.DROPPED_BY_WRITER
 
 
 def metric_statistic(bound: Bound, subject: Logged, run: RunSeries) -> Measured | Unmeasured:
-    """Take a bound's statistic from the curve of a metric."""
+    """Compute a bound's statistic from the curve of a metric."""
     series = run.series(subject.name, exact=subject.exact)
     if isinstance(series, Unmeasured):
         return series
@@ -68,14 +68,16 @@ def metric_statistic(bound: Bound, subject: Logged, run: RunSeries) -> Measured 
         )
     _, every = series.finite()
     spread, likeness = step_noise(every) if len(every) > MIN_SUMMARY_VALUES else (float(np.std(every)), 0.0)
-    found = summarize(
+    statistic = summarize(
         steps[cut][finite].astype(np.float64), values[cut][finite], bound.statistic, spread=spread, likeness=likeness
     )
-    if isinstance(found, str):
-        return Unmeasured(reason=f"{series.raw_name}: {found}", enable="log it every step, or run longer", data=data)
-    if not math.isfinite(found.value):
+    if isinstance(statistic, str):
+        return Unmeasured(
+            reason=f"{series.raw_name}: {statistic}", enable="log it every step, or run longer", data=data
+        )
+    if not math.isfinite(statistic.value):
         return Unmeasured(reason=f"{series.raw_name}: its values are too large to sum up", enable="", data=data)
-    return Measured(value=found.value, low=found.low, high=found.high, data=data, file=run.file_of(series))
+    return Measured(value=statistic.value, low=statistic.low, high=statistic.high, data=data, file=run.file_of(series))
 
 
 SHOWN_DIGITS: Final = 3
@@ -96,10 +98,10 @@ def check_bounds(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
             id=f"bound:{bound.name}",
             kind=CheckKind.BOUND,
             outcome=Outcome.BLIND,
-            title=f"{_what(bound)} {_demand(bound)}",
+            title=f"{_subject_words(bound)} {_bound_words(bound)}",
             claim="",
             data=measured.data or "nothing",
-            fails_if=f"a value {_beyond(bound)}",
+            fails_if=f"a value {_fails_if(bound)}",
             limit=bound.high if bound.high is not None else bound.low,
             unit=bound.unit or ("nats" if isinstance(subject, Tail) and bound.statistic == POOLED else ""),
             link=link,
@@ -149,7 +151,7 @@ def _limit(bound: Bound, value: float) -> float:
     return min(ends, key=lambda end: abs(value - end))
 
 
-def _what(bound: Bound) -> str:
+def _subject_words(bound: Bound) -> str:
     name = name_of(bound.subject)
     head = {POOLED: name, "ratio": f"last third over first of {name}"}.get(
         bound.statistic, f"{bound.statistic} of {name}"
@@ -158,28 +160,28 @@ def _what(bound: Bound) -> str:
     return f"{head} over {window_words(bound.window, of=of)}"
 
 
-def _demand(bound: Bound) -> str:
+def _bound_words(bound: Bound) -> str:
     unit = f" {bound.unit}" if bound.unit else ""
     if bound.low is not None and bound.high is not None:
         return f"lies between {bound.low:g} and {bound.high:g}{unit}"
     return f"is at most {bound.high:g}{unit}" if bound.high is not None else f"is at least {bound.low:g}{unit}"
 
 
-def _beyond(bound: Bound) -> str:
+def _fails_if(bound: Bound) -> str:
     ends = [f"below {bound.low:g}"] if bound.low is not None else []
     ends += [f"above {bound.high:g}"] if bound.high is not None else []
     return " or ".join(ends)
 
 
-def _claim(bound: Bound, found: Measured, limit: float, *, failed: bool) -> str:
-    """Say where the value lies; how large it is stands beside it, and here where three digits would hide the bound."""
-    side = "above" if found.value > limit else "below"
+def _claim(bound: Bound, measured: Measured, limit: float, *, failed: bool) -> str:
+    """Return where the value lies; its size stands beside it, and here where three digits would hide the bound."""
+    side = "above" if measured.value > limit else "below"
     where = f"it lies {side} its bound" if failed else "it lies within its bounds"
     if bound.low is None or bound.high is None:
         where = where.replace("bounds", "bound")
-    if found.value != limit and f"{found.value:.{SHOWN_DIGITS}g}" == f"{limit:.{SHOWN_DIGITS}g}":
-        where += f", at {_distinct(found.value, limit)}"
-    near = found.low <= limit <= found.high and found.low < found.high
+    if measured.value != limit and f"{measured.value:.{SHOWN_DIGITS}g}" == f"{limit:.{SHOWN_DIGITS}g}":
+        where += f", at {_distinct(measured.value, limit)}"
+    near = measured.low <= limit <= measured.high and measured.low < measured.high
     return f"{where}, by less than its own noise" if near else where
 
 

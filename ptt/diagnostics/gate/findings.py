@@ -20,7 +20,7 @@ def check_findings(opened: LoadedRun, policy: Policy, *, today: date) -> Iterato
         return
     reached = [finding for finding in opened.diagnosis.findings if finding.severity.at_least(limit)]
     names = _names(reached)
-    results = [_of(finding, name, limit, policy, today) for finding, name in zip(reached, names, strict=True)]
+    results = [_check_of(finding, name, limit, policy, today) for finding, name in zip(reached, names, strict=True)]
     yield from results
     if all(result.outcome is Outcome.PASSED for result in results):
         yield _no_other(opened.diagnosis, limit, allowed=len(results))
@@ -31,22 +31,22 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
 
     findings.json does not list the rules that found nothing: there the verdict tells.
     """
-    links = {one.link for one in diagnosis.healthy} | {one.link for one in diagnosis.findings}
+    links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
     return bool(links - {Link.DATA_VALIDITY}) or diagnosis.verdict.status is Status.HEALTHY
 
 
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:
-    """Tell of the allowances that nothing in this run needs."""
-    for one in policy.allow:
-        told = f"the allowance of {one.name} ({one.owner}, until {one.expires.isoformat()})"
-        mine = [finding for finding in opened.diagnosis.findings if _covers(one, finding)]
-        if any(_allowance_of(finding, policy, today) is one and _reaches(finding, policy) for finding in mine):
+    """Yield notes on the allowances that nothing in this run needs."""
+    for allowance in policy.allow:
+        subject = f"the allowance of {allowance.name} ({allowance.owner}, until {allowance.expires.isoformat()})"
+        covered = [finding for finding in opened.diagnosis.findings if _covers(allowance, finding)]
+        if any(_allowance_of(finding, policy, today) is allowance and _reaches(finding, policy) for finding in covered):
             continue
-        if mine and not any(_reaches(finding, policy) for finding in mine):
-            yield f"{told} is not needed here: the finding is {mine[0].severity.value}, below the limit"
-        elif not mine:
-            expired = "; it has expired as well" if today > one.expires else ""
-            yield f"{told} is not needed here: this run does not show it{expired}"
+        if covered and not any(_reaches(finding, policy) for finding in covered):
+            yield f"{subject} is not needed here: the finding is {covered[0].severity.value}, below the limit"
+        elif not covered:
+            expired = "; it has expired as well" if today > allowance.expires else ""
+            yield f"{subject} is not needed here: this run does not show it{expired}"
 
 
 def _reaches(finding: Finding, policy: Policy) -> bool:
@@ -56,7 +56,10 @@ def _reaches(finding: Finding, policy: Policy) -> bool:
 def _names(findings: list[Finding]) -> list[str]:
     """Return an id each: the finding's, with its slice where that tells two apart, and a number where nothing does."""
     ids = [finding.id for finding in findings]
-    names = [f"{one.id}/{one.slice}" if one.slice is not None and ids.count(one.id) > 1 else one.id for one in findings]
+    names = [
+        f"{entry.id}/{entry.slice}" if entry.slice is not None and ids.count(entry.id) > 1 else entry.id
+        for entry in findings
+    ]
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -65,17 +68,19 @@ def _names(findings: list[Finding]) -> list[str]:
     return unique
 
 
-def _covers(one: Allowance, finding: Finding) -> bool:
-    return one.finding == finding.id and one.slice in (None, finding.slice)
+def _covers(allowance: Allowance, finding: Finding) -> bool:
+    return allowance.finding == finding.id and allowance.slice in (None, finding.slice)
 
 
 def _allowance_of(finding: Finding, policy: Policy, today: date) -> Allowance | None:
     """Return the allowance of a finding: one in force before one that expired, and the one that lasts longest."""
-    mine = [one for one in policy.allow if _covers(one, finding)]
-    return max(mine, key=lambda one: (today <= one.expires, one.expires, one.name), default=None)
+    covering = [allowance for allowance in policy.allow if _covers(allowance, finding)]
+    return max(
+        covering, key=lambda allowance: (today <= allowance.expires, allowance.expires, allowance.name), default=None
+    )
 
 
-def _of(finding: Finding, name: str, limit: Severity, policy: Policy, today: date) -> CheckResult:
+def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, today: date) -> CheckResult:
     allowance = _allowance_of(finding, policy, today)
     allowed = allowance is not None and today <= allowance.expires
     claim, steps, waiver = finding.claim, (*finding.confirm, *finding.next), None
@@ -88,9 +93,9 @@ def _of(finding: Finding, name: str, limit: Severity, policy: Policy, today: dat
             slice=allowance.slice,
         )
         day = allowance.expires.isoformat()
-        told = f"allowed until {day} by {allowance.owner}: {allowance.reason}"
+        words = f"allowed until {day} by {allowance.owner}: {allowance.reason}"
         gone = f"its allowance ({allowance.owner}: {allowance.reason}) expired after {day}"
-        claim = f"{finding.claim}; {told if allowed else gone}"
+        claim = f"{finding.claim}; {words if allowed else gone}"
         if not allowed:
             steps = (f"mend it, or have {allowance.owner} renew the allowance with a new reason and day", *steps)
     tail = f" that is not allowed (this one is until {allowance.expires.isoformat()})" if allowed and allowance else ""
@@ -134,11 +139,11 @@ def _file(finding: Finding) -> str | None:
 
 
 def _no_other(diagnosis: Diagnosis, limit: Severity, *, allowed: int) -> CheckResult:
-    judged = {one.id for one in diagnosis.healthy} | {one.id for one in diagnosis.findings}
-    open_ = sum(one.applies for one in diagnosis.not_judged)
+    judged = {item.id for item in diagnosis.healthy} | {item.id for item in diagnosis.findings}
+    open_ = sum(item.applies for item in diagnosis.not_judged)
     seen = anything_judged(diagnosis)
     other = "other " if allowed else ""
-    lesser = len([one for one in diagnosis.findings if not one.severity.at_least(limit)])
+    lesser = len([item for item in diagnosis.findings if not item.severity.at_least(limit)])
     below = f"; {lesser} below it" if lesser else ""
     return CheckResult(
         id=ID,

@@ -32,27 +32,27 @@ def check_extent(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     run, extent = opened.diagnosis.run, policy.extent
     damage = damage_of(opened.diagnosis)
     if damage.words or extent.max_lost is not None:
-        yield _damaged(damage, extent.max_lost)
+        yield _check_damage(damage, extent.max_lost)
     few = "too little is recorded of the run"
     unfinished = "no step is recorded" if run.last_step is None else "the run did not reach its last step"
-    for key, reached, what, short in (
+    for key, reached, unit, short in (
         ("min_steps", run.step_count, "logged steps", "the run is too short to judge"),
         ("last_step", run.last_step, "as its last step", unfinished),
         ("min_sequences", run.sequences, "recorded sequences", few),
         ("min_model_tokens", run.model_tokens, "recorded model tokens", few),
     ):
         if (least := getattr(extent, key)) is not None:
-            yield _reached(key, reached, least, what, short)
+            yield _check_reached(key, reached, least, unit, short)
 
 
 def damage_note(opened: LoadedRun, policy: Policy) -> Iterator[str]:
-    """Tell of damage that the policy lets pass: what was lost was not judged."""
+    """Yield a note on damage that the policy lets pass: what was lost was not judged."""
     damage = damage_of(opened.diagnosis)
-    if damage.words and not _too_much(damage, policy.extent.max_lost):
+    if damage.words and not _exceeds_limit(damage, policy.extent.max_lost):
         yield f"not all of the run could be read, which is let pass: {damage.words}"
 
 
-def _too_much(damage: Damage, most: float | None) -> bool:
+def _exceeds_limit(damage: Damage, most: float | None) -> bool:
     """Return whether so much is lost that what is left says nothing of the run.
 
     How much a torn archive lost, or a folder that may not be read holds, is not known, so that it is let pass only
@@ -64,8 +64,8 @@ def _too_much(damage: Damage, most: float | None) -> bool:
     return damage.share > most or (damage.unmeasured and most < 1)
 
 
-def _damaged(damage: Damage, most: float | None) -> CheckResult:
-    bad, limit = _too_much(damage, most), MAX_LOST if most is None else most
+def _check_damage(damage: Damage, most: float | None) -> CheckResult:
+    bad, limit = _exceeds_limit(damage, most), MAX_LOST if most is None else most
     set_it = "max_lost = 1" if damage.unmeasured else f"a max_lost above {damage.share:.2g}"
     again = (
         "run ptt where, and as a user by whom, every file of the run can be read"
@@ -88,19 +88,19 @@ def _damaged(damage: Damage, most: float | None) -> CheckResult:
     )
 
 
-def _reached(key: str, held: int | None, least: int, what: str, short: str) -> CheckResult:
-    passed = held is not None and held >= least
+def _check_reached(key: str, count: int | None, least: int, unit: str, short: str) -> CheckResult:
+    passed = count is not None and count >= least
     ends = key == "last_step"
     return CheckResult(
         id=f"extent:{key}",
         kind=CheckKind.EXTENT,
         outcome=Outcome.PASSED if passed else Outcome.BLIND,
-        title=f"the run goes up to step {least}" if ends else f"the run has at least {least} {what}",
+        title=f"the run goes up to step {least}" if ends else f"the run has at least {least} {unit}",
         claim="it came that far" if passed else short,
         data="steps of logs and of recorded tokens" if "step" in key else "recorded tokens",
-        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {what}'} leaves the gate blind:"
+        fails_if=f"{f'an end before step {least}' if ends else f'fewer than {least} {unit}'} leaves the gate blind:"
         " nothing is known against the run, nor for it",
-        observed=None if held is None else float(held),
+        observed=None if count is None else float(count),
         limit=float(least),
         next=() if passed else ("let the run finish, or gate the whole of it: files of its end may be missing",),
     )
@@ -110,12 +110,12 @@ def check_required(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
     """Yield one result for each rule that the policy requires."""
     diagnosis = opened.diagnosis
     for rule in policy.require:
-        unjudged = next((one for one in diagnosis.not_judged if one.id == rule), None)
-        healthy = next((one for one in diagnosis.healthy if one.id == rule), None)
-        finding = next((one for one in diagnosis.findings if rule_of(one.id) == rule), None)
+        unjudged = next((entry for entry in diagnosis.not_judged if entry.id == rule), None)
+        healthy = next((entry for entry in diagnosis.healthy if entry.id == rule), None)
+        finding = next((entry for entry in diagnosis.findings if rule_of(entry.id) == rule), None)
         steps: tuple[str, ...] = ()
         outcome, data = Outcome.BLIND, "no answer"
-        if any(one.id == rule for one in diagnosis.crashes):
+        if any(entry.id == rule for entry in diagnosis.crashes):
             claim = "the rule itself failed"
         elif unjudged is not None:
             claim = f"it cannot say: {unjudged.reason}"
@@ -165,7 +165,7 @@ def check_origin(opened: LoadedRun, policy: Policy) -> Iterator[CheckResult]:
 
 
 def origin_note(opened: LoadedRun) -> Iterator[str]:
-    """Tell that a run was not judged here: a store whose tokens are gone counts as the version before judged it."""
+    """Yield a note if a run was not judged here: a store without its tokens counts as the version before judged it."""
     if opened.kind == "findings":
         yield SETTINGS_NOTE
     if opened.diagnosis.judged_with:
@@ -173,10 +173,10 @@ def origin_note(opened: LoadedRun) -> Iterator[str]:
 
 
 def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> GatedRun:
-    """Hold a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
+    """Check a run against a policy. A crash outranks a failure, that outranks what cannot be said; `today` dates
     allowances and nothing else.
     """
-    beside, told, figures = check_baseline(opened, policy)
+    beside, baseline_notes, figures = check_baseline(opened, policy)
     checks = sorted([*_checks(opened, policy, today), *beside], key=_rank)
     diagnosis = opened.diagnosis
     return GatedRun(
@@ -191,8 +191,8 @@ def judge(opened: LoadedRun, policy: Policy, *, name: str, today: date) -> Gated
         notes=(
             *origin_note(opened),
             *damage_note(opened, policy),
-            *_excused(checks, policy),
-            *told,
+            *_excused_notes(checks, policy),
+            *baseline_notes,
             *idle_allowances(opened, policy, today=today),
         ),
         figures=figures,
@@ -229,7 +229,7 @@ def _rank(check: CheckResult) -> tuple[int, int]:
     return ORDER.index(check.outcome), check.severity.rank if check.severity else len(ORDER) + 5
 
 
-def _excused(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:
+def _excused_notes(checks: Sequence[CheckResult], policy: Policy) -> tuple[str, ...]:
     count = sum(check.excused for check in checks)
     if not count or not policy.cannot_say_passes:
         return ()

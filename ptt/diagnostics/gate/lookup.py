@@ -35,8 +35,8 @@ class RunSeries:
 
     def series(self, name: str, *, exact: bool) -> Series | Unmeasured:
         """Return the series of a metric: canonical or as logged, of training or else of an evaluation."""
-        found = self._logged_as(name) if exact else self._named(name)
-        return found or self._absent(name)
+        series = self._logged_as(name) if exact else self._named(name)
+        return series or self._absent(name)
 
     def file_of(self, series: Series) -> str | None:
         """Return the file that a series comes from; None where it is not known."""
@@ -46,18 +46,18 @@ class RunSeries:
         return str(rows["source"][-1]) if rows.height else None
 
     def _named(self, name: str) -> Series | None:
-        ours = self._canonical.get(canonical(name) or name)
-        if ours is not None and name in (ours.name, ours.raw_name):
-            return ours
-        return self._logged_as(name) or ours
+        logged = self._canonical.get(canonical(name) or name)
+        if logged is not None and name in (logged.name, logged.raw_name):
+            return logged
+        return self._logged_as(name) or logged
 
     def _logged_as(self, name: str) -> Series | None:
         """Return the series of one spelling: those of large logs are whole, of which the rows may hold a part."""
-        held = self._by_spelling.get(name)
-        if held is None and "name_raw" in self._metrics.columns:
-            held = training_series(self._metrics, NO_WIDE, {name: name}).get(name)
-            held = held or read_evaluation(self._metrics, name)
-        return held
+        logged = self._by_spelling.get(name)
+        if logged is None and "name_raw" in self._metrics.columns:
+            logged = training_series(self._metrics, NO_WIDE, {name: name}).get(name)
+            logged = logged or read_evaluation(self._metrics, name)
+        return logged
 
     def _absent(self, name: str) -> Unmeasured:
         if self.opened.kind == "findings":
@@ -82,11 +82,11 @@ class RunSeries:
 
     @cached_property
     def _canonical(self) -> dict[str, Series]:
-        return {one.name: one for one in self._table("series")}
+        return {logged.name: logged for logged in self._table("series")}
 
     @cached_property
     def _by_spelling(self) -> dict[str, Series]:
-        return {one.raw_name: one for one in (*self._table("other_series"), *self._canonical.values())}
+        return {logged.raw_name: logged for logged in (*self._table("other_series"), *self._canonical.values())}
 
     def _table(self, name: str) -> list[Series]:
         frame = self.opened.diagnosis.tables.get(name, pl.DataFrame())
@@ -140,7 +140,7 @@ def window_of(count: int, window: Window) -> slice:
 
 
 def window_words(window: Window, *, of: str = "logged") -> str:
-    """Say what a window is."""
+    """Describe a window."""
     match window.name:
         case "all":
             return "the whole run"
@@ -151,7 +151,7 @@ def window_words(window: Window, *, of: str = "logged") -> str:
 
 
 def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
-    """Say up to or from where something is logged that is not at the end of the run that its window is of."""
+    """Return up to or from where something is logged that is not at the end of the run that its window is of."""
     if run.first_step is None or run.last_step is None:
         return ""
     reach = reach_of(steps, run)
@@ -164,5 +164,5 @@ def silent_at(steps: npt.NDArray[np.int64], window: Window, run: Run) -> str:
 
 def reach_of(steps: npt.NDArray[np.int64], run: Run) -> float:
     """Return how many steps something may be silent: a part of the run, or two of its own intervals."""
-    apart = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
-    return max(MAX_SILENT_SHARE * ((run.last_step or 0) - (run.first_step or 0)), 2 * apart)
+    spacing = float(np.median(np.diff(steps))) if len(steps) > 1 else 0.0
+    return max(MAX_SILENT_SHARE * ((run.last_step or 0) - (run.first_step or 0)), 2 * spacing)

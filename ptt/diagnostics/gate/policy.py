@@ -109,30 +109,32 @@ class Policy:
 
     def flat(self) -> dict[str, JsonScalar]:
         """Return what is demanded as plain values by name, for the record."""
-        found: dict[str, JsonScalar] = {
+        settings: dict[str, JsonScalar] = {
             "severity": self.severity.value if self.severity else "never",
             "cannot_say": "pass" if self.cannot_say_passes else "fail",
         }
         if self.require:
-            found["require"] = ", ".join(self.require)
+            settings["require"] = ", ".join(self.require)
         for key in ("min_steps", "last_step", "min_sequences", "min_model_tokens"):
             if (value := getattr(self.extent, key)) is not None:
-                found[key] = value
+                settings[key] = value
         if self.extent.max_lost is not None:
-            found["max_lost"] = self.extent.max_lost
-        for one in self.allow:
-            found[f"allow.{one.name}"] = f"{one.owner}, until {one.expires.isoformat()}: {one.reason}"
+            settings["max_lost"] = self.extent.max_lost
+        for allowance in self.allow:
+            settings[f"allow.{allowance.name}"] = (
+                f"{allowance.owner}, until {allowance.expires.isoformat()}: {allowance.reason}"
+            )
         for bound in self.bounds:
-            found[f"bound.{bound.name}"] = f"{bound.statistic} of {name_of(bound.subject)} over {bound.window}"
+            settings[f"bound.{bound.name}"] = f"{bound.statistic} of {name_of(bound.subject)} over {bound.window}"
             if bound.low is not None:
-                found[f"bound.{bound.name}.min"] = bound.low
+                settings[f"bound.{bound.name}.min"] = bound.low
             if bound.high is not None:
-                found[f"bound.{bound.name}.max"] = bound.high
+                settings[f"bound.{bound.name}.max"] = bound.high
             if bound.unit:
-                found[f"bound.{bound.name}.unit"] = bound.unit
+                settings[f"bound.{bound.name}.unit"] = bound.unit
         if self.baseline:
-            found["baseline.limit"] = self.baseline.limit
-        return found
+            settings["baseline.limit"] = self.baseline.limit
+        return settings
 
 
 MAX_SEVERITY: Final[Mapping[str, Severity]] = MappingProxyType(

@@ -269,10 +269,10 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
     """Refuse a bound that no value could pass, or that every value would."""
     low, high, subject = bound.low, bound.high, bound.subject
     logged = subject.name if isinstance(subject, Logged) else ""
-    ours = None if isinstance(subject, Logged) and subject.exact else canonical(logged) or logged
-    least, most = range_of(subject, bound.statistic, ours)
-    largest = largest_of(subject, ours)
-    what = metric if bound.statistic == POOLED else f"the {bound.statistic} of {metric}"
+    canonical_name = None if isinstance(subject, Logged) and subject.exact else canonical(logged) or logged
+    least, most = range_of(subject, bound.statistic, canonical_name)
+    largest = largest_of(subject, canonical_name)
+    quantity = metric if bound.statistic == POOLED else f"the {bound.statistic} of {metric}"
     if low is None and high is None:
         raise DocumentError(
             f"{key}.max", f"the bound {bound.name!r} has neither max nor min: no run could ever fail it"
@@ -281,11 +281,11 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
         raise DocumentError(f"{key}.min", f"is {low:g}, above max, {high:g}: no run could ever pass")
     if high is not None:
         problem = (
-            f"{what} is never above {most:g}: no run could ever fail"
+            f"{quantity} is never above {most:g}: no run could ever fail"
             if high >= most
-            else f"{what} is nowhere near {largest:g}: the bound decides nothing"
+            else f"{quantity} is nowhere near {largest:g}: the bound decides nothing"
             if abs(high) > largest
-            else f"{what} is never below {least:g}: no run could ever pass"
+            else f"{quantity} is never below {least:g}: no run could ever pass"
             if high < least
             else ""
         )
@@ -293,14 +293,16 @@ def _refuse_unbounding(key: str, bound: Bound, metric: str) -> None:
             raise DocumentError(f"{key}.max", f"is {high:g}, and {problem}")
     if low is not None:
         problem = (
-            f"{what} is never below {least:g}: no run could ever fail"
+            f"{quantity} is never below {least:g}: no run could ever fail"
             if low <= least
-            else f"{what} is not held by that: estimates by k3 are never negative, and others only by their noise;"
+            else f"{quantity} is not held by that: estimates by k3 are never negative, and others only by their noise;"
             " leave it out"
-            if low <= 0 and catalogue.known(ours).signed_estimate and bound.statistic not in ("change", "slope")
-            else f"{what} is nowhere near {largest:g}: the bound decides nothing"
+            if low <= 0
+            and catalogue.known(canonical_name).signed_estimate
+            and bound.statistic not in ("change", "slope")
+            else f"{quantity} is nowhere near {largest:g}: the bound decides nothing"
             if abs(low) > largest
-            else f"{what} is never above {most:g}: no run could ever pass"
+            else f"{quantity} is never above {most:g}: no run could ever pass"
             if low > most
             else ""
         )

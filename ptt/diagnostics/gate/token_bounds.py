@@ -35,12 +35,12 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MAX_INTERVAL_RATIO: Final = 10.0  # between the ends of an interval: a bound inside of it divides nothing from nothing
-FEW_WEIGHTS: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
+FEW_WEIGHTS_NOTE: Final = "; a few weights decide it, so that a bound on a tail of the slice tells more"
 MIN_RECORDED_STEPS: Final = 5  # recorded steps: a tail of fewer is of one spell of the run
 
 
 def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measured | Unmeasured:
-    """Take a bound's statistic from the tokens of a slice."""
+    """Compute a bound's statistic from the tokens of a slice."""
     profile = run.opened.profile
     if profile is None:
         if run.opened.kind == "findings":
@@ -56,15 +56,17 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
             no_number=True,
         )
     if subject.slice not in profile.slices.values():
-        held = " and ".join(profile.slices.values())
-        return Unmeasured(reason=f"the run has no slice {subject.slice}, but {held}", enable=f"hold {held} to a bound")
+        slices = " and ".join(profile.slices.values())
+        return Unmeasured(
+            reason=f"the run has no slice {subject.slice}, but {slices}", enable=f"hold {slices} to a bound"
+        )
     steps = profile.cells["step"].unique().sort().to_numpy()
     cut = steps[window_of(len(steps), bound.window)]
     words = window_words(bound.window, of="recorded")
     data = f"{profile.pair}, {words}: {len(cut)} recorded steps from {cut[0]} to {cut[-1]}"
     if len(cut) < MIN_RECORDED_STEPS * (3 if bound.statistic == "ratio" else 1):
         return Unmeasured(reason=f"{len(cut)} recorded steps are too few", enable="record more steps", data=data)
-    gone = _gone(profile, subject.slice, bound.window, steps, cut, run.opened.diagnosis.run)
+    gone = _why_unrecorded(profile, subject.slice, bound.window, steps, cut, run.opened.diagnosis.run)
     if gone:
         return Unmeasured(
             reason=gone, enable="record tokens over the whole run; see whether it still calls tools", data=data
@@ -84,39 +86,44 @@ def token_statistic(bound: Bound, subject: Tail | Ess, run: RunSeries) -> Measur
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} are too few for it", enable="record more", data=data
         )
-    found = _together(levels, data)
+    statistic = _combine(levels, data)
     ends = [end for end in (bound.low, bound.high) if end is not None]
-    wide = found.high > MAX_INTERVAL_RATIO * found.low
-    if wide and any(found.low <= end <= found.high for end in ends):
-        reach = f"anything from {found.low:.2g} to {found.high:.2g}"
+    wide = statistic.high > MAX_INTERVAL_RATIO * statistic.low
+    if wide and any(statistic.low <= end <= statistic.high for end in ends):
+        reach = f"anything from {statistic.low:.2g} to {statistic.high:.2g}"
         return Unmeasured(
             reason=f"{levels.tokens} tokens of {subject.slice} leave it at {reach}",
-            enable="record more sequences, or take a longer window" + (FEW_WEIGHTS if isinstance(subject, Ess) else ""),
+            enable="record more sequences, or take a longer window"
+            + (FEW_WEIGHTS_NOTE if isinstance(subject, Ess) else ""),
             data=data,
         )
-    return found
+    return statistic
 
 
 def distrusted(diagnosis: Diagnosis, pair: str) -> str | None:
-    """Say why tails of a pair pass nothing, or None: copied or filled logprobs have the smallest of all.
+    """Return why tails of a pair pass nothing, or None: copied or filled logprobs have the smallest of all.
 
     Of tokens without a number nobody knows how far they lie out; where they are many, they may be the tail.
     """
-    many = [one for one in diagnosis.findings if one.id == missing_logprobs.ID and one.severity.at_least(Severity.HIGH)]
-    return contaminated([Broken(findings=diagnosis.findings)], pair) or next((one.claim for one in many), None)
+    many = [
+        finding
+        for finding in diagnosis.findings
+        if finding.id == missing_logprobs.ID and finding.severity.at_least(Severity.HIGH)
+    ]
+    return contaminated([Broken(findings=diagnosis.findings)], pair) or next((finding.claim for finding in many), None)
 
 
-def _gone(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: IntArray, run: Run) -> str:
-    """Say where a window has no tokens, or hardly any, of the part of the run that it is to stand for."""
+def _why_unrecorded(profile: Profile, slice_: str, window: Window, steps: IntArray, cut: IntArray, run: Run) -> str:
+    """Return where a window has no tokens, or hardly any, of the part of the run that it is to stand for."""
     silent = silent_at(steps, window, run)
     if silent:
         return f"tokens are recorded {silent}"
     number = {name: key for key, name in profile.slices.items()}[slice_]
-    mine = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
-    inside = mine[(mine >= cut[0]) & (mine <= cut[-1])]
+    token_steps = profile.cells.filter(pl.col("slice") == number)["step"].unique().sort().to_numpy()
+    inside = token_steps[(token_steps >= cut[0]) & (token_steps <= cut[-1])]
     if len(inside) < MIN_RECORDED_STEPS:
         return f"{slice_} tokens stand at {len(inside)} of its {len(cut)} recorded steps"
-    if cut[-1] - inside[-1] > reach_of(mine, run):
+    if cut[-1] - inside[-1] > reach_of(token_steps, run):
         return f"there are no {slice_} tokens after step {inside[-1]}"
     return ""
 
@@ -132,7 +139,7 @@ class _Levels:
     overflows: bool = False  # sums of weights are no numbers: nothing can be worse
 
 
-def _together(levels: _Levels, data: str) -> Measured:
+def _combine(levels: _Levels, data: str) -> Measured:
     """Return the level of one span, or the last over the first."""
     if len(levels.values) == 1:
         log, error, most = levels.values[0], levels.errors[0], levels.most
@@ -147,21 +154,21 @@ def _together(levels: _Levels, data: str) -> Measured:
 
 
 def _tails(profile: Profile, subject: Tail, spans: tuple[Span, ...]) -> _Levels:
-    found = tail_curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
+    curve = tail_curve(profile, slice_name=subject.slice, quantile=subject.quantile, spans=spans)
     return _Levels(
-        values=tuple(float(value) for value in found.log_value),
-        errors=tuple(math.sqrt(own) if own >= 0 else math.nan for own in found.own.tolist()),
-        tokens=int(found.tokens.sum()),
+        values=tuple(float(value) for value in curve.log_value),
+        errors=tuple(math.sqrt(own) if own >= 0 else math.nan for own in curve.own.tolist()),
+        tokens=int(curve.tokens.sum()),
     )
 
 
 def _ess(profile: Profile, subject: Ess, spans: tuple[Span, ...]) -> _Levels:
     """Return ESS/n of token weights, with the error that leaving out whole units one at a time gives (jackknife)."""
-    found = [pooled_ess(profile, slice_name=subject.slice, span=span) for span in spans]
+    estimates = [pooled_ess(profile, slice_name=subject.slice, span=span) for span in spans]
     return _Levels(
-        values=tuple(math.log(one.share) if one.share > 0 else math.nan for one in found),
-        errors=tuple(one.error for one in found),
-        tokens=sum(one.tokens for one in found),
+        values=tuple(math.log(estimate.share) if estimate.share > 0 else math.nan for estimate in estimates),
+        errors=tuple(estimate.error for estimate in estimates),
+        tokens=sum(estimate.tokens for estimate in estimates),
         most=1.0,
-        overflows=any(one.overflows for one in found),
+        overflows=any(estimate.overflows for estimate in estimates),
     )

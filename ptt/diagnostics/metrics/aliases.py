@@ -13,7 +13,7 @@ import polars as pl
 from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
-LEAST_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
+MIN_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def _pattern(raw: str) -> re.Pattern[str]:
 
 
 def framework_of(raws: Iterable[str]) -> str | None:
-    """Tell the framework by names that only it logs; None without such a name, or with those of two frameworks."""
+    """Return the framework by names that only it logs; None without such a name, or with those of two frameworks."""
     table = _table()
-    found: set[str] = set()
+    frameworks: set[str] = set()
     for raw in raws:
         spellings = [raw, *(raw.removeprefix(prefix) for prefix in table.reporters if raw.startswith(prefix))]
-        found.update(name for pattern, name in table.marks if any(map(pattern.fullmatch, spellings)))
-    return found.pop() if len(found) == 1 else None
+        frameworks.update(name for pattern, name in table.marks if any(map(pattern.fullmatch, spellings)))
+    return frameworks.pop() if len(frameworks) == 1 else None
 
 
 @lru_cache(maxsize=CACHED_NAMES)
@@ -77,38 +77,38 @@ def canonical(raw: str) -> str | None:
 
 @cache
 def canonical_names() -> frozenset[str]:
-    """Give every canonical name."""
+    """Return every canonical name."""
     table = _table()
     return frozenset({*table.exact.values(), *(name for _, name in table.patterns)})
 
 
 def spellings(name: str, likeness: float) -> list[str]:
-    """Give up to two names, canonical or as some framework spells them, that are at least so like this one.
+    """Return up to two names, canonical or as some framework spells them, that are at least so like this one.
 
     A letter typed twice, or two that changed places, are a slip however short the name is. Another letter is not:
     `rpo_loss` and `ppo_loss` both are logged.
     """
     known = {*canonical_names(), *_table().exact}
-    prefix = next((one for one in _table().reporters if name.startswith(one)), "")
-    slips = [prefix + near for near in _mistyped(name.removeprefix(prefix)) if near in known]
+    prefix = next((reporter for reporter in _table().reporters if name.startswith(reporter)), "")
+    slips = [prefix + near for near in _undo_typos(name.removeprefix(prefix)) if near in known]
     near = get_close_matches(name, sorted(known), n=2, cutoff=likeness)
     return list(dict.fromkeys([*slips, *near]))[:2]
 
 
-def _mistyped(name: str) -> Iterator[str]:
-    """Give what may have been meant: a doubled letter once, neighbouring letters the other way round."""
+def _undo_typos(name: str) -> Iterator[str]:
+    """Yield what may have been meant: a doubled letter once, neighbouring letters the other way round."""
     for at in range(1, len(name)):
         before, here = name[at - 1], name[at]
         if not (before + here).isalpha():
             continue
-        if before == here and (len(name) > LEAST_LETTERS or at == len(name) - 1):
+        if before == here and (len(name) > MIN_LETTERS or at == len(name) - 1):
             yield name[:at] + name[at + 1 :]
-        elif before != here and len(name) >= LEAST_LETTERS:
+        elif before != here and len(name) >= MIN_LETTERS:
             yield name[: at - 1] + here + before + name[at + 1 :]
 
 
 def split_of(raw: str) -> str:
-    """Tell by its spelling whether a metric was measured in training or in evaluation."""
+    """Return by its spelling whether a metric was measured in training or in evaluation."""
     return "eval" if raw.startswith(_table().eval_prefixes) else "train"
 
 

@@ -30,23 +30,23 @@ NOT_A_LEVEL: Final = frozenset(
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Give the words of a name, in small letters; numbers apart."""
+    """Return the words of a name, in small letters; numbers apart."""
     return frozenset(WORD.findall(CAMEL.sub("_", name).lower()))
 
 
 def is_outcome(name: str) -> bool:
-    """Tell whether a figure says that the task was done."""
+    """Return whether a figure says that the task was done."""
     words = words_of(name)
     return bool(words & OUTCOME) and not words & (NOT_A_LEVEL | ASIDE)
 
 
 def is_reward(name: str) -> bool:
-    """Tell whether a figure is the level of a reward or score."""
+    """Return whether a figure is the level of a reward or score."""
     words = words_of(name)
     return bool(words & REWARD) and not words & NOT_A_LEVEL
 
 
 def is_judge(name: str) -> bool:
-    """Tell whether a figure is the level that a model gave as a judge."""
+    """Return whether a figure is the level that a model gave as a judge."""
     words = words_of(name)
     return bool(words & JUDGE) and not words & NOT_A_LEVEL

@@ -24,7 +24,7 @@ class Switch:
 
 @cache
 def switches() -> tuple[Switch, ...]:
-    """Give the whole table."""
+    """Return the whole table."""
     return tuple(
         Switch(
             framework=item["framework"],
@@ -37,27 +37,29 @@ def switches() -> tuple[Switch, ...]:
 
 
 def framework_name(framework: str) -> str:
-    """Give a framework's own spelling of its name."""
+    """Return a framework's own spelling of its name."""
     name: str = _table()["names"].get(framework, framework)
     return name
 
 
 def switches_for(framework: str | None, missing: Iterable[str]) -> tuple[Switch, ...]:
-    """Give the lines that record any of `missing`, most of it first; the framework's own before what fits any loop."""
+    """Return the lines that record any of `missing`, most first; the framework's own before what fits any loop."""
     wanted = frozenset(missing)
     own = [switch for switch in switches() if switch.framework == framework and switch.gives & wanted]
-    found = own or [switch for switch in switches() if switch.framework == ANY and switch.gives & wanted]
-    return tuple(sorted(found, key=lambda switch: -len(switch.gives & wanted)))
+    candidates = own or [switch for switch in switches() if switch.framework == ANY and switch.gives & wanted]
+    return tuple(sorted(candidates, key=lambda switch: -len(switch.gives & wanted)))
 
 
 def how_to_record(framework: str | None, missing: Iterable[str]) -> str | None:
-    """Give the sentence that tells a framework's user, or of any loop, what to add; None where no line does."""
-    found = switches_for(framework, missing)
-    if not found:
+    """Return the sentence that tells a framework's user, or of any loop, what to add; None where no line does."""
+    candidates = switches_for(framework, missing)
+    if not candidates:
         return None
-    note = f" ({found[0].note})" if found[0].note else ""
-    where = "in your training loop" if found[0].framework == ANY else f"in {framework_name(found[0].framework)}"
-    return f"{where}: {found[0].line}{note}"
+    note = f" ({candidates[0].note})" if candidates[0].note else ""
+    where = (
+        "in your training loop" if candidates[0].framework == ANY else f"in {framework_name(candidates[0].framework)}"
+    )
+    return f"{where}: {candidates[0].line}{note}"
 
 
 @cache

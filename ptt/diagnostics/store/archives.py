@@ -64,7 +64,7 @@ def _suffix(name: str) -> str:
 
 
 def packed_in(run: Path, names: Sequence[str], packed: Path | None) -> str:
-    """Say what to give in place of a folder in which nothing but archives could be a run; empty where it holds none.
+    """Return what to give in place of a folder in which nothing but archives could be a run; empty where it holds none.
 
     `names`: the files of the folder; `packed`: the archive that the folder was unpacked from.
     """
@@ -150,7 +150,7 @@ class _Members:
             )
 
     def notes(self) -> tuple[str, ...]:
-        """Say what was passed over, and where the archive is torn."""
+        """Return what was passed over, and where the archive is torn."""
         notes = []
         for why, names in sorted(self._skipped.items()):
             more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""

@@ -122,34 +122,36 @@ def _words(files: Sequence[_File], share: float, gone: Sequence[str], *, torn: b
         if file.source.kind == UNREADABLE:
             closed.setdefault(file.source.note or "", []).append(file.source.path)
     for note, paths in closed.items():
-        yield _closed(paths, note)
+        yield _unreadable_words(paths, note)
     if gone:
-        what = "a file" if len(gone) == 1 else f"{len(gone)} files"
-        yield f"{what} of tokens or metrics {'is' if len(gone) == 1 else 'are'} lost: {_some(gone)}"
+        phrase = "a file" if len(gone) == 1 else f"{len(gone)} files"
+        yield f"{phrase} of tokens or metrics {'is' if len(gone) == 1 else 'are'} lost: {_name_first(gone)}"
     if share > 0:
         first = next(file.source.path for file in files if file.lost > 0)
-        what = "bytes that are there" if files[0].sized else "rows that are told of"
-        yield f"{percent(share)} of the {what} could not be read, the first in {first}"
+        phrase = "bytes that are there" if files[0].sized else "rows that are told of"
+        yield f"{percent(share)} of the {phrase} could not be read, the first in {first}"
     unknown = [file.source for file in files if file.source.kind != UNREADABLE and file.unmeasured]
     if unknown:
         lost = sum(source.bytes_lost for source in unknown)
         yield f"{lost} bytes are lost of files of unknown size, the first in {unknown[0].path}"
 
 
-def _closed(paths: Sequence[str], note: str) -> str:
-    """Say what cannot be read for one reason, and what to do; a note on folders names them itself."""
+def _unreadable_words(paths: Sequence[str], note: str) -> str:
+    """Describe what cannot be read for one reason, and what to do; a note on folders names them itself."""
     if set(paths) == {RUN_DIR}:
-        return f"a part {_lower(note)}"
-    what = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+        return f"a part {_uncapitalise(note)}"
+    subject = "1 file" if len(paths) == 1 else f"{len(paths)} files"
     why, _, advice = note.partition("; ")
-    return f"{what} {_lower(why or CLOSED)}: {_some(paths)}" + (f"; {advice.removesuffix('.')}" if advice else "")
+    return f"{subject} {_uncapitalise(why or CLOSED)}: {_name_first(paths)}" + (
+        f"; {advice.removesuffix('.')}" if advice else ""
+    )
 
 
-def _lower(note: str) -> str:
+def _uncapitalise(note: str) -> str:
     return f"{note[:1].lower()}{note[1:].removesuffix('.')}"
 
 
-def _some(paths: Sequence[str]) -> str:
+def _name_first(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
     return ", ".join(paths[:MAX_NAMED]) + more
 

@@ -38,13 +38,13 @@ def fill_from_duplicates(frame: pl.LazyFrame, duplicates: list[pl.LazyFrame]) ->
     if not (columns & offered).issuperset(KEY):
         return frame, []
     wanted = [name for name in FILLED_COLUMNS if name in offered]
-    mine = _numbered(frame.select("seq", *KEY))
+    numbered = _numbered(frame.select("seq", *KEY))
     theirs = _numbered(other.select(*KEY, *wanted))
-    matched = mine.join(theirs, on=[*KEY, "nth"], how="inner", maintain_order="left").drop(*KEY, "nth")
+    matched = numbered.join(theirs, on=[*KEY, "nth"], how="inner", maintain_order="left").drop(*KEY, "nth")
     gained = [name for name in wanted if name not in columns and matched[name].null_count() < matched.height]
     if not gained or matched.is_empty():
         return frame, []
-    shared = mine.filter(pl.col("step").is_in(theirs["step"].unique().implode())).height
+    shared = numbered.filter(pl.col("step").is_in(theirs["step"].unique().implode())).height
     completed = [name for name in wanted if name in columns]
     added = matched.select("seq", *gained, *(pl.col(name).alias(f"_{name}") for name in completed)).lazy()
     filled = (

@@ -68,7 +68,7 @@ def write_kept(
     *,
     write_beside: Callable[[Path], object] | None = None,
 ) -> None:
-    """Keep a diagnosis under `mark`; it takes the place of the one before in one move.
+    """Write a diagnosis under `mark`; it takes the place of the one before in one move.
 
     `write_beside` writes into the same folder what belongs to it.
     """

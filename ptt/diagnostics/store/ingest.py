@@ -134,7 +134,7 @@ class _Writer:
                     ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0
                 case Wide():
                     pieces.append(piece)
-                    if sum(one.frame.height for one in pieces) >= FLUSH_ROWS:
+                    if sum(pending.frame.height for pending in pieces) >= FLUSH_ROWS:
                         ok += self._wide(pieces, file, parser)
                 case InPlace(rows=rows, columns=columns):
                     self.in_place.append(InPlaceFile(path=file.rel, rows=rows, columns=columns, kind=kind))
@@ -143,7 +143,7 @@ class _Writer:
                     bad, lost = bad + rows, lost + count
                     notes += [note] if note else []
                 case Context(facts=facts):
-                    self._facts.append((_weight(parser, facts), facts))
+                    self._facts.append((_merge_priority(parser, facts), facts))
         ok += self._wide(pieces, file, parser)
         file.looks.clear()
         self._seen |= fresh
@@ -233,6 +233,6 @@ def recorded_copy(path: Path) -> InPlaceFile:
     return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
 
 
-def _weight(parser: Parser | None, facts: Facts) -> tuple[int, float]:
+def _merge_priority(parser: Parser | None, facts: Facts) -> tuple[int, float]:
     step = facts.get("global_step")
     return (parser.priority if parser else 0, -float(step) if isinstance(step, int | float) else 0.0)

@@ -180,7 +180,7 @@ def read_tokens(folder: Path, key: dict[str, object]) -> TokenTables | None:
 
 
 def write_tokens(folder: Path, key: dict[str, object], tables: TokenTables) -> None:
-    """Keep `tables` under `key`; the key is written last, so a torn write is no write."""
+    """Write `tables` under `key`; the key is written last, so a torn write is no write."""
     tokens = folder / "tokens"
     tokens.mkdir(exist_ok=True)
     (tokens / "key.json").unlink(missing_ok=True)

@@ -139,8 +139,8 @@ class WideMetrics:
         if not self.parts:
             return metrics
         sources = sorted({part.source for part in self.parts})
-        mine = (pl.col("split") == "train") & pl.col("source").is_in(sources)
-        frames = [metrics.filter(~mine)]
+        of_run = (pl.col("split") == "train") & pl.col("source").is_in(sources)
+        frames = [metrics.filter(~of_run)]
         others = metrics.filter((pl.col("split") == "train") & ~pl.col("source").is_in(sources))
         alone = len(sources) == 1 and others.is_empty()  # else steps of two sources are to be held against each other
         for source in sources:
@@ -151,7 +151,7 @@ class WideMetrics:
                 )
                 for part in parts
             ]
-            long = metrics.filter(mine & (pl.col("source") == source)).select(frames_of_source[0].columns)
+            long = metrics.filter(of_run & (pl.col("source") == source)).select(frames_of_source[0].columns)
             frame = pl.concat([*frames_of_source, long]).unique("seq", keep="first", maintain_order=True).sort("seq")
             if alone and (frame["step"].diff() >= 0).all():
                 frame = frame[[0, -1]] if frame.height > 1 else frame

@@ -39,9 +39,9 @@ class Page:
 
 def pages() -> tuple[Page, ...]:
     """Return all rules in the order of the loop; those of one link as they are listed."""
-    found = [_page(tool_tail_growth.ID, Link.POLICY_UPDATE, tool_tail_growth.__name__, ONLINE)]
-    found += [_page(rule.id, rule.link, rule.check.__module__, rule.families) for rule in RULES]
-    return tuple(sorted(found, key=lambda page: list(Link).index(page.link)))
+    rule_pages = [_page(tool_tail_growth.ID, Link.POLICY_UPDATE, tool_tail_growth.__name__, ONLINE)]
+    rule_pages += [_page(rule.id, rule.link, rule.check.__module__, rule.families) for rule in RULES]
+    return tuple(sorted(rule_pages, key=lambda page: list(Link).index(page.link)))
 
 
 def page_of(name: str) -> Page:

@@ -27,19 +27,19 @@ def explains() -> Explains:
 
 def chains(table: Explains, cause: str) -> dict[str, tuple[str, ...]]:
     """Return all that a failure brings about, with the shortest chain from it: the ids after `cause`, in order."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_rule: dict[str, tuple[str, ...]] = {}
     queue = deque([(cause, tuple[str, ...]())])
     while queue:
         last, chain = queue.popleft()
         for name in sorted(table.get(last, {})):
-            if name != cause and name not in found:
-                found[name] = (*chain, name)
-                queue.append((name, found[name]))
-    return found
+            if name != cause and name not in by_rule:
+                by_rule[name] = (*chain, name)
+                queue.append((name, by_rule[name]))
+    return by_rule
 
 
 def how(table: Explains, cause: str, consequence: str) -> str:
-    """Say how one failure brings another about, link by link; empty where it does not."""
+    """Return how one failure brings another about, link by link; empty where it does not."""
     chain = chains(table, cause).get(consequence, ())
     return "; ".join(table[first][second] for first, second in pairwise((cause, *chain)))
 

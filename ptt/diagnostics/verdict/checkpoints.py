@@ -66,11 +66,11 @@ def find_checkpoints(files: Iterable[RunFile]) -> tuple[Checkpoint, ...]:
         elif (match := CHECKPOINT_FILE.fullmatch(name)) and (not parents or _saves_models(parents)):
             single.append(Checkpoint(step=int(match[1]), path=file.rel, weights=file.size > 0, size=file.size))
     folders |= {folder: inside for folder, inside in step_folders.items() if _is_checkpoint(folder[0], inside)}
-    found = single + [
+    checkpoints = single + [
         Checkpoint(step=step, path=path, weights=any(map(_holds_weights, inside)), size=sum(f.size for f in inside))
         for (path, step), inside in folders.items()
     ]
-    return tuple(sorted(found, key=lambda checkpoint: (checkpoint.step, not checkpoint.weights, checkpoint.path)))
+    return tuple(sorted(checkpoints, key=lambda checkpoint: (checkpoint.step, not checkpoint.weights, checkpoint.path)))
 
 
 def _outermost(parts: Sequence[str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
@@ -258,7 +258,7 @@ class CheckpointRoles:
 
 
 def assign_roles(diagnosis: Diagnosis, checkpoints: Sequence[Checkpoint], best: Score | None) -> CheckpointRoles:
-    """Give every role its checkpoint, as far as the files and the findings tell.
+    """Assign every role its checkpoint, as far as the files and the findings tell.
 
     `checkpoints` are in the order of `find_checkpoints`.
     """
@@ -374,9 +374,19 @@ def checkpoint_table(roles: CheckpointRoles) -> pl.DataFrame:
     nothing = (None, None, None)
     rows: list[tuple[str | int | bool | None, ...]] = []
     for role in (roles.healthy, roles.best, roles.broken, roles.last):
-        one = role.checkpoint
-        rows.append((role.name, role.step, *((one.path, one.weights, one.size) if one else nothing), role.note))
-    rows += [("", one.step, one.path, one.weights, one.size, "") for one in roles.checkpoints]
+        checkpoint = role.checkpoint
+        rows.append(
+            (
+                role.name,
+                role.step,
+                *((checkpoint.path, checkpoint.weights, checkpoint.size) if checkpoint else nothing),
+                role.note,
+            )
+        )
+    rows += [
+        ("", checkpoint.step, checkpoint.path, checkpoint.weights, checkpoint.size, "")
+        for checkpoint in roles.checkpoints
+    ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -387,7 +397,7 @@ BEFORE_STEP: Final = re.compile(r"\bthe (?:last )?checkpoint before step (\d{1,1
 
 
 def with_checkpoint_names(diagnosis: Diagnosis, roles: CheckpointRoles) -> Diagnosis:
-    """Put the checkpoint behind the words, in the verdict and in the findings; findings keep all else."""
+    """Append the checkpoint to the words, in the verdict and in the findings; findings keep all else."""
     name = _name(roles.healthy)
 
     def healthy(match: re.Match[str]) -> str:

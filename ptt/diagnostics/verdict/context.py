@@ -196,7 +196,7 @@ def context_table(evidence: Evidence, metadata: Metadata, evals: pl.DataFrame, *
     commit, config = metadata.get("commit"), metadata.get("config")
     if settings is not None and config is not None:
         settings = Recorded(settings.value, config.source)
-    found = {
+    items = {
         "settings": settings,
         "seed": Recorded(str(facts[seed]), "the logged settings") if seed else None,
         "code": commit and Recorded(_code(metadata), commit.source),
@@ -204,7 +204,7 @@ def context_table(evidence: Evidence, metadata: Metadata, evals: pl.DataFrame, *
         "model": metadata.get("model"),
         "dataset": metadata.get("dataset"),
     }
-    rows = [_row(evidence, item, recorded) for item, recorded in found.items()]
+    rows = [_row(evidence, item, recorded) for item, recorded in items.items()]
     rows += [_evaluation(evidence, evals, evaluated=evaluated), *_completeness(evidence)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
@@ -244,7 +244,7 @@ def _evaluation(evidence: Evidence, evals: pl.DataFrame, *, evaluated: bool) -> 
 
 
 def _completeness(evidence: Evidence) -> list[Row]:
-    """Say whether the record is whole: steps written twice, and steps that are missing."""
+    """Return whether the record is whole: steps written twice, and steps that are missing."""
     rows: list[Row] = []
     segments, validity = evidence.segments, evidence.validity
     if segments is not None:

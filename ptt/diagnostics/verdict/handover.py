@@ -84,7 +84,7 @@ def _samples_online(evidence: Evidence) -> bool:
 
 
 def _reward_shape(diagnosis: Diagnosis) -> Answer:
-    """Look at the rewards of the first recorded samples: all the same, or with a far tail."""
+    """Classify the rewards of the first recorded samples: all the same, or with a far tail."""
     frame = diagnosis.tables.get("trajectories")
     if frame is None or not {"reward", "step", "split"} <= set(frame.columns):
         return Answer(CANNOT, "no single reward is recorded")

@@ -54,10 +54,10 @@ def verdict_of(
     tables: Mapping[str, pl.DataFrame],
     explains: Explains | None = None,
 ) -> Diagnosis:
-    """Put the diagnosis together; `explains` names which failure brings which others about."""
-    found = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
-    found += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
-    linked = link_causes(sorted(found, key=_order), explains or {}, slack=_slack(run))
+    """Assemble the diagnosis; `explains` names which failure brings which others about."""
+    unsorted = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
+    unsorted += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
+    linked = link_causes(sorted(unsorted, key=_order), explains or {}, slack=_slack(run))
     findings = tuple(with_files(linked, tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
@@ -74,12 +74,12 @@ def verdict_of(
 
 
 def contaminated(verdicts: Sequence[RuleVerdict], pair: str | None) -> str | None:
-    """Say why the tails of `pair` must not be judged, or None; findings name what they contaminate as evidence."""
+    """Return why the tails of `pair` must not be judged, or None; findings name what they contaminate as evidence."""
     for verdict in verdicts:
         for finding in verdict.findings if isinstance(verdict, Broken) else ():
-            what = finding.evidence.get("contaminates")
+            target = finding.evidence.get("contaminates")
             sides = {f"{side}_logp" for side in (pair or "").split("/")}
-            if what == "all" or (what is not None and (what == pair or what in sides)):
+            if target == "all" or (target is not None and (target == pair or target in sides)):
                 return finding.claim
     return None
 
@@ -90,7 +90,7 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
 
 
 def _clean(verdicts: Sequence[RuleVerdict]) -> str:
-    """Say that the rest was looked at, where it was."""
+    """Return that the rest was looked at, where it was."""
     clean = sum(isinstance(verdict, Healthy) for verdict in verdicts)
     return f"; {clean} other checks found nothing of medium severity or above" if clean > 1 else ""
 

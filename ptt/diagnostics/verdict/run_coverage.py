@@ -88,7 +88,7 @@ BY_METRICS: Final[Mapping[str, list[str]]] = document()["stand_ins"]
 
 
 def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> RunCoverage:
-    """Look at a store: at its tables and the columns of its sequences, not at any token."""
+    """Return what a store covers, from its tables and the columns of its sequences, not at any token."""
     table = read_table(folder, "sources")
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
@@ -101,9 +101,9 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     return RunCoverage(
         name=name,
         framework=framework,
-        held=_held(table),
-        unread=_unread(table),
-        notes=(*manifest.notes, *_closed(table)),
+        held=_format_coverage(table),
+        unread=_count_unrecognised(table),
+        notes=(*manifest.notes, *_list_unreadable(table)),
         questions=tuple(_question(title, needs, recorded, framework) for title, needs in asked.items()),
         unasked=unasked if offline else "",
     )
@@ -141,7 +141,7 @@ def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dic
 
 
 def _sampled(folder: Path) -> dict[str, str]:
-    """Say what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
+    """Return what sampled trajectories hold; scores of an evaluation are no components of the training reward."""
     trajectories, calls, rewards = (read_table(folder, name) for name in ("trajectories", "tool_calls", "rewards"))
     recorded = {}
     if trajectories.height:
@@ -158,7 +158,7 @@ def _sampled(folder: Path) -> dict[str, str]:
 
 
 def _evals(folder: Path, metrics: pl.DataFrame) -> str:
-    """Say what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
+    """Return what is known of evaluations: figures of harnesses and dumps, and metrics logged beside the training's."""
     figures = read_table(folder, "evals").drop_nulls("value")
     logged = metrics.filter(pl.col("split") == "eval")["name_raw"].n_unique()
     parts = [f"{logged} evaluation metrics"] if logged else []
@@ -178,7 +178,7 @@ def _question(title: str, needs: tuple[str, ...], recorded: Mapping[str, str], f
     return Question(title=title, answered=True, by=" and ".join(by[:2]), missing=(), switches=())
 
 
-def _held(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
+def _format_coverage(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
     of_kind = table.partition_by("kind", as_dict=True)
     return tuple(
         FormatCoverage(
@@ -195,14 +195,14 @@ def _held(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
     )
 
 
-def _closed(table: pl.DataFrame) -> tuple[str, ...]:
+def _list_unreadable(table: pl.DataFrame) -> tuple[str, ...]:
     """List files that cannot be opened, a line for each reason."""
     files = table.filter(pl.col("kind") == UNREADABLE).sort("path")
     parts = files.partition_by("note", maintain_order=True) if files.height else ()
     return tuple(f"{part.height} file(s), the first {part['path'][0]}: {part['note'][0]}" for part in parts)
 
 
-def _unread(table: pl.DataFrame) -> tuple[UnreadFiles, ...]:
+def _count_unrecognised(table: pl.DataFrame) -> tuple[UnreadFiles, ...]:
     """Count foreign files by their ending, most first."""
     paths = table.filter(pl.col("kind") == UNRECOGNISED).sort("path")["path"].to_list()
     by_ending: dict[str, list[str]] = {}

@@ -277,13 +277,13 @@ def text_of(baseline: Baseline) -> str:
     ]
     for run in baseline.runs:
         lines += ["", "[[run]]", *_facts(run)]
-        for one in run.metrics:
-            lines += ["", f"[run.metrics.{string(one.name)}]", f"logged_as = {string(one.logged_as)}"]
+        for metric in run.metrics:
+            lines += ["", f"[run.metrics.{string(metric.name)}]", f"logged_as = {string(metric.logged_as)}"]
             for key in ("mean", "error", "freedom", "n", "scatter"):
-                lines += _array(key, (getattr(window, key) for window in one.windows))
+                lines += _array(key, (getattr(window, key) for window in metric.windows))
         for name in dict.fromkeys(curve.slice for curve in run.tails):
-            held = {curve.quantile: curve for curve in run.tails if curve.slice == name}
-            lines += ["", f"[run.tails.{string(name)}]", *_tails_text(held["p95"], held["p99"])]
+            curves = {curve.quantile: curve for curve in run.tails if curve.slice == name}
+            lines += ["", f"[run.tails.{string(name)}]", *_tails_text(curves["p95"], curves["p99"])]
         for ess in run.ess_late:
             lines += ["", f"[run.ess_late.{string(ess.slice)}]", f"share = {_number(ess.share)}"]
             lines += [f"noise = {_number(ess.noise)}", f"tokens = {ess.tokens}"]
@@ -307,8 +307,8 @@ def _facts(run: Figures) -> list[str]:
     if run.why_no_tails:
         lines.append(f"why_no_tails = {string(run.why_no_tails)}")
     if run.ess:
-        held = ", ".join(f"{string(name)} = {_number(value)}" for name, value in sorted(run.ess.items()))
-        lines.append(f"ess = {{ {held} }}  # late, mean over sliding windows of each window's share")
+        ess = ", ".join(f"{string(name)} = {_number(value)}" for name, value in sorted(run.ess.items()))
+        lines.append(f"ess = {{ {ess} }}  # late, mean over sliding windows of each window's share")
     return lines
 
 

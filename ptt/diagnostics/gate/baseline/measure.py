@@ -48,7 +48,7 @@ def measure(opened: LoadedRun) -> Measured:
     profile, why = opened.profile, opened.why_no_profile
     if profile is not None and diagnosis.signature.reason.startswith(DISTRUSTED):
         profile, why = None, diagnosis.signature.reason
-    ends = [one.steps[[0, -1]] for one in series.values()]
+    ends = [logged.steps[[0, -1]] for logged in series.values()]
     if profile is not None and len(steps := recorded_steps(profile)):
         ends.append(steps[[0, -1]])
     first, last = (min(int(end[0]) for end in ends), max(int(end[1]) for end in ends)) if ends else (0, -1)
@@ -73,23 +73,23 @@ def measure(opened: LoadedRun) -> Measured:
 
 def refusals(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return why a run is no baseline: findings at or above high, a rule that crashed, nothing to say, damage."""
-    found = [
-        f"{one.id}" + (f" ({one.slice})" if one.slice else "")
-        for one in diagnosis.findings
-        if one.severity.at_least(Severity.HIGH)
+    reasons = [
+        f"{finding.id}" + (f" ({finding.slice})" if finding.slice else "")
+        for finding in diagnosis.findings
+        if finding.severity.at_least(Severity.HIGH)
     ]
-    found += [f"crash: {one.id}" for one in diagnosis.crashes]
+    reasons += [f"crash: {finding.id}" for finding in diagnosis.crashes]
     if diagnosis.verdict.status is Status.CANNOT_SAY:
-        found.append(NOTHING_SAID)
+        reasons.append(NOTHING_SAID)
     damage = damage_of(diagnosis)
     if damage.whole or damage.share > MAX_LOST:
-        found.append(f"{TOO_DAMAGED}: {damage.words}"[:MAX_REASON])
-    return tuple(sorted(set(found)))
+        reasons.append(f"{TOO_DAMAGED}: {damage.words}"[:MAX_REASON])
+    return tuple(sorted(set(reasons)))
 
 
 def only_blind(accepted: Sequence[str]) -> bool:
     """Return whether a run is refused because it could not be looked at, not because of what it shows."""
-    return all(one == NOTHING_SAID or one.startswith(TOO_DAMAGED) for one in accepted)
+    return all(reason == NOTHING_SAID or reason.startswith(TOO_DAMAGED) for reason in accepted)
 
 
 def placed(run: Measured, baseline: Baseline) -> Figures:
@@ -110,13 +110,13 @@ def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
     tails: list[Curve] = []
     if run.profile is not None and spans:
         for name in run.facts.slices:
-            found = tail_curves(run.profile, slice_name=name, spans=spans)
-            tails += [_rounded(found[quantile]) for quantile in ("p95", "p99")]
+            curves = tail_curves(run.profile, slice_name=name, spans=spans)
+            tails += [_rounded(curves[quantile]) for quantile in ("p95", "p99")]
     metrics = [_metric(name, logged, windows) for name, logged in sorted(run.series.items())]
     return replace(
         run.facts,
         tails=tuple(tails),
-        metrics=tuple(one for one in metrics if one is not None),
+        metrics=tuple(metric for metric in metrics if metric is not None),
         ess=_ess(run, windows[2]),
         ess_late=_ess_late(run, windows[2]),
     )
@@ -125,9 +125,9 @@ def figures_of(run: Measured, steps: Span, spans: Sequence[Span]) -> Figures:
 def _series(diagnosis: Diagnosis) -> dict[str, Logged]:
     """Return the metrics that can be kept; one that is all NaN is not the same as one that is not logged."""
     return {
-        name: one
-        for name, one in logged_metrics(diagnosis).items()
-        if np.isfinite(one.values).sum() >= MIN_LOGGED or one.bad.any()
+        name: logged
+        for name, logged in logged_metrics(diagnosis).items()
+        if np.isfinite(logged.values).sum() >= MIN_LOGGED or logged.bad.any()
     }
 
 
@@ -137,13 +137,13 @@ def _metric(name: str, logged: Logged, windows: tuple[Span, Span, Span]) -> Metr
     if np.isfinite(logged.values[inside]).sum() < MIN_LOGGED and not logged.bad[late].any():
         return None
     means = window_means(logged.steps, logged.values, windows)
-    held = logged.steps[late & np.isfinite(logged.values)]
+    late_steps = logged.steps[late & np.isfinite(logged.values)]
     return MetricFigures(
         name=name,
         logged_as=logged.logged_as,
-        windows=(_kept(means[0]), _kept(means[1]), _kept(means[2])),
+        windows=(_round_mean(means[0]), _round_mean(means[1]), _round_mean(means[2])),
         not_numbers=int(logged.bad[late].sum()),
-        reach=_reach(held, windows[2].last),
+        reach=_reach(late_steps, windows[2].last),
     )
 
 
@@ -160,13 +160,13 @@ def _ess(run: Measured, late: Span) -> dict[str, float]:
     table = run.ess
     if table is None or table.is_empty() or run.facts.pair is None:
         return {}
-    mine = table.filter(
+    rows = table.filter(
         (pl.col("level") == "token")
         & (pl.col("weights") == run.facts.pair)
         & pl.col("step_mid").is_between(late.first, late.last)
         & pl.col("ess_fraction").is_finite()
     )
-    means = mine.group_by("slice").agg(pl.col("ess_fraction").mean()).sort("slice")
+    means = rows.group_by("slice").agg(pl.col("ess_fraction").mean()).sort("slice")
     return {str(name): significant(float(value), 4) for name, value in means.iter_rows()}
 
 
@@ -174,11 +174,11 @@ def _ess_late(run: Measured, late: Span) -> tuple[LateEss, ...]:
     """Return the share of all late tokens at once: one large weight, lost in a mean of windows, decides it."""
     if run.profile is None:
         return ()
-    found = {name: pooled_ess(run.profile, slice_name=name, span=late) for name in sorted(run.facts.slices)}
+    pooled = {name: pooled_ess(run.profile, slice_name=name, span=late) for name in sorted(run.facts.slices)}
     return tuple(
-        LateEss(slice=name, share=significant(one.share, 4), noise=significant(one.error, 3), tokens=one.tokens)
-        for name, one in found.items()
-        if one.tokens
+        LateEss(slice=name, share=significant(ess.share, 4), noise=significant(ess.error, 3), tokens=ess.tokens)
+        for name, ess in pooled.items()
+        if ess.tokens
     )
 
 
@@ -187,7 +187,7 @@ def significant(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _kept(mean: WindowMean) -> WindowMean:
+def _round_mean(mean: WindowMean) -> WindowMean:
     return WindowMean(
         mean=significant(mean.mean, 6),
         error=significant(mean.error, 4),
@@ -221,7 +221,7 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
     first, last = max(run.first for run in runs), min(run.last for run in runs)
     longest = max(run.last - run.first + 1 for run in runs)
     if last - first + 1 < MIN_SHARED * longest or longest < 1:
-        raise SettingsError(_share_too_little(runs))
+        raise SettingsError(_no_overlap_message(runs))
     shared = Span(first, last)
     frameworks = sorted({run.facts.framework for run in runs if run.facts.framework is not None})
     if len(frameworks) > 1:
@@ -229,59 +229,61 @@ def baseline_of(runs: Sequence[Measured], *, name: str, version: str) -> Baselin
             f"these runs are of different frameworks ({', '.join(frameworks)}), whose metrics are means of different"
             " things; give each framework a baseline of its own."
         )
-    held = [run.profile for run in runs if run.profile is not None]
-    pairs = sorted({profile.pair for profile in held})
+    profiles = [run.profile for run in runs if run.profile is not None]
+    pairs = sorted({profile.pair for profile in profiles})
     if len(pairs) > 1:
         raise SettingsError(
             f"these runs record different pairs of logprobs ({', '.join(pairs)}): they are no seeds of one setting;"
             " give each pair a baseline of its own."
         )
     names = [run.facts.name for run in runs if run.profile is not None]
-    matched = match_by_steps(held, names=names) if held else None
+    matched = match_by_steps(profiles, names=names) if profiles else None
     spans = iter(matched.spans if isinstance(matched, MatchedSpans) else ())
     why = matched.reason if isinstance(matched, NotMatched) else ""
     figures = []
     for run in runs:
-        one = figures_of(run, shared, next(spans, ()) if run.profile is not None else ())
-        figures.append(_to_keep(replace(one, why_no_tails=why) if why and run.profile is not None else one))
-    for one in figures:
-        if not one.metrics and not one.tails:
-            raise SettingsError(_nothing_in(one.name))
-    return Baseline(name=name, ptt_version=version, steps=shared, runs=_named(figures))
+        run_figures = figures_of(run, shared, next(spans, ()) if run.profile is not None else ())
+        figures.append(
+            _drop_unusable(replace(run_figures, why_no_tails=why) if why and run.profile is not None else run_figures)
+        )
+    for run_figures in figures:
+        if not run_figures.metrics and not run_figures.tails:
+            raise SettingsError(_no_content_message(run_figures.name))
+    return Baseline(name=name, ptt_version=version, steps=shared, runs=_number_names(figures))
 
 
-def _to_keep(figures: Figures) -> Figures:
+def _drop_unusable(figures: Figures) -> Figures:
     """Leave out metrics whose late values are no numbers, and what only a run held against the baseline needs."""
     kept = [
-        one
-        for one in figures.metrics
-        if one.not_numbers <= LOST_SHARE * (one.not_numbers + one.late.n)
-        and sum(window.n for window in one.windows) >= MIN_LOGGED
+        metric
+        for metric in figures.metrics
+        if metric.not_numbers <= LOST_SHARE * (metric.not_numbers + metric.late.n)
+        and sum(window.n for window in metric.windows) >= MIN_LOGGED
     ]
-    return replace(figures, metrics=tuple(replace(one, not_numbers=0, reach=None) for one in kept))
+    return replace(figures, metrics=tuple(replace(metric, not_numbers=0, reach=None) for metric in kept))
 
 
-def _named(figures: Sequence[Figures]) -> tuple[Figures, ...]:
+def _number_names(figures: Sequence[Figures]) -> tuple[Figures, ...]:
     """Number equal names."""
     seen: dict[str, int] = {}
-    found = []
-    for one in figures:
-        seen[one.name] = seen.get(one.name, 0) + 1
-        found.append(replace(one, name=f"{one.name}-{seen[one.name]}") if seen[one.name] > 1 else one)
-    return tuple(found)
+    named = []
+    for run in figures:
+        seen[run.name] = seen.get(run.name, 0) + 1
+        named.append(replace(run, name=f"{run.name}-{seen[run.name]}") if seen[run.name] > 1 else run)
+    return tuple(named)
 
 
-def _nothing_in(name: str) -> str:
+def _no_content_message(name: str) -> str:
     return (
         f"{name}: nothing in it can be kept in a baseline: no metric with {MIN_LOGGED} values, no tokens with two"
         " logprobs; `ptt sources` says what the run holds."
     )
 
 
-def _share_too_little(runs: Sequence[Measured]) -> str:
+def _no_overlap_message(runs: Sequence[Measured]) -> str:
     empty = [run.facts.name for run in runs if run.last < run.first]
     if empty:
-        return _nothing_in(empty[0])
+        return _no_content_message(empty[0])
     spans = "; ".join(f"{run.facts.name}: {run.first} to {run.last}" for run in runs)
     return (
         f"these runs share less than half of their steps ({spans}); a baseline is of runs of one length: give runs"

@@ -60,29 +60,38 @@ Chosen = Mapping[str, Worse | str | None]
 
 def drafts(mine: Figures, baseline: Baseline, *, limit: float, chosen: Chosen | None) -> list[Draft]:
     """Return every metric of the baseline beside the run's, and those that a policy names whether held or not."""
-    held = {name: [run for run in (_find(one, name) for one in baseline.runs) if run] for name in _names(baseline)}
-    names = sorted({*held, *(chosen or ())})
-    return [_draft(name, mine, baseline, held.get(name, []), limit, chosen) for name in names]
+    by_name = {
+        name: [run for run in (_find(figures, name) for figures in baseline.runs) if run] for name in _names(baseline)
+    }
+    names = sorted({*by_name, *(chosen or ())})
+    return [_draft(name, mine, baseline, by_name.get(name, []), limit, chosen) for name in names]
 
 
 def _draft(
-    name: str, mine: Figures, baseline: Baseline, theirs: Sequence[MetricFigures], limit: float, chosen: Chosen | None
+    name: str,
+    figures: Figures,
+    baseline: Baseline,
+    base_metrics: Sequence[MetricFigures],
+    limit: float,
+    chosen: Chosen | None,
 ) -> Draft:
     direction = direction_of(name, chosen)
-    own = _find(mine, name)
+    own = _find(figures, name)
     late = windows_of(baseline.steps)[2]
-    found = _beside(name, own, theirs, late)
+    comparison = _compare_levels(name, own, base_metrics, late)
     named = chosen is not None and name in chosen
     judged = named or (chosen is None and name in DIRECTIONS)
     if not judged:
         why = "the policy does not name it" if name in DIRECTIONS else "no direction of it is known to be worse"
-        return untested(replace(found, outcome="shown", words=f"{_level_words(found)}; shown only: {why}"))
-    reason, next_ = _cannot(name, mine, own, baseline, theirs, late, direction)
+        return untested(replace(comparison, outcome="shown", words=f"{_level_words(comparison)}; shown only: {why}"))
+    reason, next_ = _why_not_comparable(name, figures, own, baseline, base_metrics, late, direction)
     if direction is not None:
-        found = replace(found, allowed=_allowed(direction.worse, _scale(found, theirs, direction), limit))
+        comparison = replace(
+            comparison, allowed=_allowed(direction.worse, _scale(comparison, base_metrics, direction), limit)
+        )
     if reason or own is None or direction is None:
-        return untested(replace(found, outcome="blind", words=reason, next=(next_,) if next_ else ()))
-    return _compared(found, own, theirs, direction, limit)
+        return untested(replace(comparison, outcome="blind", words=reason, next=(next_,) if next_ else ()))
+    return _test_difference(comparison, own, base_metrics, direction, limit)
 
 
 def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
@@ -97,9 +106,11 @@ def direction_of(name: str, chosen: Chosen | None) -> Direction | None:
     return Direction(worse=Worse(said), why="the policy says so", signed=True)
 
 
-def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span) -> BaselineComparison:
+def _compare_levels(
+    name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures], late: Span
+) -> BaselineComparison:
     mean = own.late.mean if own is not None else math.nan
-    expected = _mean([one.late.mean for one in theirs])
+    expected = _mean([figures.late.mean for figures in theirs])
     both = math.isfinite(mean) and math.isfinite(expected)
     runs = f"{len(theirs)} baseline {'run' if len(theirs) == 1 else 'runs'}"
     values = own.late.n if own is not None else 0
@@ -117,16 +128,16 @@ def _beside(name: str, own: MetricFigures | None, theirs: Sequence[MetricFigures
     )
 
 
-def _cannot(
+def _why_not_comparable(
     name: str,
-    mine: Figures,
+    figures: Figures,
     own: MetricFigures | None,
     baseline: Baseline,
     theirs: Sequence[MetricFigures],
     late: Span,
     direction: Direction | None,
 ) -> tuple[str, str]:
-    """Say why a metric cannot be judged and what would change that; empty where it can."""
+    """Return why a metric cannot be judged and what would change that; empty where it can."""
     if direction is None:
         return (
             f"no direction of {name} is known to be worse",
@@ -141,9 +152,9 @@ def _cannot(
             f" {baseline.steps.last}",
             f"log it as the baseline's runs did ({logged_as})",
         )
-    if not _same_meaning(mine, own, baseline, logged_as):
+    if not _same_meaning(figures, own, baseline, logged_as):
         return (
-            f"the run's {own.logged_as} ({mine.framework or 'framework unknown'}) and the baseline's {logged_as}"
+            f"the run's {own.logged_as} ({figures.framework or 'framework unknown'}) and the baseline's {logged_as}"
             f" ({baseline.runs[0].framework or 'framework unknown'}) are means of different things",
             "make a baseline of runs of the same framework",
         )
@@ -160,7 +171,7 @@ def _cannot(
             f"the run's {name} {reach}, and the baseline is judged on steps {late.first} to {late.last}",
             "train as far as the baseline did, or make a baseline of runs as short",
         )
-    fewest = min(own.late.n, *(one.late.n for one in theirs))
+    fewest = min(own.late.n, *(base.late.n for base in theirs))
     if fewest < MIN_WINDOW_VALUES:
         return (
             f"only {fewest} values lie in steps {late.first} to {late.last}; "
@@ -170,27 +181,31 @@ def _cannot(
     return "", ""
 
 
-def _same_meaning(mine: Figures, own: MetricFigures, baseline: Baseline, logged_as: str) -> bool:
+def _same_meaning(figures: Figures, own: MetricFigures, baseline: Baseline, logged_as: str) -> bool:
     """Return whether both means are of the same thing: one framework, or at least one name where one is unknown."""
     theirs = baseline.runs[0].framework
-    if mine.framework is not None and mine.framework == theirs:
+    if figures.framework is not None and figures.framework == theirs:
         return True
-    unknown = mine.framework is None or theirs is None
+    unknown = figures.framework is None or theirs is None
     return unknown and own.logged_as.rsplit("train/", 1)[-1] == logged_as.rsplit("train/", 1)[-1]
 
 
-def _compared(
-    found: BaselineComparison, own: MetricFigures, theirs: Sequence[MetricFigures], direction: Direction, limit: float
+def _test_difference(
+    comparison: BaselineComparison,
+    own: MetricFigures,
+    theirs: Sequence[MetricFigures],
+    direction: Direction,
+    limit: float,
 ) -> Draft:
     """Set the late means side by side; a change in the worse direction counts, as a share of the baseline's level."""
-    known = group_difference([own.late], [one.late for one in theirs])
-    scale = _scale(found, theirs, direction)
+    known = group_difference([own.late], [figures.late for figures in theirs])
+    scale = _scale(comparison, theirs, direction)
     bounds = _allowed(direction.worse, scale, limit), _allowed(direction.worse, scale, must_exclude(limit))
     higher, lower = direction.worse is not Worse.LOWER, direction.worse is not Worse.HIGHER
     p_values = [known.p_higher()] * higher + [known.p_lower()] * lower
     low, high = known.interval()
     beside = replace(
-        found,
+        comparison,
         low=low if math.isfinite(low) else None,
         high=high if math.isfinite(high) else None,
         shown=bounds[1],
@@ -205,18 +220,18 @@ def _compared(
     )
     p_value = math.nan if any(map(math.isnan, p_values)) else min(1.0, len(p_values) * min(p_values))
 
-    def settle(one: BaselineComparison, adjusted: float) -> BaselineComparison:
+    def settle(result: BaselineComparison, adjusted: float) -> BaselineComparison:
         outcome = _outcome(known, bounds, adjusted)
-        words = _words(one, outcome, direction, known, limit, scale)
-        return replace(one, outcome=outcome, words=words, noise_only=outcome == "blind")
+        words = _words(result, outcome, direction, known, limit, scale)
+        return replace(result, outcome=outcome, words=words, noise_only=outcome == "blind")
 
     return Draft(found=beside, p_value=p_value, settle=settle)
 
 
-def _scale(found: BaselineComparison, theirs: Sequence[MetricFigures], direction: Direction) -> float:
+def _scale(comparison: BaselineComparison, theirs: Sequence[MetricFigures], direction: Direction) -> float:
     """Return the level that a limit is a share of."""
-    scatter = SIGNED_SCATTERS * _mean([one.late.scatter for one in theirs]) if direction.signed else 0.0
-    return max(abs(found.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
+    scatter = SIGNED_SCATTERS * _mean([figures.late.scatter for figures in theirs]) if direction.signed else 0.0
+    return max(abs(comparison.expected or 0.0), direction.floor, scatter if math.isfinite(scatter) else 0.0)
 
 
 Bounds = tuple[float, float]
@@ -238,39 +253,39 @@ def _outcome(known: GroupDifference, bounds: tuple[Bounds, Bounds], adjusted: fl
 
 
 def _words(
-    found: BaselineComparison,
+    comparison: BaselineComparison,
     outcome: Judgement,
     direction: Direction,
     known: GroupDifference,
     limit: float,
     scale: float,
 ) -> str:
-    level = _level_words(found)
+    level = _level_words(comparison)
     # where a level counts for more than it is, a reader who divides both means must be told
-    raised = f" (so low a level counts as {scale:.3g})" if scale > abs(found.expected or 0.0) else ""
+    raised = f" (so low a level counts as {scale:.3g})" if scale > abs(comparison.expected or 0.0) else ""
     if outcome == "failed":
         return f"{level}: beyond noise and beyond the limit of {limit:g} times{raised}; {direction.why}"
     if outcome == "blind":
         low, high = known.interval()
         reach = f"anything from {low:.3g} to {high:.3g}" if math.isfinite(low) else "anything"
         return f"{level}, but with this noise the difference can be {reach}: too wide to tell"
-    limit_at = found.limit if found.limit is not None else math.inf
+    limit_at = comparison.limit if comparison.limit is not None else math.inf
     inside = abs(known.difference) <= abs(limit_at)
     return f"{level}: " + ("within the limit" if inside else "beyond the limit, but not beyond noise") + raised
 
 
-def _level_words(found: BaselineComparison) -> str:
-    mean = f"{found.observed:.3g}" if found.observed is not None else "no value"
-    expected = f"{found.expected:.3g}" if found.expected is not None else "no value"
+def _level_words(comparison: BaselineComparison) -> str:
+    mean = f"{comparison.observed:.3g}" if comparison.observed is not None else "no value"
+    expected = f"{comparison.expected:.3g}" if comparison.expected is not None else "no value"
     return f"late mean {mean}, baseline {expected}"
 
 
 def _find(run: Figures, name: str) -> MetricFigures | None:
-    return next((one for one in run.metrics if one.name == name), None)
+    return next((entry for entry in run.metrics if entry.name == name), None)
 
 
 def _names(baseline: Baseline) -> list[str]:
-    return sorted({one.name for run in baseline.runs for one in run.metrics})
+    return sorted({entry.name for run in baseline.runs for entry in run.metrics})
 
 
 def _mean(values: Sequence[float]) -> float:

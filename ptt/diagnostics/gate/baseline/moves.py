@@ -41,36 +41,38 @@ def spreads(baseline: Baseline) -> tuple[Spread, ...]:
 
 
 def _metric_spreads(baseline: Baseline) -> list[Spread]:
-    found = []
-    for name in sorted({one.name for run in baseline.runs for one in run.metrics}):
-        late = [one.late for run in baseline.runs for one in run.metrics if one.name == name]
-        squares = [one.error**2 for one in late if math.isfinite(one.error)]
+    results = []
+    for name in sorted({metric.name for run in baseline.runs for metric in run.metrics}):
+        late = [metric.late for run in baseline.runs for metric in run.metrics if metric.name == name]
+        squares = [metric.error**2 for metric in late if math.isfinite(metric.error)]
         noise = math.sqrt(_mean(squares)) if squares else None
-        found.append(_spread(name, None, [one.mean for one in late], noise, [one.n for one in late]))
-    return found
+        results.append(_spread(name, None, [metric.mean for metric in late], noise, [metric.n for metric in late]))
+    return results
 
 
 def _tail_spreads(baseline: Baseline) -> list[Spread]:
-    found = []
+    results = []
     for slice_, quantile in sorted({(curve.slice, curve.quantile) for run in baseline.runs for curve in run.tails}):
-        curves = [one for run in baseline.runs for one in run.tails if (one.slice, one.quantile) == (slice_, quantile)]
-        own = [math.sqrt(float(np.nanmean(one.own))) for one in curves if np.isfinite(one.own).any()]
-        tokens = [int(one.tokens[_late_spans(one)].sum()) for one in curves]
-        found.append(_spread(quantile, slice_, list(map(_late, curves)), _mean(own) if own else None, tokens))
-    return found
+        curves = [
+            tail for run in baseline.runs for tail in run.tails if (tail.slice, tail.quantile) == (slice_, quantile)
+        ]
+        own = [math.sqrt(float(np.nanmean(tail.own))) for tail in curves if np.isfinite(tail.own).any()]
+        tokens = [int(tail.tokens[_late_spans(tail)].sum()) for tail in curves]
+        results.append(_spread(quantile, slice_, list(map(_late, curves)), _mean(own) if own else None, tokens))
+    return results
 
 
 def _ess(baseline: Baseline) -> list[Spread]:
-    found = []
-    for name in sorted({one.slice for run in baseline.runs for one in run.ess_late}):
-        late = [one for run in baseline.runs for one in run.ess_late if one.slice == name]
-        squares = [one.noise**2 for one in late if math.isfinite(one.noise)]
+    results = []
+    for name in sorted({ess.slice for run in baseline.runs for ess in run.ess_late}):
+        late = [ess for run in baseline.runs for ess in run.ess_late if ess.slice == name]
+        squares = [ess.noise**2 for ess in late if math.isfinite(ess.noise)]
         noise = math.sqrt(_mean(squares)) if squares else None
-        found.append(_spread(ESS, name, [one.share for one in late], noise, [one.tokens for one in late]))
+        results.append(_spread(ESS, name, [ess.share for ess in late], noise, [ess.tokens for ess in late]))
     for name in sorted({name for run in baseline.runs for name in run.ess}):
-        held = [run.ess[name] for run in baseline.runs if name in run.ess]
-        found.append(_spread(ESS_OF_WINDOWS, name, held, None, []))
-    return found
+        shares = [run.ess[name] for run in baseline.runs if name in run.ess]
+        results.append(_spread(ESS_OF_WINDOWS, name, shares, None, []))
+    return results
 
 
 def _spread(
@@ -96,8 +98,8 @@ def _late(curve: Curve) -> float:
 
 def _late_spans(curve: Curve) -> npt.NDArray[np.bool_]:
     """Return which spans are late and hold enough tokens for a value."""
-    held: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
-    return held
+    is_late: npt.NDArray[np.bool_] = (third_of(len(curve.spans)) == 2) & np.isfinite(curve.log_value)
+    return is_late
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -115,13 +117,13 @@ def drift(baseline: Baseline, candidates: Sequence[Measured | Figures]) -> tuple
 
     Two or more are needed, none of which the baseline was made of; only what a gate judges is looked at.
     """
-    figures = [placed(one, baseline) if isinstance(one, Measured) else one for one in candidates]
+    figures = [placed(entry, baseline) if isinstance(entry, Measured) else entry for entry in candidates]
     known = {run.source for run in baseline.runs}
-    unique = {one.source: one for one in figures if one.source not in known}
+    unique = {entry.source: entry for entry in figures if entry.source not in known}
     if len(unique) < MIN_RUNS:
         return ()
-    found = moves(baseline.runs, [unique[source] for source in sorted(unique)], judged_only=True)
-    return tuple(one for one in found if one.beyond_noise and _material(one))
+    moved = moves(baseline.runs, [unique[source] for source in sorted(unique)], judged_only=True)
+    return tuple(entry for entry in moved if entry.beyond_noise and _material(entry))
 
 
 def changes(old: Baseline, new: Baseline | Sequence[Measured]) -> tuple[Moved, ...]:
@@ -141,20 +143,20 @@ def moves(
     """Return each figure that both groups hold: tails by slice, then late means by name."""
     drafts = [*_tail_moves(before, after, same_steps), *_metric_moves(before, after, same_steps, judged_only)]
     adjusted = holm_adjust([p_value for _, p_value in drafts])
-    return tuple(_settled(one, p_value) for (one, _), p_value in zip(drafts, adjusted, strict=True))
+    return tuple(_settled(draft, p_value) for (draft, _), p_value in zip(drafts, adjusted, strict=True))
 
 
 Draft = tuple[Moved, float]
 
 
 def drifted(found: Sequence[Moved], runs: int) -> str:
-    """Say in a sentence what drifted and what to do; empty where nothing did."""
+    """Return a sentence on what drifted and what to do; empty where nothing did."""
     if not found:
         return ""
-    what = ", ".join(f"{one.slice} tails" if one.slice else one.statistic for one in found)
+    names = ", ".join(f"{move.slice} tails" if move.slice else move.statistic for move in found)
     return (
-        f"{runs} passing runs together lie away from the baseline beyond noise in {what}, though each may be within its"
-        " limit: find out why, then renew it with `ptt baseline update`"
+        f"{runs} passing runs together lie away from the baseline beyond noise in {names}, though each may be within"
+        " its limit: find out why, then renew it with `ptt baseline update`"
     )
 
 
@@ -162,10 +164,10 @@ def _metric_moves(
     before: Sequence[Figures], after: Sequence[Figures], same_steps: bool, judged_only: bool
 ) -> list[Draft]:
     drafts = []
-    for name in sorted({one.name for run in (*before, *after) for one in run.metrics}):
+    for name in sorted({metric.name for run in (*before, *after) for metric in run.metrics}):
         if judged_only and name not in DIRECTIONS:
             continue
-        sides = [[one for run in side for one in run.metrics if one.name == name] for side in (before, after)]
+        sides = [[metric for run in side for metric in run.metrics if metric.name == name] for side in (before, after)]
         if not all(sides) or len({run.framework or "" for run in (*before, *after)}) > 1:
             drafts.append((_not_comparable(name, sides), math.nan))
         else:
@@ -174,16 +176,16 @@ def _metric_moves(
 
 
 def _metric(name: str, before: Sequence[MetricFigures], after: Sequence[MetricFigures], same_steps: bool) -> Draft:
-    known = group_difference([one.late for one in after], [one.late for one in before])
+    known = group_difference([metric.late for metric in after], [metric.late for metric in before])
     low, high = known.interval()
-    old = _mean([one.late.mean for one in before])
+    old = _mean([metric.late.mean for metric in before])
     p_value = _two_sided(known.p_higher(), known.p_lower()) if same_steps else math.nan
     words = "" if same_steps else "other steps"
     return Moved(statistic=name, before=old, after=old + known.difference, low=low, high=high, words=words), p_value
 
 
 def _not_comparable(name: str, sides: Sequence[Sequence[MetricFigures]]) -> Moved:
-    before, after = (_mean([one.late.mean for one in side]) for side in sides)
+    before, after = (_mean([metric.late.mean for metric in side]) for side in sides)
     words = "not logged before" if not sides[0] else "not logged any more" if not sides[1] else "other frameworks"
     return Moved(statistic=name, before=before, after=after, words=words)
 
@@ -216,19 +218,19 @@ def _why_not(sides: Sequence[Sequence[object]], pairs: set[str | None], same_ste
     return "another pair" if len(pairs) > 1 else "other steps" if not same_steps else "other spans"
 
 
-def _settled(one: Moved, p_value: float) -> Moved:
+def _settled(move: Moved, p_value: float) -> Moved:
     if math.isnan(p_value):
-        return replace(one, words=one.words or "too few values to tell")
+        return replace(move, words=move.words or "too few values to tell")
     beyond = p_value < MAX_FALSE_ALARMS
-    return replace(one, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
+    return replace(move, beyond_noise=beyond, words="moved beyond noise" if beyond else "within noise")
 
 
-def _material(one: Moved) -> bool:
+def _material(move: Moved) -> bool:
     """Return whether a move is worth a renewal: a twentieth of the level, which never counts below its floor."""
-    if one.unit == "x":
-        return not 1 / MIN_MOVE < one.after < MIN_MOVE
-    level = max(abs(one.before), DIRECTIONS[one.statistic].floor)
-    return abs(one.after - one.before) > (MIN_MOVE - 1) * level
+    if move.unit == "x":
+        return not 1 / MIN_MOVE < move.after < MIN_MOVE
+    level = max(abs(move.before), DIRECTIONS[move.statistic].floor)
+    return abs(move.after - move.before) > (MIN_MOVE - 1) * level
 
 
 def _two_sided(higher: float, lower: float) -> float:

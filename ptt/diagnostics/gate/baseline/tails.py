@@ -26,7 +26,7 @@ from ptt.diagnostics.statistics.tail_growth import FLOOR
 
 QUANTILES: Final = ("p95", "p99")
 NO_TOOLS: Final = "; see whether the run still calls tools"
-FEW_SEEDS: Final = 2  # of a baseline: their distance is known with one degree of freedom
+TWO_SEEDS: Final = 2  # of a baseline: their distance is known with one degree of freedom
 MAX_TIMES: Final = 50.0  # as much data; more is no advice
 FAIL_SHARE: Final = 1.96 / 2.5
 """Of a 95 % interval's half: p below 0.02 over several questions asks for some 2.5 standard errors."""
@@ -41,11 +41,13 @@ def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
         if not mine.tails and mine.pair is None:
             return []  # neither side records tokens: nobody asks
         why = next((run.why_no_tails for run in baseline.runs if run.why_no_tails), "its runs recorded no tokens")
-        return [_blind("tails", None, f"the baseline holds no tails: {why}", "renew it with runs that record tokens")]
+        return [
+            _blind_draft("tails", None, f"the baseline holds no tails: {why}", "renew it with runs that record tokens")
+        ]
     theirs = having[0]
     if mine.pair is None or not mine.tails:
         return [
-            _blind(
+            _blind_draft(
                 "tails",
                 None,
                 f"the run has no tails: {mine.why_no_tails or 'no tokens are recorded'}",
@@ -53,39 +55,46 @@ def drafts(mine: Figures, baseline: Baseline, *, limit: float) -> list[Draft]:
             )
         ]
     if mine.pair != theirs.pair:
-        what = f"the run's tails are of {mine.pair}, the baseline's of {theirs.pair}: they answer different questions"
-        return [_blind("tails", None, what, "record the same logprobs, or make a baseline of this pair")]
-    found = []
+        reason = f"the run's tails are of {mine.pair}, the baseline's of {theirs.pair}: they answer different questions"
+        return [_blind_draft("tails", None, reason, "record the same logprobs, or make a baseline of this pair")]
+    results = []
     for name in sorted({curve.slice for run in having for curve in run.tails}):
-        found += _slice(name, mine, having, limit)
-    return found
+        results += _slice(name, mine, having, limit)
+    return results
 
 
-def _slice(name: str, mine: Figures, having: Sequence[Figures], limit: float) -> list[Draft]:
-    sides = [[run for run in (curves_of(one, name) for one in side) if run is not None] for side in ([mine], having)]
+def _slice(name: str, figures: Figures, having: Sequence[Figures], limit: float) -> list[Draft]:
+    sides = [
+        [run for run in (curves_of(run_figures, name) for run_figures in side) if run is not None]
+        for side in ([figures], having)
+    ]
     if not sides[0]:
-        others = ", ".join(sorted(mine.slices))
-        what = f"the run has no slice {name} but {others}: tools are told by other evidence, and slices differ by it"
-        return [_blind(f"tails.{name}", name, what, "record tool names and masks as the baseline's runs did")]
+        others = ", ".join(sorted(figures.slices))
+        reason = f"the run has no slice {name} but {others}: tools are told by other evidence, and slices differ by it"
+        return [_blind_draft(f"tails.{name}", name, reason, "record tool names and masks as the baseline's runs did")]
     tokens = [sum(int(curve.tokens.sum()) for run in side for curve in run) for side in sides]
     if not any(tokens):
         return []  # nobody has such tokens: nothing to ask
     if not tokens[0]:
-        what = f"the run has no {name} tokens on the baseline's steps: nothing to judge, and no improvement"
-        return [_blind(f"tails.{name}", name, what, "see whether the run still calls tools, and how far it came")]
-    held = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
-    return [_test(name, window, held[0], held[1], limit, floored(*sides, window=window)) for window in TESTED_WINDOWS]
+        reason = f"the run has no {name} tokens on the baseline's steps: nothing to judge, and no improvement"
+        return [
+            _blind_draft(f"tails.{name}", name, reason, "see whether the run still calls tools, and how far it came")
+        ]
+    joined = [[join_tail(run, floors=MATERIAL_NATS) for run in side] for side in sides]
+    return [
+        _test(name, window, joined[0], joined[1], limit, floored(*sides, window=window)) for window in TESTED_WINDOWS
+    ]
 
 
 def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], *, window: str) -> str:
-    """Say which percentiles counted for more than they are, and what both are without that; empty where none did.
+    """Return which percentiles counted for more than they are, and what both are without that; empty where none did.
 
     A reader who divides the percentiles, or looks at them in a figure, must find the factor that is told.
     """
     raised, levels, least = [], [], False
     for quantile in QUANTILES:
         sides = [
-            np.array([one.log_value for run in side for one in run if one.quantile == quantile])
+            np.array([curve.log_value for run in side for curve in run if curve.quantile == quantile])
             for side in (mine, theirs)
         ]
         places = np.arange(sides[0].shape[1]) if window == "all" else _late(sides[0].shape[1])
@@ -105,15 +114,17 @@ def floored(mine: Sequence[Sequence[Curve]], theirs: Sequence[Sequence[Curve]], 
     return f"spans with {' or '.join(raised)} nats count as that; {as_they_are}"
 
 
-def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve], limit: float, raised: str) -> Draft:
-    seen = noninferiority_test(mine, theirs, window=window, floor=None)
-    places = np.arange(len(mine[0].spans)) if window == "all" else _late(len(mine[0].spans))
-    observed, expected = _level(mine, places), _level(theirs, places)
-    steps = f"steps {mine[0].spans[places[0]].first} to {mine[0].spans[places[-1]].last}"
-    tokens = sum(int(curve.tokens[places].sum()) for curve in mine)
+def _test(
+    name: str, window: str, run_curves: Sequence[Curve], base_curves: Sequence[Curve], limit: float, raised: str
+) -> Draft:
+    seen = noninferiority_test(run_curves, base_curves, window=window, floor=None)
+    places = np.arange(len(run_curves[0].spans)) if window == "all" else _late(len(run_curves[0].spans))
+    observed, expected = _level(run_curves, places), _level(base_curves, places)
+    steps = f"steps {run_curves[0].spans[places[0]].first} to {run_curves[0].spans[places[-1]].last}"
+    tokens = sum(int(curve.tokens[places].sum()) for curve in run_curves)
     known = math.isfinite(seen.ratio)
     spans = "1 shared span" if seen.spans == 1 else f"{seen.spans} shared spans"
-    found = BaselineComparison(
+    comparison = BaselineComparison(
         id=f"tails.{name}.{window}",
         statistic="tails",
         slice=name,
@@ -140,12 +151,12 @@ def _test(name: str, window: str, mine: Sequence[Curve], theirs: Sequence[Curve]
         )
         words = f"{WHERE[window]} {few} enough tokens on both sides: too few to tell; it takes {needed}"
         next_ = "train as far as the baseline did, or record more steps" + (NO_TOOLS if name != "text_only" else "")
-        return untested(replace(found, words=words, next=(next_,)))
-    more = _more(mine, theirs, window, seen, limit, tokens)
+        return untested(replace(comparison, words=words, next=(next_,)))
+    more = _advise(run_curves, base_curves, window, seen, limit, tokens)
     return Draft(
-        found=found,
+        found=comparison,
         p_value=seen.p_value,
-        settle=lambda one, adjusted: _settle(one, adjusted, seen, limit, more, raised),
+        settle=lambda settled, adjusted: _settle(settled, adjusted, seen, limit, more, raised),
     )
 
 
@@ -157,28 +168,33 @@ class _More:
     next: str
 
 
-def _more(
-    mine: Sequence[Curve], theirs: Sequence[Curve], window: str, seen: Noninferiority, limit: float, tokens: int
+def _advise(
+    run_curves: Sequence[Curve],
+    base_curves: Sequence[Curve],
+    window: str,
+    seen: Noninferiority,
+    limit: float,
+    tokens: int,
 ) -> _More:
-    """Say how many tokens would do, or that one more seed would; either is an estimate from what is there."""
-    if len(theirs) == FEW_SEEDS:
-        third = noninferiority_test(mine, [*theirs, _between(theirs)], window=window, floor=None)
+    """Return how many tokens would do, or that one more seed would; either is an estimate from what is there."""
+    if len(base_curves) == TWO_SEEDS:
+        third = noninferiority_test(run_curves, [*base_curves, _mean_seed(base_curves)], window=window, floor=None)
         if decide(third, limit=limit, p_value=min(1.0, third.p_value * len(TESTED_WINDOWS))) != "cannot_say":
             return _More(words="", next="add a third seed to the baseline: two tell little of how far seeds lie apart")
-    factor = _times_as_many(seen, limit) if len(theirs) == 1 else math.inf
+    factor = _times_as_many(seen, limit) if len(base_curves) == 1 else math.inf
     words = ""
     if factor < MAX_TIMES:
         words = f"; some {float(f'{tokens * factor:.2g}'):,.0f} tokens, {factor:.1f} times as many, would tell"
-    seeds = "" if len(theirs) == 1 else "add seeds to the baseline, "
+    seeds = "" if len(base_curves) == 1 else "add seeds to the baseline, "
     return _More(words=words, next=f"{seeds}record more steps or sequences, or train longer")
 
 
-def _between(theirs: Sequence[Curve]) -> Curve:
+def _mean_seed(theirs: Sequence[Curve]) -> Curve:
     """Return a seed in the middle of others."""
     return replace(
         theirs[0],
-        log_value=np.mean([one.log_value for one in theirs], axis=0),
-        own=np.mean([one.own for one in theirs], axis=0),
+        log_value=np.mean([curve.log_value for curve in theirs], axis=0),
+        own=np.mean([curve.own for curve in theirs], axis=0),
     )
 
 
@@ -192,26 +208,26 @@ def _times_as_many(seen: Noninferiority, limit: float) -> float:
 
 
 def _settle(
-    found: BaselineComparison, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str
+    comparison: BaselineComparison, adjusted: float, seen: Noninferiority, limit: float, more: _More, raised: str
 ) -> BaselineComparison:
-    told = f" ({raised})" if raised else ""
-    level = f"tails {WHERE[str(found.extra['window'])]} {seen.ratio:.2f} times the baseline's"
+    suffix = f" ({raised})" if raised else ""
+    level = f"tails {WHERE[str(comparison.extra['window'])]} {seen.ratio:.2f} times the baseline's"
     between = f"({seen.low:.2f} to {seen.high:.2f})"
     decision = decide(seen, limit=limit, p_value=adjusted)
     if decision == "worse":
-        words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times{told}"
-        return replace(found, outcome="failed", words=words)
+        words = f"{level} {between}: beyond noise and beyond the limit of {limit:g} times{suffix}"
+        return replace(comparison, outcome="failed", words=words)
     if decision == "not_worse":
         inside = "within the limit" if seen.ratio <= limit else "beyond the limit, but not beyond noise"
-        return replace(found, outcome="passed", words=f"{level} {between}: {inside}{told}")
+        return replace(comparison, outcome="passed", words=f"{level} {between}: {inside}{suffix}")
     words = f"{level}, but with this noise it could be {seen.low:.2f} to {seen.high:.2f} times: too wide to tell"
-    return replace(found, outcome="blind", words=words + more.words + told, next=(more.next,))
+    return replace(comparison, outcome="blind", words=words + more.words + suffix, next=(more.next,))
 
 
 def curves_of(run: Figures, name: str) -> list[Curve] | None:
     """Return the curves of p95 and p99 of one slice."""
-    held = [curve for curve in run.tails if curve.slice == name and curve.quantile in QUANTILES]
-    return held if len(held) == len(QUANTILES) else None
+    curves = [curve for curve in run.tails if curve.slice == name and curve.quantile in QUANTILES]
+    return curves if len(curves) == len(QUANTILES) else None
 
 
 def _late(count: int) -> npt.NDArray[np.int64]:
@@ -225,7 +241,7 @@ def _level(side: Sequence[Curve], places: npt.NDArray[np.int64]) -> float | None
     return math.exp(float(values.mean())) if len(values) else None
 
 
-def _blind(id_: str, slice_: str | None, words: str, next_: str) -> Draft:
+def _blind_draft(id_: str, slice_: str | None, words: str, next_: str) -> Draft:
     return untested(
         BaselineComparison(
             id=id_, statistic="tails", slice=slice_, outcome="blind", words=words, unit="x", next=(next_,)

@@ -91,10 +91,10 @@ class Baseline:
 
 def hull(runs: Sequence[Figures]) -> tuple[Span, ...]:
     """Return the spans of steps that runs' tails are of, wide enough for the recorded steps of each."""
-    held = [run.tails[0].spans for run in runs if run.tails]
-    if not held:
+    spans = [run.tails[0].spans for run in runs if run.tails]
+    if not spans:
         return ()
-    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*held, strict=True))
+    return tuple(Span(min(s.first for s in each), max(s.last for s in each)) for each in zip(*spans, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class Draft:
 
 def untested(found: BaselineComparison) -> Draft:
     """Return a draft of something that is only told, or that cannot be said."""
-    return Draft(found=found, p_value=float("nan"), settle=lambda one, _: one)
+    return Draft(found=found, p_value=float("nan"), settle=lambda comparison, _: comparison)
 
 
 def settle(draft: Draft, p_value: float) -> BaselineComparison:
