@@ -55,10 +55,10 @@ def _rows(batch: dict[str, Any], group: str) -> Iterable[dict[str, Any]]:
         if not mask.any():
             continue
         first, last = int(mask.argmax()), int(np.flatnonzero(present[row])[-1]) + 1
-        columns = {ours: arrays[theirs][row][first:last] for theirs, ours in OWN.items() if theirs in arrays}
+        columns = {column: arrays[field][row][first:last] for field, column in OWN.items() if field in arrays}
         if first:
             shifted = slice(first - 1, last - 1)
-            columns |= {ours: arrays[theirs][row][shifted] for theirs, ours in NEXT.items() if theirs in arrays}
+            columns |= {column: arrays[field][row][shifted] for field, column in NEXT.items() if field in arrays}
         columns |= {"sample_id": f"{group}-{row}", "group_id": group}
         if "versions" in arrays:
             columns["policy_version"] = int(arrays["versions"][row][mask].min())  # of the oldest sampled token

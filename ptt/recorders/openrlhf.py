@@ -57,7 +57,7 @@ def _rows(experience: Any, step: int, group_size: int) -> list[dict[str, Any]]:
     actions = to_numpy(experience.action_mask) != 0
     if actions.shape[1] != ids.shape[1] - 1:
         raise ValueError(f"action_mask is {actions.shape} and sequences {ids.shape}: which token an entry belongs to?")
-    values = {ours: to_numpy(getattr(experience, theirs, None)) for theirs, ours in LISTS.items()}
+    values = {column: to_numpy(getattr(experience, field, None)) for field, column in LISTS.items()}
     rewards, index = to_numpy(experience.rewards), experience.index
     rows = []
     for row, action in enumerate(actions):

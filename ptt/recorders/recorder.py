@@ -65,9 +65,9 @@ def table(step: int, columns: dict[str, Column], rank: int | None) -> pa.Table:
     """Build the table of one file; raises ValueError or TypeError with a sentence that says what to do."""
     import pyarrow as pa
 
-    _enough(columns)
+    _require_columns(columns)
     arrays = {name: _array(name, column) for name, column in columns.items()}
-    _aligned(columns)
+    _require_equal_lengths(columns)
     count = len(columns["model_mask"])
     arrays = {"step": pa.array(np.full(count, step, dtype=np.int64)), **arrays}
     if rank is not None:
@@ -121,24 +121,24 @@ def _cut_row(name: str, value: Any, keep: Any) -> Any:
     return row[keep]
 
 
-def _enough(columns: dict[str, Column]) -> None:
+def _require_columns(columns: dict[str, Column]) -> None:
     if "model_mask" not in columns:
         raise ValueError("no model_mask: give true for every token the policy sampled, false for tool output.")
     if not columns["model_mask"]:
         raise ValueError("no sequences: write at least one, or leave the step out.")
-    held = [name for name in LOGPS if any(value is not None for value in columns.get(name, ()))]
-    if len(held) < PAIR:
-        said = f"only {held[0]}" if held else "none"
-        raise ValueError(f"a ratio needs two log-probabilities and {said} was given; add one of {', '.join(LOGPS)}.")
+    given = [name for name in LOGPS if any(value is not None for value in columns.get(name, ()))]
+    if len(given) < PAIR:
+        which = f"only {given[0]}" if given else "none"
+        raise ValueError(f"a ratio needs two log-probabilities and {which} was given; add one of {', '.join(LOGPS)}.")
 
 
-def _aligned(columns: dict[str, Column]) -> None:
+def _require_equal_lengths(columns: dict[str, Column]) -> None:
     lengths = [_length(mask) for mask in columns["model_mask"]]
     for name in ALIGNED:
-        for place, (value, length) in enumerate(zip(columns.get(name, ()), lengths, strict=False)):
+        for row, (value, length) in enumerate(zip(columns.get(name, ()), lengths, strict=False)):
             if value is not None and np.ndim(value) and _length(value) != length:
                 raise ValueError(
-                    f"row {place}: {name} has {_length(value)} entries and model_mask {length}; entry t of every list "
+                    f"row {row}: {name} has {_length(value)} entries and model_mask {length}; entry t of every list "
                     "belongs to token t, so cut padding (attention_mask=...) and shift nothing."
                 )
 
@@ -160,7 +160,7 @@ def _array(name: str, column: Column) -> pa.Array:
         return _structs(values)
     kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         "tool_names": (pa.list_(pa.string()), lambda row: [str(tool) for tool in row]),
-        "tool_failed": (pa.list_(pa.bool_()), lambda row: [None if one is None else bool(one) for one in row]),
+        "tool_failed": (pa.list_(pa.bool_()), lambda row: [None if flag is None else bool(flag) for flag in row]),
         "policy_version": (pa.int64(), partial(_number, name)),
         **dict.fromkeys(IDENTIFIERS, (pa.string(), str)),
     }
@@ -322,12 +322,12 @@ class Recorder:
             raise ValueError(f"step {step} {why}.")
         suffix = "" if self.rank is None else f"_rank{self.rank}"
         path = self.folder / f"step_{step:06d}{suffix}.parquet"
-        found = table(int(step), per_row(rows, attention_mask), self.rank)
+        step_table = table(int(step), per_row(rows, attention_mask), self.rank)
         self.folder.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as file:
-                pq.write_table(found, file, compression="zstd", use_dictionary=False)
+                pq.write_table(step_table, file, compression="zstd", use_dictionary=False)
                 if self.fsync:
                     file.flush()
                     os.fsync(file.fileno())

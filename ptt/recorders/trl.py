@@ -80,7 +80,7 @@ class _Watch:
         count, trainer = len(inputs), self.trainer
         first = trainer.accelerator.process_index * count
         label = self._next_label()
-        names = [f"{label}-{first + place}" for place in range(count)]
+        names = [f"{label}-{first + index}" for index in range(count)]
         if trainer.args.log_completions:  # the same names in the completions table tie its texts to these tokens
             logged = trainer._pending_extra_logs.get("sample_id")
             if logged and len(logged) == count:
@@ -91,14 +91,14 @@ class _Watch:
         weights = to_numpy(trainer.reward_weights)
         self.samples = [
             {
-                "sample_id": names[place],
-                "group_id": f"{label}-{(first + place) // trainer.num_generations}",
+                "sample_id": names[index],
+                "group_id": f"{label}-{(first + index) // trainer.num_generations}",
                 "policy_version": trainer.state.global_step,
                 "temperature": trainer.temperature,
-                **self._scores(scores[place], weights),
-                **_tools(completions[place], bool(trainer.tools)),
+                **self._scores(scores[index], weights),
+                **_tools(completions[index], bool(trainer.tools)),
             }
-            for place in range(count)
+            for index in range(count)
         ]
 
     def _next_label(self) -> str:
@@ -145,14 +145,14 @@ class _Watch:
         logps, self.logps = self.logps, None
         if not self._training or not self.recorder.wants(step):
             return
-        values = {ours: inputs.get(theirs) for theirs, ours in BATCH.items()}
+        values = {column: inputs.get(field) for field, column in BATCH.items()}
         if logps is not None:
             values |= {"policy_logp": logps[0], "entropy": logps[1]}
         arrays = {name: to_numpy(value) for name, value in values.items() if value is not None}
         ids, present = to_numpy(inputs["completion_ids"]), to_numpy(inputs["completion_mask"]) != 0
         model = present if inputs.get("tool_mask") is None else present & (to_numpy(inputs["tool_mask"]) != 0)
         places, advantages = inputs.get(PLACE), to_numpy(inputs["advantages"])
-        known = [{}] * len(present) if places is None else [self.trained_on[place] for place in to_numpy(places)]
+        known = [{}] * len(present) if places is None else [self.trained_on[position] for position in to_numpy(places)]
         for row, keep in enumerate(present):
             if keep.any():  # a completion left out of the loss (mask_truncated_completions) has no token here
                 lists = {name: value[row][keep] for name, value in arrays.items()}
@@ -169,7 +169,7 @@ class _Watch:
 
 def _tools(messages: Any, has_tools: bool) -> dict[str, Any]:
     """Return one tool name and outcome an observation: parallel calls in one turn are one observation."""
-    if not isinstance(messages, list) or not (has_tools or any(one.get("role") == "tool" for one in messages)):
+    if not isinstance(messages, list) or not (has_tools or any(message.get("role") == "tool" for message in messages)):
         return {}  # what lies between model tokens may still be an environment's, of which no name is known
     runs = [(role, list(run)) for role, run in groupby(messages, key=lambda message: message.get("role"))]
     seen = [run for role, run in runs[:-1] if role == "tool"]  # results at the very end have no token after them

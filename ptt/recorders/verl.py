@@ -109,7 +109,7 @@ def _record_v1(recorder: Recorder, batch: Any, *args: Any, **kwargs: Any) -> Non
 
 
 def _columns(fields: dict[str, Any], model: Any, trained: Any) -> dict[str, Any]:
-    lists = {ours: fields[theirs] for theirs, ours in LISTS.items() if theirs in fields}
+    lists = {column: fields[field] for field, column in LISTS.items() if field in fields}
     return {**lists, "model_mask": model, "train_mask": trained}
 
 

@@ -23,7 +23,7 @@ SECONDS = "_s"  # what a record's durations end with
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the file name with trace events or session records on the first lines."""
+    """Recognise the file name with trace events or session records on the first lines."""
     name = NAME.fullmatch(file.name)
     return name is not None and begins_with(file, _is_event if name[1] == "traces" else _is_session)
 

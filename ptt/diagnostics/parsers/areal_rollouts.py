@@ -19,7 +19,7 @@ KEYS: Final = frozenset({"task_id", "sample_idx", "tail_version", "reward", "com
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to lines with the keys of a dumped rollout."""
+    """Recognise lines with the keys of a dumped rollout."""
     return begins_with(file, lambda row: row.keys() >= KEYS)
 
 
@@ -28,19 +28,19 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from read_lines(file, PARSER.name, _add, {"framework": "areal"})
 
 
-def _add(found: dict[str, Any], samples: Samples) -> bool:
-    version, completion = as_step(found.get("tail_version")), found.get("completion")
+def _add(row: dict[str, Any], samples: Samples) -> bool:
+    version, completion = as_step(row.get("tail_version")), row.get("completion")
     if version is None or not isinstance(completion, str):
         return False
-    split, reward = split_of_path(samples.file.rel), as_score(found.get("reward"))
-    task = as_label(found.get("task_id"))
+    split, reward = split_of_path(samples.file.rel), as_score(row.get("reward"))
+    task = as_label(row.get("task_id"))
     samples.add(
         Sample(
             step=version,
             split=split,
             completion=completion,
-            identity=[version, split, task, as_label(found.get("sample_idx")), found.get("prompt"), completion, reward],
-            prompt=found.get("prompt"),
+            identity=[version, split, task, as_label(row.get("sample_idx")), row.get("prompt"), completion, reward],
+            prompt=row.get("prompt"),
             reward=reward,
             columns={"group_id": task, "policy_version": version},
         )

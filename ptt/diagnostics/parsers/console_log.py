@@ -47,21 +47,21 @@ def console_row(line: str) -> ConsoleRow | None:
     if len(line) > LINE_CHARS:
         return None
     text = (ESCAPES.sub("", line) if "\x1b" in line else line).rstrip()
-    if "step:" in text and (found := VERL.search(text)):
-        return _pairs("verl", found.group(1), found.group(2).split(" - "))
-    if "Step " in text and (found := TORCHTUNE.search(text)):
-        return _pairs("torchtune", found.group(1), found.group(2).split(" "))
+    if "step:" in text and (match := VERL.search(text)):
+        return _pairs("verl", match.group(1), match.group(2).split(" - "))
+    if "Step " in text and (match := TORCHTUNE.search(text)):
+        return _pairs("torchtune", match.group(1), match.group(2).split(" "))
     start = text.find("{'")
     return _dict(text[start + 1 :]) if start >= 0 and text.endswith("}") else None
 
 
 def number_of(text: str) -> float | None:
     """Read a number as Python, NumPy or torch print it; ValueError where it is none."""
-    found = WRAPPED.fullmatch(text)
-    if found is None:
+    match = WRAPPED.fullmatch(text)
+    if match is None:
         raise ValueError("no number")
-    known = NON_FINITE.get(found.group(1).lower())
-    return float(found.group(1)) if known is None else known
+    known = NON_FINITE.get(match.group(1).lower())
+    return float(match.group(1)) if known is None else known
 
 
 def _pairs(framework: str, step: str, pairs: list[str]) -> ConsoleRow | None:
@@ -82,11 +82,11 @@ def _dict(text: str) -> ConsoleRow | None:
     step: int | None = None
     at = 0
     while at < len(text):
-        found = DICT_PAIR.match(text, at)
-        if found is None:  # a nested object, a list, prose: no log call
+        match = DICT_PAIR.match(text, at)
+        if match is None:  # a nested object, a list, prose: no log call
             return None
-        at = found.end()
-        name, quoted, bare, _ = found.groups()
+        at = match.end()
+        name, quoted, bare, _ = match.groups()
         value = quoted if quoted is not None else bare
         if name in STEP_KEYS and step is None and (named := as_step(value)) is not None:
             step = named
@@ -101,25 +101,25 @@ def _dict(text: str) -> ConsoleRow | None:
 
 SUFFIXES = (".log", ".txt", ".out", ".err", ".log.gz", ".txt.gz", ".log.zst", ".txt.zst")
 NAMES = ("stdout", "stderr", "nohup.out")
-LOOKED_BYTES = 1 << 20  # how far the first log call may be from the beginning: models load, engines warm up
+MAX_SEARCH_BYTES = 1 << 20  # how far the first log call may be from the beginning: models load, engines warm up
 MARKS = (b"step:", b"Step ", b"{'")
 UNNUMBERED = "console:"
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to a text file with a log call near its beginning."""
+    """Recognise a text file with a log call near its beginning."""
     name = file.name.lower()
     if not (name.endswith(SUFFIXES) or name in NAMES):
         return False
-    held = bytearray()
+    head = bytearray()
     for piece in pieces(file):
         if isinstance(piece, Lost) or b"\0" in piece:
             break
-        held += piece
-        if len(held) >= LOOKED_BYTES:
+        head += piece
+        if len(head) >= MAX_SEARCH_BYTES:
             break
-    lines = bytes(held).split(b"\n")
+    lines = bytes(head).split(b"\n")
     return any(_row(line) for line in lines if any(mark in line for mark in MARKS))
 
 
@@ -168,7 +168,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _is_step(row: ConsoleRow) -> bool:
-    """Whether a row without step is a training step's: not an evaluation, not the closing one."""
+    """Return whether a row without step is a training step's: not an evaluation, not the closing one."""
     return CLOSING not in row.values and not all(name.startswith("eval_") or name == "epoch" for name in row.values)
 
 

@@ -118,17 +118,17 @@ class _Log:
                     max_tokens=_first(map(as_count, limits)),
                 )
 
-    def add(self, found: dict[str, Any], samples: Samples) -> bool:
+    def add(self, record: dict[str, Any], samples: Samples) -> bool:
         """Add one sample."""
-        messages, about = found.get("messages"), self.header.get("eval")
+        messages, about = record.get("messages"), self.header.get("eval")
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             return False
-        scores = dict(_scores(found.get("scores")))
+        scores = dict(_scores(record.get("scores")))
         reward = next(iter(scores.values())) if len(scores) == 1 else None
-        choices = nested(found, "output", "choices")
+        choices = nested(record, "output", "choices")
         stop = as_label(nested(choices[0], "stop_reason")) if isinstance(choices, list) and choices else None
-        limit = as_label(nested(found, "limit", "type"))
-        name, epoch = as_label(found.get("id")), as_step(found.get("epoch"))
+        limit = as_label(nested(record, "limit", "type"))
+        name, epoch = as_label(record.get("id")), as_step(record.get("epoch"))
         run = as_label(nested(about, "eval_id")) or as_label(nested(about, "run_id"))
         samples.add(
             Sample(
@@ -136,10 +136,10 @@ class _Log:
                 split="eval",
                 completion=messages,
                 identity=[run, name, epoch, messages, scores],
-                prompt=found.get("input"),
+                prompt=record.get("input"),
                 reward=reward,
                 components=scores,
-                calls=_calls(messages, found.get("events")),
+                calls=_calls(messages, record.get("events")),
                 columns={
                     "sample_id": None if name is None or epoch is None else f"{name}/{epoch}",
                     "group_id": name,
@@ -147,7 +147,7 @@ class _Log:
                     "success": reward == 1.0 if reward in {0.0, 1.0} else None,
                     "truncated": None if stop is None and limit is None else bool(limit) or stop in CUT_SHORT,
                     "stop_reason": limit or stop,
-                    "error_type": _error(found.get("error")),
+                    "error_type": _error(record.get("error")),
                 },
             )
         )
@@ -158,11 +158,11 @@ def _first(values: Iterable[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _scores(found: Any) -> Iterator[tuple[str, float | None]]:
-    for name, score in dict_of(found).items():
+def _scores(scores: Any) -> Iterator[tuple[str, float | None]]:
+    for name, score in dict_of(scores).items():
         value = nested(score, "value")
         if isinstance(value, dict):
-            yield from ((f"{name}/{part}", _grade(one)) for part, one in value.items())
+            yield from ((f"{name}/{part}", _grade(grade)) for part, grade in value.items())
         elif not isinstance(value, list):
             yield name, _grade(value)
 
@@ -171,10 +171,10 @@ def _grade(value: Any) -> float | None:
     return GRADES.get(value) if isinstance(value, str) and value in GRADES else as_score(value)
 
 
-def _error(found: Any) -> str | None:
-    if not isinstance(found, dict):
+def _error(error: Any) -> str | None:
+    if not isinstance(error, dict):
         return None
-    kind = ERROR_CLASS.match(as_label(found.get("message")) or "")
+    kind = ERROR_CLASS.match(as_label(error.get("message")) or "")
     return kind[0] if kind else "error"
 
 

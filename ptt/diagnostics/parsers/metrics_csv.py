@@ -70,8 +70,8 @@ def recognises(file: RunFile) -> bool:
         return False
     rows = [_cells(line.decode("utf-8", "replace").strip("\r"), dialect.separator) for line in lines[1:4]]
     frame = _table([row for row in rows if row], dialect)
-    found = _metrics(frame, dialect, file, 0)[0]
-    return found.height > 0
+    metrics = _metrics(frame, dialect, file, 0)[0]
+    return metrics.height > 0
 
 
 def read(file: RunFile) -> Iterator[Piece]:

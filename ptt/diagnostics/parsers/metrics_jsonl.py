@@ -70,8 +70,8 @@ class Block:
         rest = [name for name in self.numbers if name not in set(dense)]
         if rest:
             frame = metric_frame(self.long(rest), file.rel)
-            held = pl.Series([names[raw] for raw in rest], dtype=pl.String)
-            name = pl.col("name_raw").replace_strict(rest, held, return_dtype=pl.String)
+            replacements = pl.Series([names[raw] for raw in rest], dtype=pl.String)
+            name = pl.col("name_raw").replace_strict(rest, replacements, return_dtype=pl.String)
             yield Rows(table="metrics", frame=frame.with_columns(name=name))
 
     def _is_dense(self, name: str) -> bool:
@@ -81,7 +81,7 @@ class Block:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def _may_be_dense(name: str) -> bool:
-    """Whether a metric may stand as a column: of training, and with no value that stands for another."""
+    """Return whether a metric may stand as a column: of training, and with no value that stands for another."""
     return split_of(name) == "train" and re.search(RATIO_BOUND, name) is None
 
 
@@ -178,7 +178,7 @@ def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series]
         name, column, below = pending.pop()
         if isinstance(column.dtype, pl.Struct):
             inner = ((f"{below}{field}", column.struct.field(field)) for field in column.struct.fields)
-            pending += [(joined, held, f"{joined}/") for joined, held in inner]
+            pending += [(joined, child, f"{joined}/") for joined, child in inner]
         elif name in flat:
             return None
         else:
@@ -187,7 +187,7 @@ def _flat(wide: pl.DataFrame, wrappers: tuple[str, ...]) -> dict[str, pl.Series]
 
 
 def _is_text(column: pl.Series) -> bool:
-    """Whether no cell is a number, which a text column gets where another row spells out its NaN."""
+    """Return whether no cell is a number, which a text column gets where another row spells out its NaN."""
     cells = column.drop_nulls().unique()
     return not (cells.str.to_lowercase().is_in(SPELT).any() or cells.cast(pl.Float64, strict=False).count())
 
@@ -224,7 +224,7 @@ def metric_row(found: dict[str, Any]) -> MetricRow | None:
 
 
 def is_metric_object(found: dict[str, Any]) -> bool:
-    """Tell a log call from a sample, a trace or a config by its keys and the size of its values."""
+    """Return whether keys and sizes of the values are those of a log call, not of a sample, a trace or a config."""
     if not SAMPLE_KEYS.isdisjoint(found) or {"step", "timestamp", "metrics"} <= found.keys():
         return False
     for value in flatten(found).values():
@@ -237,29 +237,29 @@ def is_metric_object(found: dict[str, Any]) -> bool:
 
 
 def is_closing(found: dict[str, Any]) -> bool:
-    """Whether this is the summary that ms-swift puts behind its last row, with the whole history once more."""
+    """Return whether this is the summary that ms-swift puts behind its last row, with the whole history once more."""
     return "log_history" in found and "step" not in found
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to line files that begin with log calls and nothing else."""
-    found = [row for row in first_objects(file) if not is_closing(row)]
-    return bool(found) and all(map(is_metric_object, found))
+    """Recognise line files that begin with log calls and nothing else."""
+    records = [row for row in first_objects(file) if not is_closing(row)]
+    return bool(records) and all(map(is_metric_object, records))
 
 
 def _framework(block: bytes) -> str | None:
     """Name the framework where the shape of the first row leaves no doubt."""
-    found = json_object(block.split(b"\n", 1)[0]) or {}
-    if found.keys() == {"step", "data"} and isinstance(found["data"], dict):
+    record = json_object(block.split(b"\n", 1)[0]) or {}
+    if record.keys() == {"step", "data"} and isinstance(record["data"], dict):
         return "verl"
-    if "global_step/max_steps" in found:
+    if "global_step/max_steps" in record:
         return "ms-swift"
-    if {"training_step", "recorded_at"} <= found.keys():
+    if {"training_step", "recorded_at"} <= record.keys():
         return "art"
     own = ("mismatch_kl/", "optim/", "perf/", "off_policy/")
-    if {"step", "time"} <= found.keys() and any(name.startswith(own) for name in found):
+    if {"step", "time"} <= record.keys() and any(name.startswith(own) for name in record):
         return "prime-rl"
-    return framework_of(flatten(found))
+    return framework_of(flatten(record))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -279,13 +279,13 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield from quick.pieces(file, known_names)
             continue
         framework = framework or _framework(block)
-        for found in block_objects(file, block):
-            if isinstance(found, Lost):
-                yield found
-            elif found is None:
+        for record in block_objects(file, block):
+            if isinstance(record, Lost):
+                yield record
+            elif record is None:
                 counts[NO_JSON] += 1
-            elif (row := metric_row(found)) is None:
-                counts[NO_STEP] += not is_closing(found)
+            elif (row := metric_row(record)) is None:
+                counts[NO_STEP] += not is_closing(record)
             else:
                 for name, value in row.values.items():
                     columns.add(row.step, name, value, row.wall_time, seq)

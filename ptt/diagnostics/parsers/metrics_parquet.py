@@ -67,8 +67,8 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     if name is not None and "value" in flat:
         return _Layout(step, time, name, ("value",))
     counts = {"step"} if RUN in names else set()
-    values = tuple(one for one in names if one in flat and one not in {step, time} | TRACKER_COLUMNS | counts)
-    numeric = any(not _is_text(schema.field(one).type) for one in values)
+    values = tuple(key for key in names if key in flat and key not in {step, time} | TRACKER_COLUMNS | counts)
+    numeric = any(not _is_text(schema.field(key).type) for key in values)
     return _Layout(step, time, None, values) if values and numeric else None
 
 
@@ -80,25 +80,25 @@ def _step_order(names: set[str]) -> tuple[str, ...]:
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to a flat table with a step and numbers."""
+    """Recognise a flat table with a step and numbers."""
     if not file.name.lower().endswith(".parquet"):
         return False
-    found = schema_of(file)
-    return found is not None and _layout(found[0], stepless=file.name.endswith(SYSTEM)) is not None
+    footer = schema_of(file)
+    return footer is not None and _layout(footer[0], stepless=file.name.endswith(SYSTEM)) is not None
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics batch by batch, or samples of the machine."""
-    found = schema_of(file)
-    if found is None:
+    footer = schema_of(file)
+    if footer is None:
         yield cut_note(file)
         return
-    layout = _layout(found[0], stepless=file.name.endswith(SYSTEM))
+    layout = _layout(footer[0], stepless=file.name.endswith(SYSTEM))
     if layout is None:
         yield Lost(bytes=file.size, note=f"{file.rel}: no columns of a step and of numbers.")
         return
     wanted = [name for name in (layout.step, layout.time, layout.name, *layout.values) if name]
-    wanted += [name for name in ("_step", RUN) if name in found[0].names and name not in wanted]
+    wanted += [name for name in ("_step", RUN) if name in footer[0].names and name not in wanted]
     done = bad = 0
     names: set[str] = set()
     try:
@@ -115,8 +115,8 @@ def read(file: RunFile) -> Iterator[Piece]:
                 names.update(entries["name_raw"].unique())
                 yield from _machine(file, entries) if layout.step is None else _metrics(file, entries)
     except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
-        lost = max(0, found[1] - done)
-        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {found[1]} row(s) are lost.")
+        lost = max(0, footer[1] - done)
+        yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {footer[1]} row(s) are lost.")
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) name no step.")
     yield from framework_facts(framework_of(names))
@@ -133,8 +133,8 @@ def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
 
 def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:
     """Turn a batch into step, name, value and time; the count is of rows without a step."""
-    steps = [None if layout.step is None else as_step(one) for one in _cells(table, layout.step)]
-    times = [as_seconds(one) for one in _cells(table, layout.time)]
+    steps = [None if layout.step is None else as_step(cell) for cell in _cells(table, layout.step)]
+    times = [as_seconds(cell) for cell in _cells(table, layout.time)]
     index = {
         "step": fill_steps(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
         "wall_time": pl.Series(times, dtype=pl.Float64),
@@ -162,7 +162,7 @@ def _cells(table: pl.DataFrame, name: str | None) -> list[object]:
 def _column(index: dict[str, pl.Series], values: pl.Series, names: pl.Series) -> pl.DataFrame:
     """Return the entries of one column; null is no value, and a text counts where it spells a number out."""
     if values.dtype == pl.String:
-        values = pl.Series([_spelt(one) for one in values.to_list()], dtype=pl.Float64)
+        values = pl.Series([_spelt(text) for text in values.to_list()], dtype=pl.Float64)
     frame = pl.DataFrame({**index, "name_raw": names.cast(pl.String), "value": values.cast(pl.Float64, strict=False)})
     return frame.filter(pl.col("value").is_not_null()).select("step", "name_raw", "value", "wall_time", "seq")
 

@@ -37,7 +37,7 @@ MAX_HELD_STEPS: Final = 200_000  # of episodes that are not closed yet; beyond i
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to lines that name an episode, a step and its type."""
+    """Recognise lines that name an episode, a step and its type."""
     return begins_with(file, _is_step)
 
 
@@ -54,7 +54,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _episodes(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
     """Yield the steps of each episode that ends, or that the others leave no room for; without steps, a row of none."""
     episodes: dict[str, list[dict[str, Any]]] = {}
-    held = 0
+    count = 0
     for row in objects(file):
         if isinstance(row, Lost):
             yield row
@@ -64,19 +64,19 @@ def _episodes(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
             continue
         name = as_text(row["episode_id"])
         episodes.setdefault(name, []).append(row)
-        held += 1
-        if row["type"] == END or held > MAX_HELD_STEPS:
+        count += 1
+        if row["type"] == END or count > MAX_HELD_STEPS:
             steps = episodes.pop(name if row["type"] == END else next(iter(episodes)))
-            held -= len(steps)
+            count -= len(steps)
             yield {"steps": steps}
     for steps in episodes.values():
         yield {"steps": steps}
 
 
-def _add(found: dict[str, Any], samples: Samples) -> bool:
-    if not found["steps"]:
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    if not record["steps"]:
         return False
-    steps = sorted(found["steps"], key=lambda step: as_step(step["step"]) or 0)
+    steps = sorted(record["steps"], key=lambda step: as_step(step["step"]) or 0)
     end: dict[str, Any] = next((step for step in steps if step["type"] == END), {})
     shown = [step for step in steps if step["type"] in ROLES or step["type"] == PARSE_ERROR]
     messages = [_message(step) for step in shown]

@@ -29,16 +29,16 @@ Seen = tuple[int | None, frozenset[str]]  # the current step, and the names it h
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the header line, or to rows of exactly step, timestamp and metrics."""
-    return any(_is_header(found) or _is_row(found) for found in first_objects(file))
+    """Recognise the header line, or rows of exactly step, timestamp and metrics."""
+    return any(_is_header(record) or _is_row(record) for record in first_objects(file))
 
 
-def _is_header(found: dict[str, Any]) -> bool:
-    return found.get("type") == "header" and {"schema_version", "trainer_type"} <= found.keys()
+def _is_header(record: dict[str, Any]) -> bool:
+    return record.get("type") == "header" and {"schema_version", "trainer_type"} <= record.keys()
 
 
-def _is_row(found: dict[str, Any]) -> bool:
-    return {"step", "timestamp", "metrics"} <= found.keys() and isinstance(found["metrics"], dict)
+def _is_row(record: dict[str, Any]) -> bool:
+    return {"step", "timestamp", "metrics"} <= record.keys() and isinstance(record["metrics"], dict)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -47,7 +47,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     seen: Seen = (None, frozenset())
     schema = None
     seq = bad = 0
-    for block in _apart(blocks(file)):
+    for block in _cut_edges(blocks(file)):
         if isinstance(block, Lost):
             yield block
             continue
@@ -57,23 +57,23 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield from quick.pieces(file, partial(_names, facts.get("algorithm")))
             continue
         columns = MetricColumns(file)
-        for found in block_objects(file, block):
-            if isinstance(found, Lost):
-                yield found
-            elif found is not None and _is_row(found) and as_step(found["step"]) is not None:
-                seen = _add(found, columns, seen, seq)
+        for record in block_objects(file, block):
+            if isinstance(record, Lost):
+                yield record
+            elif record is not None and _is_row(record) and as_step(record["step"]) is not None:
+                seen = _add(record, columns, seen, seq)
                 seq += 1
             else:
-                bad += found is None or not _note_facts(found, facts)
+                bad += record is None or not _note_facts(record, facts)
         for frame in columns.frames():
             yield Rows(table="metrics", frame=_named(frame, facts.get("algorithm")))
     yield from lost_notes(file, {NEITHER: bad})
     yield Context(facts=facts)
 
 
-def _apart(found: Iterator[bytes | Lost]) -> Iterator[bytes | Lost]:
+def _cut_edges(stream: Iterator[bytes | Lost]) -> Iterator[bytes | Lost]:
     """Cut the first and the last two lines off each block: header, closing row and footer are for the slow way."""
-    for block in found:
+    for block in stream:
         if isinstance(block, Lost):
             yield block
             continue
@@ -93,35 +93,35 @@ def _quick(block: bytes, seq: int, schema: pl.Schema | None) -> Block | None:
 def _seen_last(block: Block) -> Seen:
     steps = block.index["__step"]
     last = steps == steps[-1]
-    held = (name for name, column in block.numbers.items() if column.filter(last).count())
-    return int(steps[-1]), frozenset(held)
+    names = (name for name, column in block.numbers.items() if column.filter(last).count())
+    return int(steps[-1]), frozenset(names)
 
 
-def _add(found: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -> Seen:
+def _add(record: dict[str, Any], columns: MetricColumns, seen: Seen, seq: int) -> Seen:
     """Add one row, unless it is the closing one, whose only loss is the mean over the run."""
-    step, values = as_step(found["step"]) or 0, metric_values(flatten(found["metrics"]))
+    step, values = as_step(record["step"]) or 0, metric_values(flatten(record["metrics"]))
     before = seen[1] if seen[0] == step else frozenset()
     # Taken for a row, it would overwrite the loss of the last step.
     is_mean = len(values) == 1 and all(name.endswith("_loss") and name in before for name in values)
     for name, value in ({} if is_mean else values).items():
-        columns.add(step, name, value, as_seconds(found["timestamp"]), seq)
+        columns.add(step, name, value, as_seconds(record["timestamp"]), seq)
     return step, before | values.keys()
 
 
-def _note_facts(found: dict[str, Any], facts: Facts) -> bool:
+def _note_facts(record: dict[str, Any], facts: Facts) -> bool:
     """Take what a header or footer tells; False if the object is neither.
 
     A header without a footer is what a killed run leaves, or one that still goes on.
     """
-    if _is_header(found):
-        trainer = found["trainer_type"]
+    if _is_header(record):
+        trainer = record["trainer_type"]
         facts["status"] = RUNNING
         if isinstance(trainer, str) and trainer != "unknown":
             facts["algorithm"] = trainer
         return True
-    if found.get("type") == "footer":
-        if isinstance(found.get("status"), str):
-            facts["status"] = found["status"]
+    if record.get("type") == "footer":
+        if isinstance(record.get("status"), str):
+            facts["status"] = record["status"]
         return True
     return False
 
@@ -130,17 +130,17 @@ def _names(algorithm: object, raws: list[str]) -> dict[str, str | None]:
     """Return the canonical names, corrected: suffixes of several ranks, and names that mean something else here."""
     distributed = "world_size" in raws
     plain = {raw: raw.removesuffix("_mean") if distributed and canonical(raw) is None else raw for raw in raws}
-    told = algorithm or next((trainer for loss, trainer in LOSSES.items() if loss in plain.values()), None)
-    misleading = MISLEADING if told in PREFERENCE else frozenset()
-    if told == "orpo":
+    trainer_type = algorithm or next((trainer for loss, trainer in LOSSES.items() if loss in plain.values()), None)
+    misleading = MISLEADING if trainer_type in PREFERENCE else frozenset()
+    if trainer_type == "orpo":
         misleading |= MISLEADING_ORPO
     return {raw: None if plain[raw] in misleading else canonical(plain[raw]) for raw in raws}
 
 
 def _named(frame: pl.DataFrame, algorithm: object) -> pl.DataFrame:
     names = _names(algorithm, frame["name_raw"].unique().to_list())
-    held = pl.Series(list(names.values()), dtype=pl.String)
-    return frame.with_columns(name=pl.col("name_raw").replace_strict(list(names), held, return_dtype=pl.String))
+    replacements = pl.Series(list(names.values()), dtype=pl.String)
+    return frame.with_columns(name=pl.col("name_raw").replace_strict(list(names), replacements, return_dtype=pl.String))
 
 
 PARSER = Parser(

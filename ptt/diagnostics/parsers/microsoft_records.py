@@ -32,7 +32,7 @@ MAX_MESSAGES: Final = 20  # warnings, errors and events of one file
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the toolkit's file names with its own keys in the head."""
+    """Recognise the toolkit's file names with its own keys in the head."""
     keys = KEYS.get(file.name)
     if keys is None or not 0 < file.size <= MAX_BYTES:
         return False
@@ -44,19 +44,19 @@ def recognises(file: RunFile) -> bool:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield what the file says as events, and its settings as facts."""
-    found = _object(file)
-    if found is None:
+    record = _object(file)
+    if record is None:
         yield Lost(bytes=max(1, file.size), note=f"{file.rel} is no whole JSON object; what it says is lost.")
         return
     events = EventLog(file)
     if file.name.startswith("run_metadata"):
-        facts = _metadata(found, events, started=file.name == START)
+        facts = _metadata(record, events, started=file.name == START)
     elif file.name == "postmortem.json":
-        facts = _postmortem(found, events)
+        facts = _postmortem(record, events)
     elif file.name == "critical_failure.json":
-        facts = _critical(found, events)
+        facts = _critical(record, events)
     else:
-        facts = _resumed(found, events)
+        facts = _resumed(record, events)
     yield from events.pieces()
     if facts:
         yield Context(facts=facts)
@@ -69,82 +69,82 @@ def _object(file: RunFile) -> dict[str, Any] | None:
         return None
 
 
-def _metadata(found: dict[str, Any], events: EventLog, *, started: bool) -> Facts:
+def _metadata(record: dict[str, Any], events: EventLog, *, started: bool) -> Facts:
     """Take trainer, size of the world, code version, settings, package versions; the status where it is the last."""
-    status, last = _word(found.get("status")), as_step(found.get("total_steps"))
+    status, last = _word(record.get("status")), as_step(record.get("total_steps"))
     ended = status not in (None, "running")
-    when = as_seconds(found.get("end_time" if ended else "start_time"))
+    when = as_seconds(record.get("end_time" if ended else "start_time"))
     if status is not None:
         events.add(last if ended else None, when, "exit" if ended else "stdout", f"run status: {status}")
-    config = _inner(found, "config")
+    config = _inner(record, "config")
     facts = safe_settings(_inner(config, "training_args"))
-    trainer = _word(found.get("trainer_type"))
+    trainer = _word(record.get("trainer_type"))
     facts |= {"algorithm": trainer} if trainer not in (None, "unknown") else {}
     facts |= {} if started or status is None else {"status": status}
     for name in ("world_size", "dataset_size"):
-        facts |= {name: count} if (count := as_step(found.get(name))) else {}
-    commit = found.get("git_sha")
+        facts |= {name: count} if (count := as_step(record.get(name))) else {}
+    commit = record.get("git_sha")
     if isinstance(commit, str) and COMMIT.fullmatch(commit):
-        facts |= {"git_sha": commit, "git_dirty": found.get("git_dirty") is True}
-    versions = _inner(found, "package_versions")
+        facts |= {"git_sha": commit, "git_dirty": record.get("git_dirty") is True}
+    versions = _inner(record, "package_versions")
     for name in PACKAGES:
         if isinstance(version := versions.get(name), str) and VERSION.fullmatch(version):
             facts[f"{name}_version"] = version
-    return facts | _hardware(_inner(found, "hardware"))
+    return facts | _hardware(_inner(record, "hardware"))
 
 
-def _hardware(found: dict[str, Any]) -> Facts:
+def _hardware(record: dict[str, Any]) -> Facts:
     """Take the number of devices and the memory of the smallest."""
-    facts: Facts = {"gpu_count": count} if (count := as_step(found.get("gpu_count"))) else {}
-    given = found.get("gpu_memory_gb")
+    facts: Facts = {"gpu_count": count} if (count := as_step(record.get("gpu_count"))) else {}
+    given = record.get("gpu_memory_gb")
     sizes = given if isinstance(given, list) else [given]
     known = [float(size) for size in sizes if isinstance(size, int | float) and 0 < size < 1e6]
     return facts | ({"gpu_memory_gb": min(known)} if known else {})
 
 
-def _postmortem(found: dict[str, Any], events: EventLog) -> Facts:
+def _postmortem(record: dict[str, Any], events: EventLog) -> Facts:
     """Take why the process ended, the end of its traceback and of its events."""
-    reason, last = _word(found.get("exit_reason")), as_step(found.get("last_step"))
-    when = as_seconds(found.get("timestamp"))
+    reason, last = _word(record.get("exit_reason")), as_step(record.get("last_step"))
+    when = as_seconds(record.get("timestamp"))
     events.add(last, when, "exit", f"exit reason: {reason or 'unknown'}")
     for key in ("traceback", "cuda_error"):
-        if isinstance(text := found.get(key), str) and text.strip():
+        if isinstance(text := record.get(key), str) and text.strip():
             lines = [line for line in text.splitlines() if line.strip()]
             for line in lines[-MAX_MESSAGES:]:
                 events.add(last, when, "stderr", line)
-    recent = found.get("recent_events")
+    recent = record.get("recent_events")
     for text in recent[-MAX_MESSAGES:] if isinstance(recent, list) else ():
         if isinstance(text, str):
             events.add_output(None, None, "alert", text)
     return {"exit_reason": reason} if reason else {}
 
 
-def _critical(found: dict[str, Any], events: EventLog) -> Facts:
-    good, reason = as_step(found.get("last_good_step")), found.get("reason")
+def _critical(record: dict[str, Any], events: EventLog) -> Facts:
+    good, reason = as_step(record.get("last_good_step")), record.get("reason")
     text = f"critical failure: {reason if isinstance(reason, str) else 'unknown'}"
-    events.add(as_step(found.get("step")), as_seconds(found.get("timestamp")), "alert", text)
+    events.add(as_step(record.get("step")), as_seconds(record.get("timestamp")), "alert", text)
     return {} if good is None else {"last_good_step": good}
 
 
-def _resumed(found: dict[str, Any], events: EventLog) -> Facts:
-    step, when = as_step(found.get("resumed_from_step")), as_seconds(found.get("timestamp"))
+def _resumed(record: dict[str, Any], events: EventLog) -> Facts:
+    step, when = as_step(record.get("resumed_from_step")), as_seconds(record.get("timestamp"))
     events.add(step, when, "restart", f"resumed from step {'unknown' if step is None else step}")
     for key in ("errors", "warnings"):
-        given = found.get(key)
+        given = record.get(key)
         for text in given[:MAX_MESSAGES] if isinstance(given, list) else ():
             if isinstance(text, str):
                 events.add(step, when, "alert", f"on resume, {key.removesuffix('s')}: {text}")
     facts: Facts = {} if step is None else {"resumed_from_step": step}
-    return facts | ({"resume_valid": found["is_valid"]} if isinstance(found.get("is_valid"), bool) else {})
+    return facts | ({"resume_valid": record["is_valid"]} if isinstance(record.get("is_valid"), bool) else {})
 
 
-def _inner(found: Mapping[str, Any], key: str) -> dict[str, Any]:
-    held = found.get(key)
-    return held if isinstance(held, dict) else {}
+def _inner(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
 
 
-def _word(found: object) -> str | None:
-    return found if isinstance(found, str) and PLAIN_WORD.fullmatch(found) else None
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and PLAIN_WORD.fullmatch(value) else None
 
 
 PARSER = Parser(

@@ -32,26 +32,26 @@ BAD_LINES = "line(s) are not time, value and step."
 PARAM_BYTES = 8192
 
 
-def _place(file: RunFile) -> tuple[str, str] | None:
+def _kind_and_name(file: RunFile) -> tuple[str, str] | None:
     """Return `metrics` or `params` and the name, by the path."""
-    found = RUN_PLACE.fullmatch(file.rel) or PLACE.fullmatch(file.rel)
-    return (found.group(1), found.group(2)) if found else None
+    match = RUN_PLACE.fullmatch(file.rel) or PLACE.fullmatch(file.rel)
+    return (match.group(1), match.group(2)) if match else None
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the path, and for metrics by the form of the first line."""
-    place = _place(file)
-    if place is None:
+    """Recognise a file by the path, and for metrics by the form of the first line."""
+    kind_and_name = _kind_and_name(file)
+    if kind_and_name is None:
         return False
     head = file.readable_head
-    if place[0] == "params":
+    if kind_and_name[0] == "params":
         return RUN_PLACE.fullmatch(file.rel) is not None and 0 < len(head) <= PARAM_BYTES
     return LINE.fullmatch(head.split(b"\n", 1)[0]) is not None
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one metric of the run, or one of its settings."""
-    kind, name = _place(file) or ("metrics", file.name)
+    kind, name = _kind_and_name(file) or ("metrics", file.name)
     if kind == "params":
         yield from _param(file, name)
         return
@@ -65,17 +65,17 @@ def read(file: RunFile) -> Iterator[Piece]:
         for number, line in enumerate(lines):
             if not line.strip():
                 continue
-            found = LINE.fullmatch(line)
+            match = LINE.fullmatch(line)
             if is_torn(block) and number == len(lines) - 1:  # a step that is cut still looks like one
                 yield torn_line(file, line)
-            elif found is None:
+            elif match is None:
                 bad += 1
             else:
-                wall_time, value = int(found[1]) / 1000, float(found[2])  # inf and nan too
+                wall_time, value = int(match[1]) / 1000, float(match[2])  # inf and nan too
                 if name.startswith(MACHINE):
                     machine.add(None, wall_time, name, value)
                 else:
-                    columns.add(int(found[3]), name, value, wall_time, seq)
+                    columns.add(int(match[3]), name, value, wall_time, seq)
                 seq += 1
         yield from columns.pieces()
         yield from machine.pieces()

@@ -46,11 +46,11 @@ SPAN_TAGS: Final = "SELECT {trace}, key, value FROM trace_tags"
 
 def read_spans(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     """Yield sequences, trajectories and tool calls of the traces that are veRL's; nothing where there are none."""
-    held = tables(connection)
-    if not SPAN_COLUMNS.issubset(held.get("spans", ())):
+    schema = tables(connection)
+    if not SPAN_COLUMNS.issubset(schema.get("spans", ())):
         return
     tags: dict[str, dict[str, str]] = {}
-    column = "request_id" if "request_id" in held.get("trace_tags", ()) else "trace_id"
+    column = "request_id" if "request_id" in schema.get("trace_tags", ()) else "trace_id"
     for row in file_rows(connection, file, SPAN_TAGS.format(trace=column)):
         if isinstance(row, Lost):
             yield row
@@ -172,7 +172,7 @@ class _Reader:
             yield Context(facts={"framework": "verl"})
 
 
-def _of_loop(loop: dict[str, Any], told: dict[str, Any]) -> TokenRow | None:
+def _of_loop(loop: dict[str, Any], columns: dict[str, Any]) -> TokenRow | None:
     """Read an agent loop's own sequence, mask and log-probabilities included."""
     tokens, mask = token_array(loop.get("response_ids")), token_array(loop.get("response_mask"))
     if tokens is None or mask is None or not len(tokens) or len(tokens) != len(mask):
@@ -186,7 +186,7 @@ def _of_loop(loop: dict[str, Any], told: dict[str, Any]) -> TokenRow | None:
         token_ids=tokens,
         model_mask=np.asarray(mask != 0),
         rollout_logp=logps,
-        told={**told, "policy_version": _version(loop)},
+        told={**columns, "policy_version": _version(loop)},
     )
 
 
@@ -196,8 +196,8 @@ def _version(outputs: dict[str, Any]) -> int | None:
     return as_int64(more.get("min_global_steps")) if isinstance(more, dict) else None
 
 
-def _decoded(found: Any) -> Any:
-    return parse_json(found) if isinstance(found, str) else found
+def _decoded(value: Any) -> Any:
+    return parse_json(value) if isinstance(value, str) else value
 
 
 BAD_ROWS: Final = "metric row(s) have no usable name, step or value."
@@ -211,7 +211,7 @@ PARAMS = "SELECT key, value FROM params WHERE run_uuid = ?"
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to a database with MLflow's table of metrics."""
+    """Recognise a database with MLflow's table of metrics."""
     return set(tables_of(file).get("metrics", ())) >= NEEDED
 
 
@@ -221,14 +221,14 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
-    held = tables(connection)
-    if not set(held.get("metrics", ())) >= NEEDED:
+    schema = tables(connection)
+    if not set(schema.get("metrics", ())) >= NEEDED:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no readable table of MLflow's metrics.")
         return
     counts, lost = _split(file_rows(connection, file, RUNS))
     yield from lost
     gone: set[Any] = set()
-    if {"run_uuid", "lifecycle_stage"} <= set(held.get("runs", ())):
+    if {"run_uuid", "lifecycle_stage"} <= set(schema.get("runs", ())):
         deleted, lost = _split(file_rows(connection, file, DELETED))
         yield from lost
         gone = {run for (run,) in deleted}
@@ -236,7 +236,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     ranked = sorted(live, key=lambda row: (-row[1], -(row[2] if isinstance(row[2], int) else 0), str(row[0])))
     if ranked:
         yield from _metrics(connection, file, ranked[0][0])
-        if {"key", "value", "run_uuid"} <= set(held.get("params", ())):
+        if {"key", "value", "run_uuid"} <= set(schema.get("params", ())):
             params, lost = _split(file_rows(connection, file, PARAMS, (ranked[0][0],)))
             yield from lost
             yield Context(facts=safe_settings({str(key): value for key, value in params}))
@@ -250,9 +250,9 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
     yield from read_spans(connection, file)
 
 
-def _split(found: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]], list[Lost]]:
+def _split(rows: Iterable[tuple[Any, ...] | Lost]) -> tuple[list[tuple[Any, ...]], list[Lost]]:
     """Return the rows of a query, and what of them is lost."""
-    answers = list(found)
+    answers = list(rows)
     lost = [answer for answer in answers if isinstance(answer, Lost)]
     return [answer for answer in answers if not isinstance(answer, Lost)], lost
 

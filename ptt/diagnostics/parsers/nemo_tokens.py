@@ -44,8 +44,8 @@ LISTS: Final = {
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the name, which holds the step, and the keys of the first row."""
-    return NAME.fullmatch(file.name) is not None and any(found.keys() >= KEYS for found in first_objects(file, 1))
+    """Recognise a file by the name, which holds the step, and the keys of the first row."""
+    return NAME.fullmatch(file.name) is not None and any(record.keys() >= KEYS for record in first_objects(file, 1))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -60,13 +60,13 @@ def read(file: RunFile) -> Iterator[Piece]:
         if isinstance(frame, Lost):
             yield frame
             continue
-        found, unequal, silent = _sequences(frame, step, rows)
+        sequences, unequal, silent = _sequences(frame, step, rows)
         rows += frame.height
         wrong, empty = wrong + unequal, empty + silent
-        if found.height and "old_logp" not in found.columns:
-            forced += found.height
-        if found.height:
-            yield Rows(table="sequences", frame=found)
+        if sequences.height and "old_logp" not in sequences.columns:
+            forced += sequences.height
+        if sequences.height:
+            yield Rows(table="sequences", frame=sequences)
     yield from lost_rows(file, wrong, empty)
     if forced:
         note = (
@@ -89,14 +89,14 @@ def _sequences(frame: pl.DataFrame, step: int, before: int) -> tuple[pl.DataFram
     )
     if not frame.height:
         return frame, wrong, empty
-    found = frame.rename({**LISTS, "token_loss_mask": "model_mask", "rewards": "reward"}).with_columns(
+    rows = frame.rename({**LISTS, "token_loss_mask": "model_mask", "rewards": "reward"}).with_columns(
         _prompt_groups(frame, step),
         _trained(frame),
         step=pl.lit(step, pl.Int64),
         sample_id=pl.format("{}-{}", pl.lit(step), pl.coalesce(pl.col("idx"), pl.col("_row").cast(pl.Int64))),
     )
-    found = found.select(name for name in SEQUENCES if name in found.columns)
-    return found if np.any(flat(found["old_logp"].fill_null([]))[1]) else found.drop("old_logp"), wrong, empty
+    rows = rows.select(name for name in SEQUENCES if name in rows.columns)
+    return rows if np.any(flat(rows["old_logp"].fill_null([]))[1]) else rows.drop("old_logp"), wrong, empty
 
 
 def _trained(frame: pl.DataFrame) -> pl.Series:

@@ -22,7 +22,7 @@ KEYS: Final = frozenset({"content", "rewards"})
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by the name, which holds the step, and the keys of the first row."""
+    """Recognise a file by the name, which holds the step, and the keys of the first row."""
     return NAME.fullmatch(file.name) is not None and any(row.keys() >= KEYS for row in first_objects(file, 1))
 
 
@@ -69,8 +69,8 @@ def _messages(content: Any) -> list[dict[str, Any]] | None:
     return messages_of(content)
 
 
-def _first(found: Any) -> float | None:
-    return as_plain_number(found[0] if isinstance(found, list) and len(found) == 1 else found)
+def _first(value: Any) -> float | None:
+    return as_plain_number(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 PARSER = Parser(

@@ -72,11 +72,11 @@ def read(file: RunFile) -> Iterator[Piece]:
         if isinstance(block, Lost):
             yield block
             continue
-        for found in _rows(block):
-            if found is None and is_torn(block):
+        for record in _rows(block):
+            if record is None and is_torn(block):
                 yield torn_line(file, block[block.rfind(b"\n") + 1 :])
             else:
-                yield from reader.add(found)
+                yield from reader.add(record)
         yield from reader.take()
     yield from reader.close()
 

@@ -78,11 +78,11 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _answer(record: Any) -> dict[str, Any]:
     """Find the answer in a record: itself, under `response`, or in its `body` (OpenAI's batch files)."""
-    for place in (record, nested(record, "response"), nested(record, "output")):
-        for answer in (place, nested(place, "body")):
+    for envelope in (record, nested(record, "response"), nested(record, "output")):
+        for answer in (envelope, nested(envelope, "body")):
             if isinstance(nested(answer, "choices"), list) or isinstance(nested(answer, "meta_info"), dict):
-                found: dict[str, Any] = answer
-                return found
+                result: dict[str, Any] = answer
+                return result
     return {}
 
 
@@ -141,15 +141,15 @@ class _Reader:
             self._counts[UNUSABLE] += 1
             return
         asked = record.get("request")
-        request = next((found for found in (nested(asked, "body"), asked) if isinstance(found, dict)), {})
+        request = next((candidate for candidate in (nested(asked, "body"), asked) if isinstance(candidate, dict)), {})
         metadata = (record.get("metadata"), request.get("metadata"), answer, answer.get("meta_info"))
-        places = [record, request, *(place for place in metadata if isinstance(place, dict))]
+        sources = [record, request, *(source for source in metadata if isinstance(source, dict))]
         shared = {
-            "step": _first(places, STEPS, as_int64),
-            "version": _first(places, VERSIONS, as_int64),
+            "step": _first(sources, STEPS, as_int64),
+            "version": _first(sources, VERSIONS, as_int64),
             "temperature": _first([request, record], ("temperature",), as_number),
             "top_p": _first([request, record], ("top_p",), as_number),
-            "session": _first(places[:-1], SESSIONS, as_id),
+            "session": _first(sources[:-1], SESSIONS, as_id),
         }
         for at, choice in enumerate(choices):
             self._choices += 1
@@ -194,8 +194,8 @@ class _Reader:
         yield from count_notes(self._file, self._counts, lost=(UNUSABLE,))
 
 
-def _first(places: list[dict[str, Any]], keys: tuple[str, ...], read_as: Any) -> Any:
-    values = (read_as(place[key]) for key in keys for place in places if key in place)
+def _first(sources: list[dict[str, Any]], keys: tuple[str, ...], read_as: Any) -> Any:
+    values = (read_as(source[key]) for key in keys for source in sources if key in source)
     return next((value for value in values if value is not None), None)
 
 

@@ -263,12 +263,12 @@ def latency(span: dict[str, Any]) -> float | None:
     return (end - start) / 1e9 if start is not None and end is not None and end >= start else None
 
 
-def _nanoseconds(found: Any) -> int | None:
+def _nanoseconds(value: Any) -> int | None:
     """Read a time, which is text in this encoding."""
-    if isinstance(found, str) and found.isascii() and found.isdecimal() and len(found) < 20:
-        found = int(found)
-    known = isinstance(found, (int, float)) and not isinstance(found, bool) and 0 < found < 2**64
-    return int(found) if known else None
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 2**64
+    return int(value) if known else None
 
 
 def items(found: Any, key: str) -> list[Any]:

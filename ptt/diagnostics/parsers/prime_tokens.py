@@ -50,7 +50,7 @@ SHIFTED: Final = ("policy_logp", "entropy")  # of the forward pass: what they sa
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the keys of the first row."""
-    return any(found.keys() >= KEYS for found in first_objects(file, 1))
+    return any(record.keys() >= KEYS for record in first_objects(file, 1))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -61,12 +61,12 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield frame
             continue
         whole = frame.filter(pl.col("step").is_not_null())
-        found, unequal, silent = responses(
+        sequences, unequal, silent = responses(
             whole.with_columns(token_hashes(whole["token_ids"])), mask="loss_mask", lists=tuple(LISTS)
         )
         wrong, empty = wrong + unequal + frame.height - whole.height, empty + silent
-        if found.height:
-            yield Rows(table="sequences", frame=_canonical(found))
+        if sequences.height:
+            yield Rows(table="sequences", frame=_canonical(sequences))
     yield from lost_rows(file, wrong, empty)
     if not (file.path.parent / STABLE).is_file():
         yield Lost(note=f"{file.rel}: no {STABLE} beside it: the step may not have been written to its end.")
@@ -76,14 +76,14 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
     """Bring rows cut to their responses to canonical columns."""
     step = pl.coalesce("export_step", "step")  # of the run, where several share a trainer
-    found = frame.rename({**LISTS, "loss_mask": "model_mask", "env_name": "env"}).with_columns(
+    rows = frame.rename({**LISTS, "loss_mask": "model_mask", "env_name": "env"}).with_columns(
         *(_without_first(frame, name) for name in SHIFTED),
         step=step,
         reward=pl.col("rewards").list.first().cast(pl.Float64),
         sample_id=pl.format("{}-{}-{}", step, pl.col("rank").fill_null(0), "export_sequence_idx"),
     )
-    kept = [name for name in SEQUENCES if name in found.columns and _holds(found[name])]
-    return found.select(kept)
+    kept = [name for name in SEQUENCES if name in rows.columns and _holds(rows[name])]
+    return rows.select(kept)
 
 
 def _without_first(frame: pl.DataFrame, name: str) -> pl.Expr:
@@ -95,7 +95,7 @@ def _without_first(frame: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def _holds(column: pl.Series) -> bool:
-    """Whether anything is recorded: prime-rl writes lists of nulls for what does not apply."""
+    """Return whether anything is recorded: prime-rl writes lists of nulls for what does not apply."""
     if not isinstance(column.dtype, pl.List) or column.dtype.inner != pl.Float32():
         return True
     return not np.isnan(flat(column.fill_null([]))[1]).all()

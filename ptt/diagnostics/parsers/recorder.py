@@ -61,7 +61,7 @@ ALLOWED_BESIDE: dict[str, TypeTest] = {"advantage": _number, "policy_version": _
 
 
 def has_recorder_keys(names: set[str]) -> bool:
-    """Whether these are the columns of a recorder file."""
+    """Return whether these are the columns of a recorder file."""
     return set(REQUIRED) <= names and len(names.intersection(LOGPS)) >= PAIR
 
 
@@ -69,19 +69,19 @@ def recognises(file: RunFile) -> bool:
     """Recognise a file by the columns, or, where the footer is gone, by the place such files are written to."""
     if not file.name.endswith(".parquet") or not is_cut(file):
         return False
-    found = schema_of(file)
-    if found is None:
+    footer = schema_of(file)
+    if footer is None:
         return file.path.parent.name == "tokens" or file.name.startswith("step_")
-    return has_recorder_keys(set(found[0].names))
+    return has_recorder_keys(set(footer[0].names))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield the file to be scanned where it lies, and a sentence for each column that cannot be used."""
-    found = schema_of(file)
-    if found is None:
+    footer = schema_of(file)
+    if footer is None:
         yield cut_note(file)
         return
-    schema, rows = found
+    schema, rows = footer
     usable: list[str] = []
     for name in SEQUENCES:
         places = schema.get_all_field_indices(name)

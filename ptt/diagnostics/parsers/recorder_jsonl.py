@@ -21,7 +21,7 @@ UNUSABLE = "row(s) lack a usable step, mask or pair of log-probabilities."
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the keys of the first rows."""
-    return any(has_recorder_keys(set(found)) for found in first_objects(file))
+    return any(has_recorder_keys(set(record)) for record in first_objects(file))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -95,9 +95,9 @@ def _by_line(block: bytes) -> tuple[pl.DataFrame, int]:
     return pl.DataFrame(columns), len(records) - len(rows)
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any] | None:
+def _row(record: dict[str, Any]) -> dict[str, Any] | None:
     """Convert one object; None if its step, mask or log-probabilities cannot be used."""
-    row = {name: _converted(name, found[name]) for name in SEQUENCES if name in found}
+    row = {name: _converted(name, record[name]) for name in SEQUENCES if name in record}
     if row.get("step") is None or row.get("model_mask") is None:
         return None
     return row if sum(row.get(name) is not None for name in LOGPS) >= PAIR else None

@@ -27,8 +27,8 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from read_lines(file, PARSER.name, _add, {"framework": "roll"})
 
 
-def _add(found: dict[str, Any], samples: Samples) -> bool:
-    rows, uneven = rows_of_columns(found, "responses")
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    rows, uneven = rows_of_columns(record, "responses")
     named = NAME.match(samples.file.name)
     split = "eval" if split_of_path(samples.file.rel.rpartition("/")[0]) == "eval" else "train"
     for row in rows:

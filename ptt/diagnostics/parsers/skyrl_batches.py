@@ -45,8 +45,8 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from read_batch(file, _pieces, lacking="holds no response_mask where SkyRL writes it", framework="skyrl")
 
 
-def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
-    batch = node(found, BUILDER)
+def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
+    batch = node(dump, BUILDER)
     state = batch.args[1] if batch is not None and len(batch.args) > 1 else None
     packed = nested(state, "batch_dict")
     fields = {str(name): _tensor(value) for name, value in packed.items()} if isinstance(packed, dict) else {}
@@ -72,7 +72,7 @@ def _tensor(packed: Plain) -> Plain:
 
 def _sample(fields: dict[str, Plain], keep: Array, at: int) -> Sample:
     """Cut row `at` of each list to the response, which is the end of the sequence."""
-    lists = {ours: _row(fields.get(theirs), keep, at) for theirs, ours in LISTS.items()}
+    lists = {column: _row(fields.get(key), keep, at) for key, column in LISTS.items()}
     ids, trained, rollout = grid(fields.get("sequences")), lists["train_mask"], lists["rollout_logp"]
     model = None if trained is None else sampled(trained, rollout)
     if model is not None and not model.any():  # nothing tells tools from text
@@ -84,15 +84,15 @@ def _sample(fields: dict[str, Plain], keep: Array, at: int) -> Sample:
     return {**lists, "token_ids": _row(tail, keep, at), "model_mask": model}
 
 
-def _row(found: Plain, keep: Array, at: int) -> Array | None:
-    values = grid(found)
+def _row(tensor: Plain, keep: Array, at: int) -> Array | None:
+    values = grid(tensor)
     return None if values is None or len(values) <= at or values.shape[1] != len(keep) else values[at][keep]
 
 
-def _groups(found: Plain, count: int) -> list[str | None]:
+def _groups(boundaries: Plain, count: int) -> list[str | None]:
     """Number the prompts by their (first row, row behind the last); rows that fill up the batch have none."""
     groups: list[str | None] = [None] * count
-    for number, part in enumerate(found if isinstance(found, list) else ()):
+    for number, part in enumerate(boundaries if isinstance(boundaries, list) else ()):
         pair = line(part)
         if pair is None or len(pair) != 2 or pair.dtype.kind not in "iu" or not 0 <= pair[0] <= pair[1] <= count:
             return [None] * count

@@ -36,36 +36,36 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _step(samples: Samples) -> int | None:
-    found = STEP.search(samples.file.rel)
-    return int(found[1]) if found else None
+    match = STEP.search(samples.file.rel)
+    return int(match[1]) if match else None
 
 
-def _add_figures(found: dict[str, Any], samples: Samples) -> bool:
+def _add_figures(record: dict[str, Any], samples: Samples) -> bool:
     step = _step(samples)
-    for name, kept in found.items():
+    for name, kept in record.items():
         figure, value = FIGURE.fullmatch(name), as_score(kept)
         if figure and value is not None:
             samples.evaluated(suite=figure["suite"], step=step, metric=figure["metric"], value=value)
-    return any(FIGURE.fullmatch(name) for name in found)
+    return any(FIGURE.fullmatch(name) for name in record)
 
 
-def _add(found: dict[str, Any], samples: Samples) -> bool:
-    output, step = found.get("output_response"), _step(samples)
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    output, step = record.get("output_response"), _step(samples)
     if not isinstance(output, str):
         return False
-    score = _score(found.get("score"))
-    suite = as_label(found.get("data_source")) or "unknown"
-    stop = as_label(found.get("stop_reason"))
+    score = _score(record.get("score"))
+    suite = as_label(record.get("data_source")) or "unknown"
+    stop = as_label(record.get("stop_reason"))
     samples.add(
         Sample(
             step=step,
             split="eval",
             completion=output,
-            identity=[step, suite, found.get("input_prompt"), output, score],
-            prompt=found.get("input_prompt"),
+            identity=[step, suite, record.get("input_prompt"), output, score],
+            prompt=record.get("input_prompt"),
             reward=score,
             columns={
-                "env": as_label(found.get("env_class")),
+                "env": as_label(record.get("env_class")),
                 "stop_reason": stop,
                 "truncated": None if stop is None else stop == "length",
             },
@@ -75,10 +75,10 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-def _score(found: Any) -> float | None:
-    if not isinstance(found, list):
-        return as_score(found)
-    values = [as_score(value) for value in found]
+def _score(score: Any) -> float | None:
+    if not isinstance(score, list):
+        return as_score(score)
+    values = [as_score(value) for value in score]
     given = [value for value in values if value is not None]
     return sum(given) if given and len(given) == len(values) else None
 

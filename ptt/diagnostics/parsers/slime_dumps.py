@@ -36,16 +36,16 @@ LISTS: Final = {
     "entropy": "entropy",
     "advantages": "advantage",
 }
-Found = dict[str | int, Plain]
+Record = dict[str | int, Plain]
 
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the keys of the dump."""
     if not file.name.endswith(".pt"):
         return False
-    found = names_in(file, KEYS)  # what comes before the first sample's tokens, which may be many
-    whole = {"rollout_id", "samples"} <= found and found & {"response_length", "group_index", "format_version"}
-    return bool(whole) or {"rollout_id", "rollout_data"} <= found
+    names = names_in(file, KEYS)  # what comes before the first sample's tokens, which may be many
+    whole = {"rollout_id", "samples"} <= names and names & {"response_length", "group_index", "format_version"}
+    return bool(whole) or {"rollout_id", "rollout_data"} <= names
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -72,18 +72,18 @@ def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
     return sequences(file, [_sampled(sample, step) for sample in samples])
 
 
-def _is_rollout(found: Found) -> bool:
-    return "format_version" not in found and "rollout_data" not in found
+def _is_rollout(dump: Record) -> bool:
+    return "format_version" not in dump and "rollout_data" not in dump
 
 
-def _samples(found: Found) -> list[Found]:
-    samples = found.get("samples")
+def _samples(dump: Record) -> list[Record]:
+    samples = dump.get("samples")
     if isinstance(samples, list):
         return [sample for sample in samples if isinstance(sample, dict)]
-    columns = found.get("rollout_data")  # format 1: a list a field
+    columns = dump.get("rollout_data")  # format 1: a list a field
     if not isinstance(columns, dict):
         return []
-    found.setdefault("raw_reward", columns.get("raw_reward"))
+    dump.setdefault("raw_reward", columns.get("raw_reward"))
     lengths = line(columns.get("response_lengths"))
     count = 0 if lengths is None else len(lengths)
     names = {"sample_indices": "sample_index", "partition": "rollout_position"}
@@ -93,14 +93,14 @@ def _samples(found: Found) -> list[Found]:
     return [dict(zip(fitting, row, strict=True)) for row in zip(*fitting.values(), strict=True)]
 
 
-def _raw_rewards(found: Found, samples: list[Found]) -> list[float | None]:
+def _raw_rewards(dump: Record, samples: list[Record]) -> list[float | None]:
     """Return each sample's reward before normalisation: they lie in the order of the rollout, not of the samples."""
-    rewards = line(found.get("raw_reward"))
+    rewards = line(dump.get("raw_reward"))
     if rewards is None:
         return [None] * len(samples)
     positions = [integer(sample.get("rollout_position")) for sample in samples]
     if None in positions:
-        shards = found.get("dp_shards")
+        shards = dump.get("dp_shards")
         indices = line(nested(shards[0], "sample_indices")) if isinstance(shards, list) and len(shards) == 1 else None
         order = {} if indices is None else {index: at for at, index in enumerate(indices.tolist())}
         positions = [order.get(integer(sample.get("sample_index"))) for sample in samples]
@@ -115,17 +115,17 @@ def _entries(column: Plain) -> list[Plain]:
     return column if isinstance(column, list) else []
 
 
-def _tail(sample: Found, count: int | None) -> Array | None:
+def _tail(sample: Record, count: int | None) -> Array | None:
     """Return the ids of the response, the last `count` of the tokens."""
     tokens = line(sample.get("tokens"), np.int64)
     return None if tokens is None or count is None or not 0 < count <= len(tokens) else tokens[-count:]
 
 
-def _lists(sample: Found) -> Sample:
-    return {ours: line(sample.get(theirs)) for theirs, ours in LISTS.items()}
+def _lists(sample: Record) -> Sample:
+    return {column: line(sample.get(key)) for key, column in LISTS.items()}
 
 
-def _trained(sample: Found, step: int, rank: int | None, reward: float | None, origins: dict[int, Sample]) -> Sample:
+def _trained(sample: Record, step: int, rank: int | None, reward: float | None, origins: dict[int, Sample]) -> Sample:
     """Convert one sample of the train data."""
     lists = _lists(sample)
     mask = line(sample.get("loss_masks"))
@@ -145,7 +145,7 @@ def _trained(sample: Found, step: int, rank: int | None, reward: float | None, o
     }
 
 
-def _sampled(sample: Found, step: int) -> Sample:
+def _sampled(sample: Record, step: int) -> Sample:
     """Convert one sample of the rollout data."""
     lists = _lists(sample)
     count = integer(sample.get("response_length")) or 0
@@ -165,7 +165,7 @@ def _sampled(sample: Found, step: int) -> Sample:
     }
 
 
-def _origin(sample: Found) -> Sample:
+def _origin(sample: Record) -> Sample:
     versions = sample.get("weight_versions")
     texts = [text for text in versions if isinstance(text, str)] if isinstance(versions, list) else []
     known = [int(text) for text in texts if text.isdecimal() and len(text) < INT64_DIGITS]
@@ -178,10 +178,10 @@ def _origin(sample: Found) -> Sample:
 def _origins(file: RunFile, step: int) -> dict[int, Sample]:
     """Return what only the rollout data tell of a sample, by its index."""
     beside = _beside(file, ROLLOUT, step)
-    found = content(beside)[0] if beside is not None else None
-    if not isinstance(found, dict) or not _is_rollout(found):
+    dump = content(beside)[0] if beside is not None else None
+    if not isinstance(dump, dict) or not _is_rollout(dump):
         return {}
-    known = {integer(sample.get("index")): _origin(sample) for sample in _samples(found)}
+    known = {integer(sample.get("index")): _origin(sample) for sample in _samples(dump)}
     return {index: origin for index, origin in known.items() if index is not None}
 
 

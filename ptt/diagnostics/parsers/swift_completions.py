@@ -23,7 +23,7 @@ OTHER: Final = frozenset({*STEPS, *KEYS, "advantages", "entropy", "image", "imag
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to objects whose step, prompt and completion are lists."""
+    """Recognise objects whose step, prompt and completion are lists."""
     return begins_with(file, lambda row: all(isinstance(row.get(key), list) for key in (*KEYS, _step_key(row))))
 
 
@@ -42,8 +42,8 @@ class _Calls:
 
     seen: dict[int, int] = field(default_factory=dict)
 
-    def add(self, found: dict[str, Any], samples: Samples) -> bool:
-        rows, uneven = rows_of_columns(found, "completion")
+    def add(self, record: dict[str, Any], samples: Samples) -> bool:
+        rows, uneven = rows_of_columns(record, "completion")
         sound = bool(rows) and not uneven
         here: dict[int, int] = {}
         for row in rows:

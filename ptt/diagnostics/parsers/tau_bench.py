@@ -41,11 +41,11 @@ def read(file: RunFile) -> Iterator[Piece]:
     samples = Samples(file, PARSER.name)
     whole: dict[str, Any] = {}
     bad = 0
-    for found in members(file, frozenset({"simulations", "tasks"})):
-        if isinstance(found, Lost):
-            yield found
+    for member in members(file, frozenset({"simulations", "tasks"})):
+        if isinstance(member, Lost):
+            yield member
             continue
-        key, value = found
+        key, value = member
         if key == "":
             bad += not attempt(_add_run, value, samples)
         elif key == "simulations":
@@ -66,18 +66,18 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from count_notes(file, {NO_CHAT: bad}, lost=(NO_CHAT,))
 
 
-def _add_run(found: dict[str, Any], samples: Samples) -> bool:
-    messages = found.get("traj")
+def _add_run(record: dict[str, Any], samples: Samples) -> bool:
+    messages = record.get("traj")
     if not _is_chat(messages):
         return False
-    reward, task = as_score(found.get("reward")), as_label(found.get("task_id"))
-    error = nested(found, "info", "error")
+    reward, task = as_score(record.get("reward")), as_label(record.get("task_id"))
+    error = nested(record, "info", "error")
     samples.add(
         Sample(
             step=None,
             split="eval",
             completion=messages,
-            identity=[task, as_label(found.get("trial")), messages, reward],
+            identity=[task, as_label(record.get("trial")), messages, reward],
             prompt=task,
             reward=reward,
             calls=calls_of(messages, error_text=FAILED),
@@ -92,22 +92,22 @@ def _add_run(found: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-def _add_simulation(info: Any, found: dict[str, Any], samples: Samples) -> bool:
+def _add_simulation(info: Any, record: dict[str, Any], samples: Samples) -> bool:
     """Add one simulation of a results file, whose `info` names the domain."""
-    messages = found.get("messages")
+    messages = record.get("messages")
     if not _is_chat(messages):
         return False
     chat = list(_flat(messages))
-    reward, task = as_score(nested(found, "reward_info", "reward")), as_label(found.get("task_id"))
+    reward, task = as_score(nested(record, "reward_info", "reward")), as_label(record.get("task_id"))
     domain = as_label(nested(info, "environment_info", "domain_name"))
-    parts = dict_of(nested(found, "reward_info", "reward_breakdown"))
-    stop = as_label(found.get("termination_reason"))
+    parts = dict_of(nested(record, "reward_info", "reward_breakdown"))
+    stop = as_label(record.get("termination_reason"))
     samples.add(
         Sample(
             step=None,
             split="eval",
             completion=chat,
-            identity=[as_label(found.get("id")), task, as_label(found.get("trial")), chat],
+            identity=[as_label(record.get("id")), task, as_label(record.get("trial")), chat],
             prompt=task,
             reward=reward,
             components={name: as_score(value) for name, value in parts.items()},

@@ -138,7 +138,7 @@ def _scalar_tensor(event: bytes, begin: int, end: int) -> float | None:
             content += event[start:stop]
         elif key == SHAPE:
             for dim, at, until in fields(event, start, stop):
-                sizes = [varint(event, place)[0] for k, place, _ in fields(event, at, until) if k == DIM_SIZE]
+                sizes = [varint(event, position)[0] for k, position, _ in fields(event, at, until) if k == DIM_SIZE]
                 if dim == DIM and sizes != [1]:
                     return None
     form = {DT_FLOAT: FLOAT, DT_DOUBLE: DOUBLE}.get(dtype)
@@ -165,7 +165,7 @@ class _Batch:
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the file name with a record that says it is an event file, or at least is a record."""
+    """Recognise the file name with a record that says it is an event file, or at least is a record."""
     if "tfevents" not in file.name:
         return False
     head = file.readable_head
@@ -186,11 +186,11 @@ def read(file: RunFile) -> Iterator[Piece]:
                     continue
                 for event in batch:
                     try:
-                        found = list(scalars(event, known))
+                        entries = list(scalars(event, known))
                     except (DamagedMessageError, struct.error, IndexError):  # right checksum, wrong content
                         yield Lost(rows=1, bytes=len(event), note=f"{file.rel} holds a record that is no event.")
                         continue
-                    for step, name, value, wall_time in found:
+                    for step, name, value, wall_time in entries:
                         columns.add(step, name, value, wall_time, seq)
                         if name.startswith("ray/") and is_device_sample(name):
                             machine.add(step, wall_time, name, value)
@@ -260,7 +260,7 @@ def _frames(data: bytes) -> _Batch:
 
 
 def _intact(batch: _Batch) -> list[bool]:
-    """Tell for each record whether its payload is what the writer wrote."""
+    """Return for each record whether its payload is what the writer wrote."""
     array = np.frombuffer(batch.data, dtype=np.uint8)
     starts, sizes = np.array(batch.starts, dtype=np.int64), np.array(batch.sizes, dtype=np.int64)
     intact: list[bool] = (masked_crcs(array, starts, sizes) == _stored(batch.data, starts + sizes)).tolist()

@@ -25,17 +25,17 @@ Row = dict[str, Any]
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the columns, or the keys of the first rows, unless they are a recorder's."""
     if file.name.endswith(".parquet"):
-        found = schema_of(file) if is_cut(file) else None
-        names = set(found[0].names) if found is not None else set()
-        return _are_ours(names) and not recorder.recognises(file)
+        footer = schema_of(file) if is_cut(file) else None
+        names = set(footer[0].names) if footer is not None else set()
+        return _has_token_columns(names) and not recorder.recognises(file)
     objects = first_objects(file, 1)
-    return bool(objects) and _are_ours(set(objects[0])) and not recorder_jsonl.recognises(file)
+    return bool(objects) and _has_token_columns(set(objects[0])) and not recorder_jsonl.recognises(file)
 
 
-def _are_ours(names: set[str]) -> bool:
+def _has_token_columns(names: set[str]) -> bool:
     """Return whether they name a mask and a logprob, not all as a recorder would: its files need two logprobs."""
-    found = names.intersection(MASKS), names.intersection(NAMED_LOGPS)
-    return all(found) and not found[0].union(found[1]) <= {"model_mask", *OURS}
+    matched = names.intersection(MASKS), names.intersection(NAMED_LOGPS)
+    return all(matched) and not matched[0].union(matched[1]) <= {"model_mask", *OURS}
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -54,8 +54,8 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _sample(row: Row, file: RunFile) -> Sample | None:
     step = as_step(row.get("step"))
     batch: Batch = {name: _entry(value) for name, value in row.items()}
-    found = samples_of(batch, step if step is not None else step_named(file.path))
-    return found[0] if found else None
+    samples = samples_of(batch, step if step is not None else step_named(file.path))
+    return samples[0] if samples else None
 
 
 def _entry(value: Any) -> Any:
@@ -68,10 +68,10 @@ def _entry(value: Any) -> Any:
 def _array(values: list[Any]) -> Any:
     """Return an array of numbers; what is missing is NaN, and what is no number makes the list useless."""
     try:
-        found = np.asarray([np.nan if value is None else value for value in values])
+        array = np.asarray([np.nan if value is None else value for value in values])
     except (ValueError, OverflowError, TypeError):  # lists in it, or integers beyond any array
         return None
-    return found if found.ndim == 1 and found.dtype.kind in "biuf" else None
+    return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
 
 
 def _parquet(file: RunFile) -> Iterator[list[Row] | Lost]:

@@ -29,9 +29,9 @@ WANTED: Final = f"a mask ({', '.join(MASKS)}) and log-probabilities"
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the names of the tensors."""
-    found = names_in(file, KEYS)
-    ours = bool(found.intersection(MASKS)) and bool(found.intersection(NAMED_LOGPS))
-    return ours and not any(other.recognises(file) for other in OTHERS)
+    names = names_in(file, KEYS)
+    has_columns = bool(names.intersection(MASKS)) and bool(names.intersection(NAMED_LOGPS))
+    return has_columns and not any(other.recognises(file) for other in OTHERS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -54,17 +54,17 @@ def _step_in_text(text: Plain) -> int | None:
     return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 19 else None
 
 
-def _batches(found: Plain) -> list[Batch]:
-    if isinstance(found, dict):
-        inner = next((value for value in found.values() if _is_batch_list(value)), None)
-        found = [found] if inner is None else inner
-    if not isinstance(found, list):
+def _batches(content: Plain) -> list[Batch]:
+    if isinstance(content, dict):
+        inner = next((value for value in content.values() if _is_batch_list(value)), None)
+        content = [content] if inner is None else inner
+    if not isinstance(content, list):
         return []
-    return [{str(name): value for name, value in batch.items()} for batch in found if isinstance(batch, dict)]
+    return [{str(name): value for name, value in batch.items()} for batch in content if isinstance(batch, dict)]
 
 
-def _is_batch_list(found: Plain) -> bool:
-    return isinstance(found, list) and any(isinstance(entry, dict) and KEYS & entry.keys() for entry in found)
+def _is_batch_list(value: Plain) -> bool:
+    return isinstance(value, list) and any(isinstance(entry, dict) and KEYS & entry.keys() for entry in value)
 
 
 PARSER = Parser(

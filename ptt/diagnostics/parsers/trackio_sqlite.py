@@ -38,7 +38,7 @@ MAX_CALLS_FOR_STEP = 100_000  # log calls looked through for the name of the ste
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to a database with trackio's table of metrics."""
+    """Recognise a database with trackio's table of metrics."""
     return set(tables_of(file).get("metrics", ())) >= NEEDED
 
 
@@ -48,8 +48,8 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
-    held = tables(connection)
-    columns = set(held.get("metrics", ()))
+    schema = tables(connection)
+    columns = set(schema.get("metrics", ()))
     if not columns >= NEEDED:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no readable table of trackio's metrics.")
         return
@@ -64,7 +64,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         return
     run = _Run(connection, file, run_column, ranked[0][0])
     yield from run.metrics()
-    yield from run.others(held)
+    yield from run.others(schema)
     if len(ranked) > 1:
         rest = sum(row[1] for row in ranked[1:])
         note = (
@@ -114,10 +114,10 @@ class _Run:
             if isinstance(logged, dict):
                 yield from ((name, as_step(logged.get(name))) for name in TRAINER_STEP_KEYS)
 
-    def others(self, held: dict[str, tuple[str, ...]]) -> Iterator[Piece]:
+    def others(self, schema: dict[str, tuple[str, ...]]) -> Iterator[Piece]:
         """Yield what the tables beside the metrics hold of the run; older projects lack some of them."""
         machine, events = MachineLog(self._file), EventLog(self._file)
-        for row in self._rows(MACHINE) if "system_metrics" in held else ():
+        for row in self._rows(MACHINE) if "system_metrics" in schema else ():
             if isinstance(row, Lost):
                 yield row
                 continue
@@ -126,7 +126,7 @@ class _Run:
                 machine.add(None, as_seconds(row[0]), name, value)
             yield from machine.flush()
         yield from machine.pieces()
-        for row in self._rows(ALERTS) if "alerts" in held else ():
+        for row in self._rows(ALERTS) if "alerts" in schema else ():
             if isinstance(row, Lost):
                 yield row
                 continue
@@ -134,7 +134,7 @@ class _Run:
             text = ": ".join(part for part in texts if isinstance(part, str) and part)
             events.add(as_step(step), as_seconds(stamp), "alert", text)
         yield from events.pieces()
-        for row in self._rows(CONFIGS) if "configs" in held else ():
+        for row in self._rows(CONFIGS) if "configs" in schema else ():
             settings = None if isinstance(row, Lost) else parse_json(row[0])
             if isinstance(settings, dict):
                 yield Context(facts=safe_settings(flatten(settings)))

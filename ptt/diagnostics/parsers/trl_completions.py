@@ -21,32 +21,32 @@ BATCH_ROWS = 1024
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes by place and columns, or by place alone where the footer is gone."""
+    """Recognise a file by place and columns, or by place alone where the footer is gone."""
     if not file.name.endswith(".parquet") or not is_cut(file):
         return False
     if not (file.name.startswith("completions_") or file.path.parent.name == "completions"):
         return False
-    found = schema_of(file)
-    return found is None or set(found[0].names) >= KEYS
+    footer = schema_of(file)
+    return footer is None or set(footer[0].names) >= KEYS
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a row; texts are hashed and measured, and kept only where the user asked for it."""
-    found = schema_of(file)
-    if found is None:
+    footer = schema_of(file)
+    if footer is None:
         yield cut_note(file)
         return
-    if missing := sorted(KEYS.difference(found[0].names)):
+    if missing := sorted(KEYS.difference(footer[0].names)):
         note = f"{file.rel}: no column {' and '.join(missing)}, so its rows are no samples."
-        yield Lost(rows=found[1], bytes=file.size, note=note)
+        yield Lost(rows=footer[1], bytes=file.size, note=note)
         return
-    rewards = _reward_columns(found[0])
-    wanted = [name for name in found[0].names if name in KEYS or name in rewards or name == "advantage"]
-    if pat.is_string(kind := _type_of(found[0], SAMPLE_ID)) or pat.is_large_string(kind) or pat.is_integer(kind):
+    rewards = _reward_columns(footer[0])
+    wanted = [name for name in footer[0].names if name in KEYS or name in rewards or name == "advantage"]
+    if pat.is_string(kind := _type_of(footer[0], SAMPLE_ID)) or pat.is_large_string(kind) or pat.is_integer(kind):
         wanted.append(SAMPLE_ID)
     samples = Samples(file, PARSER.name)
     bad = 0
-    for batch in _batches(file, wanted, found[1]):
+    for batch in _batches(file, wanted, footer[1]):
         if isinstance(batch, Lost):
             yield batch
             continue

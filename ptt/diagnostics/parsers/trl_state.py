@@ -33,7 +33,7 @@ SEPARATOR = re.compile(r"[\s,]*")
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the file name with the trainer's own keys in its head."""
+    """Recognise the file name with the trainer's own keys in its head."""
     head = file.readable_head if file.name.endswith("trainer_state.json") else b""
     return head.lstrip().startswith(b"{") and (b'"global_step"' in head or b'"log_history"' in head)
 

@@ -31,23 +31,23 @@ def read(file: RunFile) -> Iterator[Piece]:
     """Yield one evaluation row a measure: the mean reward, the mean of each metric, pass@k."""
     try:
         with file.path.open("rb") as handle:
-            found = json_object(handle.read(MAX_BYTES))
+            record = json_object(handle.read(MAX_BYTES))
     except OSError:  # gone
-        found = None
-    if found is None:
+        record = None
+    if record is None:
         yield Lost(bytes=file.size, note=f"{file.rel} is no whole JSON object; what it measured is lost.")
         return
-    values: dict[str, Any] = {"reward": found.get("avg_reward"), "error": found.get("avg_error")}
-    values |= dict_of(found.get("avg_metrics"))
-    values |= {f"pass@{k}": value for k, value in dict_of(found.get("pass_at_k")).items()}
-    examples, each = as_step(found.get("num_examples")), as_step(found.get("rollouts_per_example"))
+    values: dict[str, Any] = {"reward": record.get("avg_reward"), "error": record.get("avg_error")}
+    values |= dict_of(record.get("avg_metrics"))
+    values |= {f"pass@{k}": value for k, value in dict_of(record.get("pass_at_k")).items()}
+    examples, each = as_step(record.get("num_examples")), as_step(record.get("rollouts_per_example"))
     shared = {
-        "suite": as_name(found.get("env_id")),
+        "suite": as_name(record.get("env_id")),
         "step": step_of_folder(file),
-        "model": as_name(found.get("model")),
+        "model": as_name(record.get("model")),
         "n": examples * each if examples is not None and each is not None and examples * each < 1 << 62 else None,
-        "temperature": as_plain_number(nested(found, "sampling_args", "temperature")),
-        "max_tokens": as_step(nested(found, "sampling_args", "max_tokens")),
+        "temperature": as_plain_number(nested(record, "sampling_args", "temperature")),
+        "max_tokens": as_step(nested(record, "sampling_args", "max_tokens")),
         "source": file.rel,
     }
     rows = [

@@ -24,7 +24,7 @@ NO_ROLLOUT: Final = "line(s) hold no rollout and do not count."
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the keys of the first row."""
-    return any(found.keys() >= KEYS for found in first_objects(file, 1))
+    return any(record.keys() >= KEYS for record in first_objects(file, 1))
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -60,11 +60,11 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-def _messages(found: Any, role: str) -> list[dict[str, Any]] | None:
+def _messages(content: Any, role: str) -> list[dict[str, Any]] | None:
     """Return messages, with calls that were written as texts of JSON unpacked."""
-    if isinstance(found, str):
-        return [{"role": role, "content": found}]
-    messages = messages_of([] if found is None else found)
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    messages = messages_of([] if content is None else content)
     for message in messages or ():
         if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [_unpacked(call) for call in calls]

@@ -48,7 +48,7 @@ NO_EPISODE: Final = "line(s) are no episodes and do not count."
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the first row: an episode with traces of nodes."""
-    return any(_traces(found) for found in first_objects(file, 1))
+    return any(_traces(record) for record in first_objects(file, 1))
 
 
 def _traces(episode: dict[str, Any]) -> list[dict[str, Any]]:

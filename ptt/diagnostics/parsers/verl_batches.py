@@ -28,8 +28,8 @@ KEYS: Final = frozenset({"tensordict", "verl.protocol", "response_mask", "DataPr
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the classes named in the pickle."""
-    found = names_in(file, KEYS)
-    return {"verl.protocol", "DataProto"} <= found or {"tensordict", "response_mask"} <= found
+    names = names_in(file, KEYS)
+    return {"verl.protocol", "DataProto"} <= names or {"tensordict", "response_mask"} <= names
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -37,18 +37,18 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from read_batch(file, _pieces, lacking="holds no response_mask where veRL writes it", framework="verl")
 
 
-def _pieces(file: RunFile, found: Plain) -> Iterator[Piece] | None:
-    batch, step = _queue(found) if isinstance(found, dict) else _data_proto(found)
+def _pieces(file: RunFile, dump: Plain) -> Iterator[Piece] | None:
+    batch, step = _queue(dump) if isinstance(dump, dict) else _data_proto(dump)
     samples = samples_of(batch, step_named(file.path) if step is None else step)
     return None if samples is None else sequences(file, samples)
 
 
-def _queue(found: Plain) -> tuple[Batch, int | None]:
+def _queue(dump: Plain) -> tuple[Batch, int | None]:
     """Read a tq_batch: fields of a TensorDict, keys and tags beside it."""
-    tensors = node(nested(found, "tensordict"), "_make_td")
+    tensors = node(nested(dump, "tensordict"), "_make_td")
     fields = nested(tensors.args[1], "_tensordict") if tensors is not None and len(tensors.args) > 1 else None
     batch: Batch = {str(name): _field(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
-    keys, tags = nested(found, "keys"), nested(found, "tags")
+    keys, tags = nested(dump, "keys"), nested(dump, "tags")
     if isinstance(keys, list):
         batch["sample_id"] = keys
         texts = [key for key in keys if isinstance(key, str)]
@@ -58,23 +58,23 @@ def _queue(found: Plain) -> tuple[Batch, int | None]:
         batch["group_id"] = batch.pop("uid")
     if isinstance(tags, list):
         batch["policy_version"] = [nested(tag, "min_global_steps") for tag in tags]
-    return batch, integer(nested(found, "global_steps"))
+    return batch, integer(nested(dump, "global_steps"))
 
 
-def _field(found: Plain) -> Plain:
+def _field(value: Plain) -> Plain:
     """Read a field: an array, a ragged tensor as a list of arrays, or a list of anything else."""
-    ragged = node(found, "_rebuild_njt")
+    ragged = node(value, "_rebuild_njt")
     if ragged is not None and ragged.args:
         return _ragged(ragged.args[0])
-    stack = node(found, "NonTensorStack")
+    stack = node(value, "NonTensorStack")
     if stack is not None:
         parts = nested(stack.state, "tensordicts")
         return [_alone(part) for part in parts] if isinstance(parts, list) else None
-    return found
+    return value
 
 
-def _alone(found: Plain) -> Plain:
-    return nested(found.state, "non_tensordict", "data") if isinstance(found, Node) else None
+def _alone(entry: Plain) -> Plain:
+    return nested(entry.state, "non_tensordict", "data") if isinstance(entry, Node) else None
 
 
 def _ragged(tensor: Plain) -> Plain:
@@ -91,9 +91,9 @@ def _ragged(tensor: Plain) -> Plain:
     return [values[start:end] for start, end in spans]
 
 
-def _data_proto(found: Plain) -> tuple[Batch, int | None]:
+def _data_proto(dump: Plain) -> tuple[Batch, int | None]:
     """Read a DataProto: a consolidated TensorDict or arrays by name, then columns that are no tensors, and facts."""
-    proto = node(found, "DataProto")
+    proto = node(dump, "DataProto")
     batch: Batch = {}
     for part in proto.state if proto is not None and isinstance(proto.state, list) else []:
         packed = node(part, "_rebuild_tensordict_files_consolidated")

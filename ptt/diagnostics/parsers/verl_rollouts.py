@@ -31,32 +31,32 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from read_lines(file, PARSER.name, _add, {"framework": "verl"})
 
 
-def _add(found: dict[str, Any], samples: Samples) -> bool:
-    step, output = as_step(found.get("step")), found.get("output")
+def _add(record: dict[str, Any], samples: Samples) -> bool:
+    step, output = as_step(record.get("step")), record.get("output")
     if step is None or not isinstance(output, str):
         return False
-    score = _score(found.get("score"))
-    extras = {name: value for name, kept in found.items() if name not in OWN and (value := as_score(kept)) is not None}
+    score = _score(record.get("score"))
+    extras = {name: value for name, kept in record.items() if name not in OWN and (value := as_score(kept)) is not None}
     split = split_of_path(samples.file.rel)
-    if split == "unknown" and "reward" in found:  # only the validation puts the reward among the extra values
+    if split == "unknown" and "reward" in record:  # only the validation puts the reward among the extra values
         split = "eval"
-    uid = as_label(found.get("uid"))
+    uid = as_label(record.get("uid"))
     group = UID.fullmatch(uid) if uid else None
-    suite = as_label(found.get("data_source"))
+    suite = as_label(record.get("data_source"))
     samples.add(
         Sample(
             step=step,
             split=split,
             completion=output,
-            identity=[step, split, found.get("input"), output, score, extras, uid],
-            prompt=found.get("input"),
+            identity=[step, split, record.get("input"), output, score, extras, uid],
+            prompt=record.get("input"),
             reward=score,
             components=extras,
             columns={
                 "sample_id": uid,
                 "group_id": group["prompt"] if group else None,
                 "env": suite,
-                "n_turns": as_count(found.get("num_turns", found.get("__num_turns__"))),
+                "n_turns": as_count(record.get("num_turns", record.get("__num_turns__"))),
             },
         )
     )
@@ -66,14 +66,14 @@ def _add(found: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
-def _score(found: Any) -> float | None:
+def _score(value: Any) -> float | None:
     """Read a score; numpy's and torch's may have come out as text."""
-    if isinstance(found, str):
+    if isinstance(value, str):
         try:
-            return float(found)
+            return float(value)
         except ValueError:  # the text of a tensor or of nothing
             return None
-    return as_score(found)
+    return as_score(value)
 
 
 PARSER = Parser(

@@ -236,7 +236,7 @@ DAMAGE = (DamagedMessageError, IndexError, struct.error)
 
 
 def recognises(file: RunFile) -> bool:
-    """Say yes to the name with W&B's file header."""
+    """Recognise the name with W&B's file header."""
     return file.name.endswith(".wandb") and file.readable_head.startswith(MAGIC)
 
 
@@ -258,9 +258,9 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from run.close()
 
 
-def _logged_steps(found: Iterator[bytes | Lost]) -> Iterator[tuple[str, int | None]]:
+def _logged_steps(stream: Iterator[bytes | Lost]) -> Iterator[tuple[str, int | None]]:
     """Yield what is logged under each name that a trainer's step may have."""
-    for record in found:
+    for record in stream:
         if isinstance(record, Lost):
             continue
         with suppress(*DAMAGE):

@@ -70,7 +70,7 @@ def sequence_frame(rows: Sequence[TokenRow]) -> pl.DataFrame:
     for name, kind in SEQUENCES.items():
         if name in _LISTS:
             lists = [getattr(row, name) for row in rows]
-            if any(found is not None for found in lists):
+            if any(values is not None for values in lists):
                 hidden = outside if name == "rollout_logp" else None
                 columns.append(_list_column(name, lists, masks, hidden))
         elif name in scalars:
@@ -81,8 +81,8 @@ def sequence_frame(rows: Sequence[TokenRow]) -> pl.DataFrame:
 def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array], hidden: Array | None) -> pl.Series:
     """Lay the lists end to end and let Arrow cut them: no token becomes a Python object."""
     dtype = _LISTS[name]
-    absent = np.array([found is None for found in lists])
-    filled = [np.zeros(len(mask), dtype) if found is None else found for found, mask in zip(lists, masks, strict=True)]
+    absent = np.array([entry is None for entry in lists])
+    filled = [np.zeros(len(mask), dtype) if entry is None else entry for entry, mask in zip(lists, masks, strict=True)]
     with np.errstate(over="ignore"):  # a double beyond float32 is an infinity, and counted as one
         flat = pa.array(np.concatenate(filled).astype(dtype, copy=False), mask=hidden)
     offsets = pa.array(np.cumsum([0, *map(len, filled)]), pa.int64())
@@ -130,8 +130,8 @@ def messages_in(found: Any) -> list[dict[str, Any]]:
 
 def step_in(path: str) -> int | None:
     """Find a training step in a path: `step_12`, `iteration_000012`, `global_step-12`; the last one counts."""
-    found = _STEP.findall(path)
-    return int(found[-1]) if found else None
+    steps = _STEP.findall(path)
+    return int(steps[-1]) if steps else None
 
 
 CHAINS: Final = 64  # sequences of a session that a call is compared with, the latest first

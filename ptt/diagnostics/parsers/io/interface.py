@@ -39,8 +39,8 @@ class RunFile:
         if "head" not in self.looks:
             with self.path.open("rb") as handle:
                 self.looks["head"] = handle.read(HEAD_BYTES)
-        found: bytes = self.looks["head"]
-        return found
+        content: bytes = self.looks["head"]
+        return content
 
     @property
     def readable_head(self) -> bytes:

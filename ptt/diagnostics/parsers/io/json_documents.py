@@ -101,8 +101,8 @@ class _Walk:
         return value, end
 
     def _gap(self, at: int) -> int:
-        found = GAP.match(self.text, at)
-        return found.end() if found else at
+        match = GAP.match(self.text, at)
+        return match.end() if match else at
 
     def _behind(self, at: int, closing: str) -> int:
         """Step over the comma behind a value; stay at the closing bracket."""

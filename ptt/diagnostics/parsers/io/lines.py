@@ -112,7 +112,7 @@ BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small e
 LINE_BYTES = 256 << 20  # no trainer writes one row of this size; more is a file without line ends
 FIRST_BYTES = 32 << 20  # how far to look for the first rows; a 128k token sequence takes 8 MB
 FIRST_LINES = 20
-ENOUGH_BYTES = 1 << 20  # rows this large come three at a time, not twenty
+MIN_FIRST_BYTES = 1 << 20  # rows this large come three at a time, not twenty
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 WHITE = b" \t\r\n"
@@ -120,7 +120,7 @@ WHITE = b" \t\r\n"
 
 def blocks(file: RunFile) -> Iterator[bytes | Lost]:
     """Yield blocks of complete lines; only a block that is the torn end of the file lacks its line end."""
-    held: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
+    parts: list[bytes] = []  # joined once: growing one buffer would copy each byte three times
     size = 0
     skipped = 0  # bytes already dropped of a line that is too long to hold
     for piece in pieces(file):
@@ -136,22 +136,22 @@ def blocks(file: RunFile) -> Iterator[bytes | Lost]:
             skipped, piece = 0, piece[cut:]
         last = piece.rfind(b"\n") + 1
         if last and size + last >= BLOCK_BYTES:
-            yield b"".join((*held, piece[:last]))
-            held, size = [piece[last:]], len(piece) - last
+            yield b"".join((*parts, piece[:last]))
+            parts, size = [piece[last:]], len(piece) - last
             continue
-        held.append(piece)
+        parts.append(piece)
         size += len(piece)
         if size > LINE_BYTES:
-            whole = b"".join(held)
+            whole = b"".join(parts)
             last = whole.rfind(b"\n") + 1
             if last:
                 yield whole[:last]
-            held, size = [whole[last:]], len(whole) - last
+            parts, size = [whole[last:]], len(whole) - last
             if size > LINE_BYTES:
-                skipped, held, size = size, [], 0
+                skipped, parts, size = size, [], 0
     if skipped:
         yield _too_long(file, skipped)
-    rest = b"".join(held)
+    rest = b"".join(parts)
     last = rest.rfind(b"\n") + 1
     if last:
         yield rest[:last]
@@ -164,12 +164,12 @@ def _too_long(file: RunFile, size: int) -> Lost:
 
 
 def torn_line(file: RunFile, line: bytes) -> Lost:
-    """Say that the last line of a file is cut."""
+    """Report a last line that is cut."""
     return Lost(rows=1, bytes=len(line), note=f"{file.rel} ends inside a line: that line is lost.")
 
 
 def is_torn(block: bytes) -> bool:
-    """Whether a block is the end of a file that was cut inside a line, or just lacks its last line end."""
+    """Return whether a block is the end of a file that was cut inside a line, or just lacks its last line end."""
     return not block.endswith(b"\n")
 
 
@@ -217,7 +217,7 @@ def well_formed(found: Any, text: str) -> Any:
 
 
 def begins_with(file: RunFile, test: Callable[[dict[str, Any]], bool]) -> bool:
-    """Whether a line file begins with JSON objects that all pass a test."""
+    """Return whether a line file begins with JSON objects that all pass a test."""
     rows = first_objects(file)
     return bool(rows) and all(map(test, rows))
 
@@ -227,8 +227,8 @@ def first_objects(file: RunFile, count: int = 3) -> list[dict[str, Any]]:
     key = f"first {count} objects"
     if key not in file.looks:
         file.looks[key] = _first_objects(file, count)
-    found: list[dict[str, Any]] = file.looks[key]
-    return found
+    records: list[dict[str, Any]] = file.looks[key]
+    return records
 
 
 def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
@@ -242,7 +242,7 @@ def _first_objects(file: RunFile, count: int) -> list[dict[str, Any]]:
         if not text.lstrip(WHITE).startswith(b"{") or len(text) > FIRST_BYTES:
             break
         lines = text.count(b"\n")
-        if lines >= FIRST_LINES or (lines >= count and len(text) >= ENOUGH_BYTES):
+        if lines >= FIRST_LINES or (lines >= count and len(text) >= MIN_FIRST_BYTES):
             break
     first = bytes(text).split(b"\n", FIRST_LINES)[:FIRST_LINES]
     rows = (row for line in first if (row := json_object(line)) is not None)

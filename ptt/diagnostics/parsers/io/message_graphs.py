@@ -43,7 +43,7 @@ def paths(nodes: list[Node]) -> list[list[int]]:
             raise BadGraphError("a node names a parent that does not come before it")
         parents.append(parent)
     inner = set(parents)
-    found: list[list[int]] = []
+    branches: list[list[int]] = []
     total = 0
     for leaf in (number for number in range(len(nodes)) if number not in inner):
         path = []
@@ -54,8 +54,8 @@ def paths(nodes: list[Node]) -> list[list[int]]:
         total += len(path)
         if total > PATH_NODES:
             raise BadGraphError("its branches are too many and too long")
-        found.append(path[::-1])
-    return found
+        branches.append(path[::-1])
+    return branches
 
 
 def sequences(nodes: list[Node]) -> Iterator[dict[str, Any]]:
@@ -64,16 +64,16 @@ def sequences(nodes: list[Node]) -> Iterator[dict[str, Any]]:
     Of a shared part the first sampled token stays marked as the model's, so that what follows an observation is still
     seen to follow one; it got its gradient with the earlier path.
     """
-    held = [_node(node) for node in nodes]
+    arrays = [_node(node) for node in nodes]
     counted: set[int] = set()
     for path in paths(nodes):
-        fresh = np.concatenate([np.full(len(held[at]["mask"]), at not in counted) for at in path])
+        fresh = np.concatenate([np.full(len(arrays[at]["mask"]), at not in counted) for at in path])
         counted.update(path)
-        sampled = np.concatenate([held[at]["mask"] for at in path])
+        sampled = np.concatenate([arrays[at]["mask"] for at in path])
         if not (sampled & fresh).any():
             continue
         start = int(np.argmax(sampled))
-        ids = np.concatenate([held[at]["ids"] for at in path])
+        ids = np.concatenate([arrays[at]["ids"] for at in path])
         model = sampled & fresh
         model[start] = True
         row: dict[str, Any] = {
@@ -83,9 +83,9 @@ def sequences(nodes: list[Node]) -> Iterator[dict[str, Any]]:
             "token_hash": token_hash(ids),
         }
         for name in COMPACT.values():
-            if any(held[at][name] is not None for at in path):
-                row[name] = np.concatenate([_filled(held[at], name) for at in path])[start:]
-        spans = np.cumsum([0, *(len(held[at]["mask"]) for at in path)]) - start
+            if any(arrays[at][name] is not None for at in path):
+                row[name] = np.concatenate([_filled(arrays[at], name) for at in path])[start:]
+        spans = np.cumsum([0, *(len(arrays[at]["mask"]) for at in path)]) - start
         row["tool_names"] = _tools(row["model_mask"], spans, [nodes[at] for at in path])
         yield row
 
@@ -95,17 +95,17 @@ def _node(node: Node) -> dict[str, Any]:
     ids, mask = _array(node.get("token_ids"), np.int32), _array(node.get("mask"), np.bool_)
     if len(ids) != len(mask):
         raise BadGraphError("token_ids and mask of a node differ in length")
-    found: dict[str, Any] = {"ids": ids, "mask": mask}
+    arrays: dict[str, Any] = {"ids": ids, "mask": mask}
     count = int(mask.sum())
     for raw, name in COMPACT.items():
         values = _array(node.get(raw), np.float32)
-        found[name] = None
+        arrays[name] = None
         if len(values):
             if len(values) != count:
                 raise BadGraphError(f"{raw} of a node has not one entry for each sampled token")
-            found[name] = np.full(len(mask), np.nan, np.float32)
-            found[name][mask] = values
-    return found
+            arrays[name] = np.full(len(mask), np.nan, np.float32)
+            arrays[name][mask] = values
+    return arrays
 
 
 def _array(values: Any, kind: type[np.generic]) -> npt.NDArray[Any]:
@@ -114,15 +114,15 @@ def _array(values: Any, kind: type[np.generic]) -> npt.NDArray[Any]:
     if not isinstance(values, list):
         raise BadGraphError("a list of a node is none")
     try:
-        found = np.asarray(values, np.float64 if kind is np.float32 else None)
-        if found.ndim != 1 or (len(found) and found.dtype.kind not in KINDS[kind]):
+        array = np.asarray(values, np.float64 if kind is np.float32 else None)
+        if array.ndim != 1 or (len(array) and array.dtype.kind not in KINDS[kind]):
             raise BadGraphError("a list of a node holds something else than numbers")
-        if kind is np.int32 and len(found) and not (found.min() >= -(2**31) and found.max() < 2**31):
+        if kind is np.int32 and len(array) and not (array.min() >= -(2**31) and array.max() < 2**31):
             raise BadGraphError("a token id does not fit 32 bits")
     except (TypeError, ValueError, OverflowError) as error:
         raise BadGraphError("a list of a node holds something else than numbers") from error
     with np.errstate(over="ignore"):
-        return found.astype(kind)
+        return array.astype(kind)
 
 
 def _filled(node: dict[str, Any], name: str) -> Floats:
@@ -133,14 +133,14 @@ def _filled(node: dict[str, Any], name: str) -> Floats:
 def _tools(mask: npt.NDArray[np.bool_], spans: npt.NDArray[np.int64], nodes: list[Node]) -> list[str | None]:
     """Name the tool of each run of tokens between the model's; none at all where no run holds a tool's message."""
     edges = np.flatnonzero(np.diff(mask.astype(np.int8)))
-    runs = [(int(one) + 1, int(other) + 1) for one, other in pairwise(edges) if not mask[one + 1]]
+    runs = [(int(left) + 1, int(right) + 1) for left, right in pairwise(edges) if not mask[left + 1]]
     tools = [
         (int(begin), int(stop), tool_name(node))
         for begin, stop, node in zip(spans[:-1], spans[1:], nodes, strict=True)
         if stop > begin and message_of(node).get("role") == "tool"
     ]
     names: list[str | None] = []
-    found = at = 0
+    count = at = 0
     for start, end in runs:
         while at < len(tools) and tools[at][1] <= start:
             at += 1
@@ -148,10 +148,10 @@ def _tools(mask: npt.NDArray[np.bool_], spans: npt.NDArray[np.int64], nodes: lis
         while at < len(tools) and tools[at][0] < end:
             inside.append(tools[at][2])
             at += 1
-        found += len(inside)
+        count += len(inside)
         known = list(dict.fromkeys(name for name in inside if name))
         names.append("+".join(known) if known else None)
-    return names if found else []
+    return names if count else []
 
 
 def message_of(node: Node) -> dict[str, Any]:

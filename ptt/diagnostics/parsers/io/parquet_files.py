@@ -26,12 +26,12 @@ def schema_of(file: RunFile) -> tuple[pa.Schema, int] | None:
 
 
 def is_cut(file: RunFile) -> bool:
-    """Whether the file begins as Parquet, for judging by its path when the footer is unreadable."""
+    """Return whether the file begins as Parquet, for judging by its path when the footer is unreadable."""
     return file.readable_head.startswith(MAGIC)
 
 
 def cut_note(file: RunFile) -> Lost:
-    """Say what an unreadable footer means."""
+    """Report what an unreadable footer means."""
     try:
         with file.path.open("rb") as handle:
             handle.seek(max(0, file.size - len(MAGIC)))

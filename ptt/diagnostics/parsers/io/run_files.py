@@ -33,7 +33,7 @@ class _Walk:
         self.cut = False
 
     def files(self, root: Path) -> Iterator[RunFile]:
-        found = 0
+        count = 0
         pending = [(root, "")]
         while pending:
             folder, below = pending.pop()
@@ -55,10 +55,10 @@ class _Walk:
                 elif entry.name in MARKERS and not status.st_size:
                     continue
                 elif stat.S_ISREG(status.st_mode):
-                    if found == MAX_FILES:
+                    if count == MAX_FILES:
                         self.cut = True
                         return
-                    found += 1
+                    count += 1
                     yield RunFile(path=Path(entry.path), rel=rel, size=status.st_size)
                 else:
                     self.special.append(rel)
@@ -77,12 +77,12 @@ class _Walk:
         self.unreadable.setdefault(_closed(error), []).append(rel)
 
     def notes(self) -> list[str]:
-        told = [
+        passed_over = [
             ("symbolic link(s) not followed, since a link may lead out of the run", self.links),
             ("file(s) that were gone before they could be looked at", self.gone),
             ("special file(s) such as pipes or sockets passed over", self.special),
         ]
-        notes = [f"{len(paths)} {what}: {_some(paths)}." for what, paths in told if paths]
+        notes = [f"{len(paths)} {reason}: {_some(paths)}." for reason, paths in passed_over if paths]
         for (why, mend), paths in sorted(self.unreadable.items()):
             notes.append(f"{why}: {len(paths)} folder(s) or file(s) of unknown content, {_some(paths)}; {mend}.")
         if self.cut:
@@ -106,7 +106,7 @@ def run_files(root: Path) -> tuple[list[RunFile], list[str]]:
 
 
 def _closed(error: OSError) -> tuple[str, str]:
-    """Say that the system does not let us read something and why, and what to do."""
+    """Return why the system does not let us read something, and what to do."""
     own = error.errno in NO_PERMISSION
     mend = "run ptt as a user who may read all of the run" if own else "mend that, or copy the run again"
     return f"{CLOSED} ({error.strerror or error})", mend
@@ -118,7 +118,7 @@ def not_readable(path: Path, error: OSError) -> InputError:
 
 
 def why_closed(file: RunFile) -> str:
-    """Say why nothing of a file can be read; empty where it can, and of one that holds nothing."""
+    """Return why nothing of a file can be read; empty where it can, and of one that holds nothing."""
     try:
         _ = file.size and file.head
     except OSError as error:

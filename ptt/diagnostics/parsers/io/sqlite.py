@@ -1,4 +1,4 @@
-"""Whether an SQLite database is as long as its header says; where it is cut, SQLite itself may just skip a table."""
+"""Read SQLite databases, and check their length against the header: of one that is cut SQLite may just skip a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES_SQL: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND nam
 
 
 def is_database(file: RunFile) -> bool:
-    """Whether a file begins as an SQLite database."""
+    """Return whether a file begins as an SQLite database."""
     try:
         with file.path.open("rb") as handle:
             return handle.read(len(MAGIC)) == MAGIC
@@ -53,18 +53,18 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     """Return the real tables (no views) and their columns by name; empty where the schema itself is damaged."""
-    found: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str, ...]] = {}
     try:
         names = [name for (name,) in connection.execute(TABLES_SQL) if isinstance(name, str)]
     except DAMAGE:
         return {}
     for name in names:
         try:
-            held = connection.execute("SELECT name FROM pragma_table_info(?)", (name,)).fetchall()
+            table_info = connection.execute("SELECT name FROM pragma_table_info(?)", (name,)).fetchall()
         except DAMAGE:
             continue
-        found[name] = tuple(str(column) for (column,) in held)
-    return found
+        columns[name] = tuple(str(column) for (column,) in table_info)
+    return columns
 
 
 def tables_of(file: RunFile) -> dict[str, tuple[str, ...]]:
@@ -94,7 +94,7 @@ def rows(
             yield row
     except DAMAGE as error:
         late = time.monotonic() > until
-        why = "it took too long" if late else _said(error)
+        why = "it took too long" if late else _reason(error)
         yield Lost(rows=1, note=f"the database gave {done} row(s) and then failed: {why}.")
     finally:
         connection.set_progress_handler(None, 0)
@@ -131,7 +131,7 @@ def rows_past_damage(connection: sqlite3.Connection, sql: str) -> Iterator[tuple
 
 
 def wal_note(file: RunFile) -> Lost | None:
-    """Say that a log of unfinished writes lies beside the database, which is not read."""
+    """Report a log of unfinished writes beside the database, which is not read."""
     try:
         size = file.path.with_name(file.path.name + "-wal").stat().st_size
     except OSError:
@@ -143,15 +143,15 @@ def wal_note(file: RunFile) -> Lost | None:
 
 
 def unreadable(file: RunFile, error: Exception) -> Lost:
-    """Say that a database could not be opened at all."""
-    return Lost(bytes=file.size, note=f"{file.rel}: its database could not be read: {_said(error)}.")
+    """Report a database that could not be opened at all."""
+    return Lost(bytes=file.size, note=f"{file.rel}: its database could not be read: {_reason(error)}.")
 
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -161,7 +161,7 @@ HEADER_BYTES = 100
 
 
 def cut_note(file: RunFile) -> Lost | None:
-    """Say how much is missing at the end; None where nothing is, or the header does not tell.
+    """Return how much is missing at the end; None where nothing is, or the header does not say.
 
     Fields after https://www.sqlite.org/fileformat2.html, section 1.3: the size in pages counts if the two change
     counters agree.

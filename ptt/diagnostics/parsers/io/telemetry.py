@@ -34,7 +34,7 @@ NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
 
 
 def is_device_sample(name: str) -> bool:
-    """Whether a metric is a sample of one node's device, as NeMo-RL's logger writes it among the metrics."""
+    """Return whether a metric is a sample of one node's device, as NeMo-RL's logger writes it among the metrics."""
     return NODE.match(name) is not None
 
 

@@ -75,11 +75,11 @@ def node(found: Plain, name: str) -> Node | None:
 
 def step_named(path: Path) -> int | None:
     """Read the step out of a file's name, or else of the folders above it, where `step` or a bare number says it."""
-    if found := _STEP.search(path.name) or _NUMBER.search(path.stem):
-        return int(found[1])
+    if match := _STEP.search(path.name) or _NUMBER.search(path.stem):
+        return int(match[1])
     for folder in path.parts[-3:-1][::-1]:
-        if (found := _STEP.search(folder)) or (found := _NUMBER.fullmatch(folder)):
-            return int(found[1])
+        if (match := _STEP.search(folder)) or (match := _NUMBER.fullmatch(folder)):
+            return int(match[1])
     return None
 
 
@@ -130,15 +130,15 @@ def identifier(found: Plain) -> str | None:
 
 
 def sampled(mask: Array, rollout: Array | None) -> Array:
-    """Tell which tokens the policy sampled where filtering has zeroed the whole mask of a sequence.
+    """Return which tokens the policy sampled where filtering has zeroed the whole mask of a sequence.
 
     What is left is the engine's placeholder: tokens that it did not sample carry exactly 0.0.
     """
     chosen: Array = mask != 0
     if chosen.any() or rollout is None or len(rollout) != len(chosen):
         return chosen
-    told: Array = rollout != 0.0
-    return told
+    nonzero: Array = rollout != 0.0
+    return nonzero
 
 
 def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterator[Piece]:
@@ -147,9 +147,9 @@ def sequences(file: RunFile, samples: list[Sample], *, why: str = "") -> Iterato
     good = [made for sample in dated if (made := _checked(sample)) is not None]
     for part in _parts(good):
         yield Rows(table="sequences", frame=pl.DataFrame([_column(name, part) for name in _present(part)]))
-    held = sorted({name for sample in good for name in LOGPS if name in sample})
-    if good and len(held) < PAIR:
-        which = f"{held[0]} alone" if held else "no log-probabilities"
+    logps = sorted({name for sample in good for name in LOGPS if name in sample})
+    if good and len(logps) < PAIR:
+        which = f"{logps[0]} alone" if logps else "no log-probabilities"
         yield Lost(note=f"{file.rel} holds {which}: a ratio takes two of {', '.join(LOGPS)}.")
     if undated := len(samples) - len(dated):
         yield Lost(rows=undated, note=f"{file.rel}: neither its content nor its name tells the step.")
@@ -196,8 +196,8 @@ def _checked(sample: Sample) -> Sample | None:
 
 
 def _present(part: list[Sample]) -> list[str]:
-    held = {name for sample in part for name in sample}
-    return [name for name in SEQUENCES if name in held]
+    names = {name for sample in part for name in sample}
+    return [name for name in SEQUENCES if name in names]
 
 
 def _column(name: str, part: list[Sample]) -> pl.Series:
@@ -245,7 +245,7 @@ def samples_of(batch: Batch, step: int | None) -> list[Sample] | None:
         return None
     keep, model = masks
     singles = _singles(batch, len(keep))
-    lists = {ours: _rows(_first(batch, theirs), keep) for ours, theirs in NAMED_LISTS.items()}
+    lists = {column: _rows(_first(batch, names), keep) for column, names in NAMED_LISTS.items()}
     scores = _rows(_first(batch, TOKEN_REWARDS), keep)
     samples: list[Sample] = []
     for at in range(len(keep)):
@@ -284,20 +284,20 @@ def _first(batch: Batch, names: tuple[str, ...]) -> Plain:
     return next((batch[name] for name in names if batch.get(name) is not None), None)
 
 
-def _split(found: Plain) -> list[Array] | None:
+def _split(values: Plain) -> list[Array] | None:
     """Return the rows of what is told token by token."""
-    if isinstance(found, np.ndarray):
-        return list(found) if found.ndim == 2 else None
-    if isinstance(found, list) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in found):
-        return [row for row in found if isinstance(row, np.ndarray)]
+    if isinstance(values, np.ndarray):
+        return list(values) if values.ndim == 2 else None
+    if isinstance(values, list) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in values):
+        return [row for row in values if isinstance(row, np.ndarray)]
     return None
 
 
-def _rows(found: Plain, keep: list[Array]) -> list[Array | float | None] | None:
+def _rows(values: Plain, keep: list[Array]) -> list[Array | float | None] | None:
     """Cut each row to its response; one number a sequence stays one."""
-    if isinstance(found, np.ndarray) and found.ndim == 1 and len(found) == len(keep):
-        return [float(value) for value in found]
-    rows = _split(found)
+    if isinstance(values, np.ndarray) and values.ndim == 1 and len(values) == len(keep):
+        return [float(value) for value in values]
+    rows = _split(values)
     if rows is None or len(rows) != len(keep):
         return None
     return [row[here] if len(row) == len(here) else row for row, here in zip(rows, keep, strict=True)]
@@ -319,10 +319,10 @@ def _singles(batch: Batch, count: int) -> dict[str, list[object]]:
     return {name: values for name, values in made.items() if any(value is not None for value in values)}
 
 
-def _entries(found: Plain, count: int) -> list[Plain]:
-    if isinstance(found, np.ndarray) and found.ndim == 1 and len(found) == count:
-        return list(found.tolist())
-    return found if isinstance(found, list) and len(found) == count else []
+def _entries(values: Plain, count: int) -> list[Plain]:
+    if isinstance(values, np.ndarray) and values.ndim == 1 and len(values) == count:
+        return list(values.tolist())
+    return values if isinstance(values, list) and len(values) == count else []
 
 
 def read_batch(

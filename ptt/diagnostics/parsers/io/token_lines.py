@@ -77,12 +77,12 @@ def _by_line(block: bytes, shape: Shape) -> tuple[pl.DataFrame, int]:
     for line in block.split(b"\n"):
         if not line.strip():
             continue
-        found = json_object(line)
-        if found is None:
+        record = json_object(line)
+        if record is None:
             bad += 1
             continue
         for name in shape:
-            columns[name].append(_value(found.get(name), kinds.field(name).type))
+            columns[name].append(_value(record.get(name), kinds.field(name).type))
     whole = {name: pa.chunked_array(parts, kinds.field(name).type) for name, parts in columns.items()}
     frame = pl.DataFrame(pl.from_arrow(pa.table(whole)))
     return frame.select(pl.col(name).cast(kind) for name, kind in shape.items()), bad
@@ -131,10 +131,10 @@ def responses(
     if values.dtype == np.object_:  # a null among them: of a mask it says nothing
         values = np.array([bool(value) for value in values.tolist()])
     marked = np.flatnonzero(values)
-    place = np.append(marked, len(values))[np.searchsorted(marked, offsets[:-1])]
+    first = np.append(marked, len(values))[np.searchsorted(marked, offsets[:-1])]
     within = pl.col("start") < pl.col("_stop")
     cut = _where(
-        fitting.with_columns(start=pl.Series(place - offsets[:-1], dtype=pl.Int64)).with_columns(_within=within),
+        fitting.with_columns(start=pl.Series(first - offsets[:-1], dtype=pl.Int64)).with_columns(_within=within),
         "_within",
     )
     span = (pl.col("start"), pl.col("_stop") - pl.col("start"))
@@ -151,7 +151,7 @@ def _where(frame: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def lost_rows(file: RunFile, wrong: int, empty: int) -> Iterator[Lost]:
-    """Say which rows do not count, and why."""
+    """Report which rows do not count, and why."""
     if wrong:
         yield Lost(rows=wrong, note=f"{file.rel}: {wrong} row(s) lack a list, or hold lists of unequal length.")
     if empty:
@@ -169,7 +169,7 @@ def token_hashes(column: pl.Series) -> pl.Series:
     filled = column.fill_null([])
     offsets, values = flat(filled)
     values = np.ascontiguousarray(values, dtype="<i4")
-    held = column.is_not_null().to_list()
-    pairs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), held, strict=True)
+    present = column.is_not_null().to_list()
+    pairs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), present, strict=True)
     hashes = [token_hash(values[start:stop]) if there else None for start, stop, there in pairs]
     return pl.Series("token_hash", hashes, dtype=pl.UInt64)

@@ -121,7 +121,7 @@ def _outcome(message: dict[str, Any], error_text: tuple[str, ...], tool: str | N
 
 
 def _kind(text: str, tool: str | None) -> str | None:
-    """Tell a call that could not be made from one that was made and failed: TRL keeps what Python said of it."""
+    """Return why a call could not be made; None for one that was made and failed. TRL keeps what Python said of it."""
     if UNKNOWN_TOOL.search(text):
         return "unknown_tool"
     if BAD_ARGUMENTS.search(text) or (tool and re.search(NO_SUCH_CALL.format(tool=re.escape(tool)), text)):
@@ -252,7 +252,7 @@ class Samples:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to take the rows out."""
+        """Return whether it is time to take the rows out."""
         return sum(map(len, self.rows.values())) >= FLUSH_ROWS
 
     def take(self) -> Iterator[Rows]:
@@ -290,10 +290,10 @@ def attempt(add: Callable[[dict[str, Any], Samples], bool], found: Any, samples:
 def objects(file: RunFile) -> Iterator[dict[str, Any] | Lost]:
     """Yield the JSON objects of a line file; lines that are none are counted."""
     bad = 0
-    for found in line_objects(file):
-        if found is not None:
-            yield found
-        bad += found is None
+    for record in line_objects(file):
+        if record is not None:
+            yield record
+        bad += record is None
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} line(s) are no JSON objects and do not count.")
 
@@ -312,7 +312,7 @@ def rows_of_columns(found: dict[str, Any], length_of: str) -> tuple[list[dict[st
 
 
 def split_of_path(rel: str) -> str:
-    """Tell training from evaluation by the names of file and folders, the innermost first; `unknown` if they do not."""
+    """Return `train` or `eval` by the names of file and folders, the innermost first; `unknown` if they do not say."""
     for part in reversed(rel.lower().split("/")):
         words = set(WORD.findall(part))
         if words & EVALUATION:

@@ -53,8 +53,8 @@ def listing(file: RunFile) -> Listing:
     try:
         if _directory_bytes(file) > DIRECTORY_BYTES:
             raise ValueError
-        with zipfile.ZipFile(file.path) as held:
-            found = [
+        with zipfile.ZipFile(file.path) as archive:
+            members = [
                 Member(
                     name=item.filename,
                     start=item.header_offset,
@@ -63,15 +63,15 @@ def listing(file: RunFile) -> Listing:
                     method=item.compress_type,
                     crc=item.CRC,
                 )
-                for item in held.infolist()[:MAX_MEMBERS]
+                for item in archive.infolist()[:MAX_MEMBERS]
             ]
-        places = sorted((member.start, member.packed) for member in found)
+        places = sorted((member.start, member.packed) for member in members)
         if any(start + packed > behind for (start, packed), (behind, _) in pairwise(places)):
             raise ValueError  # members on top of each other: a few bytes that unpack to any size
         torn = False
     except BAD_LIST:  # cut while being written, or damaged
-        found, torn = list(_walk(file)), True
-    last = {member.name: member for member in found}
+        members, torn = list(_walk(file)), True
+    last = {member.name: member for member in members}
     return Listing(members=tuple(last.values()), torn=torn)
 
 

@@ -26,19 +26,19 @@ def members(data: memoryview) -> list[zipfile.ZipInfo]:
     """List what a zip archive holds; refuse names that occur twice or lead out of it, and encryption."""
     try:
         with zipfile.ZipFile(_View(data)) as archive:
-            found = archive.infolist()
+            entries = archive.infolist()
     except DAMAGE as error:
         raise RefusedError("its zip archive is damaged or was cut while being written") from error
-    if len(found) > MAX_MEMBERS:
+    if len(entries) > MAX_MEMBERS:
         raise RefusedError(f"it holds more than {MAX_MEMBERS} members")
-    names = [member.filename for member in found]
+    names = [member.filename for member in entries]
     if len(set(names)) < len(names):
         raise RefusedError("a member occurs twice")
     if any(name.startswith("/") or "\\" in name or ".." in name.split("/") for name in names):
         raise RefusedError("a member's name leads out of the archive")
-    if any(member.flag_bits & 1 for member in found):
+    if any(member.flag_bits & 1 for member in entries):
         raise RefusedError("it is encrypted")
-    return found
+    return entries
 
 
 def torch_archive(data: memoryview) -> tuple[memoryview, dict[str, memoryview]]:
@@ -46,17 +46,17 @@ def torch_archive(data: memoryview) -> tuple[memoryview, dict[str, memoryview]]:
 
     Nothing is unpacked: members are windows into `data`.
     """
-    found = members(data)
-    pickles = [member for member in found if member.filename.rpartition("/")[2] == "data.pkl"]
+    entries = members(data)
+    pickles = [member for member in entries if member.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1 or pickles[0].filename.count("/") != 1:
         raise RefusedError(f"it holds {len(pickles)} data.pkl where torch writes one")
     root = pickles[0].filename.partition("/")[0]
-    if any(member.compress_type != zipfile.ZIP_STORED for member in found):
+    if any(member.compress_type != zipfile.ZIP_STORED for member in entries):
         raise RefusedError("its members are packed, which torch never does")
-    if sum(member.file_size for member in found) > len(data):
+    if sum(member.file_size for member in entries) > len(data):
         raise RefusedError("its members claim more bytes than the file has")
     storages: dict[str, memoryview] = {}
-    for member in found:
+    for member in entries:
         folder, _, key = member.filename.rpartition("/")
         if folder == f"{root}/data" and key:
             if not (key.isascii() and key.isdigit()):
@@ -75,12 +75,12 @@ def window(data: memoryview, member: zipfile.ZipInfo) -> memoryview:
     except struct.error as error:
         raise RefusedError("a member lies outside of the file") from error
     start += LOCAL.size + name + extra
-    found = data[start : start + member.file_size]
-    if magic != b"PK\x03\x04" or len(found) != member.file_size:
+    content = data[start : start + member.file_size]
+    if magic != b"PK\x03\x04" or len(content) != member.file_size:
         raise RefusedError("a member lies outside of the file")
-    if zlib.crc32(found) != member.CRC:
+    if zlib.crc32(content) != member.CRC:
         raise RefusedError("a checksum does not fit: the file is damaged, or was saved with set_crc32_options(False)")
-    return found
+    return content
 
 
 class _View(io.RawIOBase):
@@ -107,9 +107,9 @@ class _View(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         end = len(self._data) if size is None or size < 0 else self._at + size
-        found = bytes(self._data[self._at : end])
-        self._at += len(found)
-        return found
+        content = bytes(self._data[self._at : end])
+        self._at += len(content)
+        return content
 
 
 def unpacked(data: memoryview, member: zipfile.ZipInfo) -> bytes:
@@ -163,22 +163,22 @@ def _pickle(data: memoryview, storages: dict[str, memoryview], budget: Budget, g
     def nested(inner: memoryview, _depth: int) -> Plain:
         return _zip(inner, budget, guarded, level + 1)
 
-    found = unpickle(data, guarded=guarded)
+    root = unpickle(data, guarded=guarded)
     try:
-        return Evaluation(storages, budget, nested).plain(found)
+        return Evaluation(storages, budget, nested).plain(root)
     except RecursionError as error:
         raise RefusedError("it is nested too deeply") from error
 
 
 def _npz(data: memoryview, budget: Budget) -> Plain:
     """Read each array; objects, which NumPy pickles, are left out."""
-    found: dict[str | int, Plain] = {}
+    entries: dict[str | int, Plain] = {}
     for member in members(data):
         if member.filename.endswith(".npy"):
             budget.array(member.file_size)
             budget.node()
-            found[member.filename.removesuffix(".npy")[:KEPT_TEXT]] = _npy(unpacked(data, member), budget)
-    return found
+            entries[member.filename.removesuffix(".npy")[:KEPT_TEXT]] = _npy(unpacked(data, member), budget)
+    return entries
 
 
 def _npy(data: bytes, budget: Budget) -> Plain:
@@ -218,26 +218,26 @@ def _safetensors(data: memoryview, budget: Budget) -> Plain:
     except (ValueError, RecursionError) as error:
         raise RefusedError("its safetensors header is damaged") from error
     body = data[8 + length :]
-    found: dict[str | int, Plain] = {}
-    for name, told in header.items() if isinstance(header, dict) else ():
+    tensors: dict[str | int, Plain] = {}
+    for name, info in header.items() if isinstance(header, dict) else ():
         budget.node()
-        if name == "__metadata__" and isinstance(told, dict):
+        if name == "__metadata__" and isinstance(info, dict):
             texts: dict[str | int, Plain] = {
-                str(key)[:KEPT_TEXT]: value[:KEPT_TEXT] for key, value in told.items() if isinstance(value, str)
+                str(key)[:KEPT_TEXT]: value[:KEPT_TEXT] for key, value in info.items() if isinstance(value, str)
             }
             budget.node(len(texts))
-            found[name] = texts
+            tensors[name] = texts
         else:
-            found[name[:KEPT_TEXT]] = _safetensor(told, body, budget)
-    return found
+            tensors[name[:KEPT_TEXT]] = _safetensor(info, body, budget)
+    return tensors
 
 
-def _safetensor(told: Any, body: memoryview, budget: Budget) -> Plain:
-    if not isinstance(told, dict) or not isinstance(told.get("dtype"), str):
+def _safetensor(info: Any, body: memoryview, budget: Budget) -> Plain:
+    if not isinstance(info, dict) or not isinstance(info.get("dtype"), str):
         raise RefusedError("its safetensors header describes a tensor wrongly")
-    shape = arrays.whole(told.get("shape"))
-    span = arrays.whole(told.get("data_offsets"))
-    dtype = arrays.SAFETENSORS.get(told["dtype"])
+    shape = arrays.whole(info.get("shape"))
+    span = arrays.whole(info.get("data_offsets"))
+    dtype = arrays.SAFETENSORS.get(info["dtype"])
     if dtype is None:  # float8 and the like
         return None
     if len(span) != 2 or not span[0] <= span[1] <= len(body):

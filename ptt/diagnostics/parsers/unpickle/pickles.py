@@ -163,10 +163,10 @@ def _tensor(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, _de
     return arrays.strided(data[:needed], dtype, shape=shape, strides=strides, offset=start)
 
 
-def _size(found: Any) -> Any:
-    if isinstance(found, Record) and found.origin == ("torch", "Size") and len(found.args) == 1:
-        return found.args[0]
-    return found
+def _size(value: Any) -> Any:
+    if isinstance(value, Record) and value.origin == ("torch", "Size") and len(value.args) == 1:
+        return value.args[0]
+    return value
 
 
 def _first(walk: Evaluation, args: tuple[Any, ...], _record: Record | None, depth: int) -> Plain:
@@ -270,11 +270,11 @@ def _latin1(args: tuple[Any, ...]) -> bytes | None:
         return None
 
 
-def _numpy_dtype(found: Any) -> np.dtype[Any] | None:
-    if not (isinstance(found, Record) and found.origin == ("numpy", "dtype") and found.args):
+def _numpy_dtype(value: Any) -> np.dtype[Any] | None:
+    if not (isinstance(value, Record) and value.origin == ("numpy", "dtype") and value.args):
         return None
-    kind = arrays.numpy_dtype(found.args[0]) if isinstance(found.args[0], str) else None
-    state = found.state
+    kind = arrays.numpy_dtype(value.args[0]) if isinstance(value.args[0], str) else None
+    state = value.state
     if kind is not None and isinstance(state, tuple) and len(state) > 1 and state[1] in ("<", ">"):
         kind = kind.newbyteorder(state[1])
     return kind
@@ -344,16 +344,16 @@ class Evaluation:
             self._arrays[id(found)] = made
         return made
 
-    def _container(self, found: Any, depth: int) -> Plain:
-        if isinstance(found, (list, tuple, set, frozenset)):
-            return self.items(found, depth)
-        if isinstance(found, dict):
-            return self.mapping(found.items(), depth)
-        if isinstance(found, Record):
-            return self.call(found.origin, found.args, found, depth)
-        if isinstance(found, type) and issubclass(found, Record):
-            return Node(self.text(".".join(found.origin)), [], None)
-        return Node(type(found).__name__, [], None)  # a bare storage
+    def _container(self, value: Any, depth: int) -> Plain:
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return self.items(value, depth)
+        if isinstance(value, dict):
+            return self.mapping(value.items(), depth)
+        if isinstance(value, Record):
+            return self.call(value.origin, value.args, value, depth)
+        if isinstance(value, type) and issubclass(value, Record):
+            return Node(self.text(".".join(value.origin)), [], None)
+        return Node(type(value).__name__, [], None)  # a bare storage
 
     def text(self, found: str) -> str:
         """Return the start of a text, of characters that have a UTF-8."""

@@ -29,19 +29,19 @@ def encode(value: Plain) -> tuple[Any, list[Array]]:
     arrays: list[Array] = []
     places: dict[int, int] = {}
 
-    def tree(found: Plain) -> Any:
-        if isinstance(found, np.ndarray):
-            if id(found) not in places:
-                places[id(found)] = len(arrays)
-                arrays.append(np.ascontiguousarray(found))
-            return ["a", places[id(found)]]
-        if isinstance(found, list):
-            return ["l", [tree(entry) for entry in found]]
-        if isinstance(found, dict):
-            return ["d", [[key, tree(entry)] for key, entry in found.items()]]
-        if isinstance(found, Node):
-            return ["n", found.name, [tree(arg) for arg in found.args], tree(found.state)]
-        return found
+    def tree(item: Plain) -> Any:
+        if isinstance(item, np.ndarray):
+            if id(item) not in places:
+                places[id(item)] = len(arrays)
+                arrays.append(np.ascontiguousarray(item))
+            return ["a", places[id(item)]]
+        if isinstance(item, list):
+            return ["l", [tree(entry) for entry in item]]
+        if isinstance(item, dict):
+            return ["d", [[key, tree(entry)] for key, entry in item.items()]]
+        if isinstance(item, Node):
+            return ["n", item.name, [tree(arg) for arg in item.args], tree(item.state)]
+        return item
 
     return tree(value), arrays
 
@@ -213,11 +213,11 @@ def _death(code: int | None, *, late: float | None) -> str:
 
 def _exactly(stream: IO[bytes], size: int) -> bytearray:
     """Read `size` bytes; fewer mean that the process has died."""
-    found = bytearray(size)
-    view, at = memoryview(found), 0
+    data = bytearray(size)
+    view, at = memoryview(data), 0
     while at < size:
         count = stream.readinto(view[at:])  # type: ignore[attr-defined]
         if not count:
             raise EOFError
         at += count
-    return found
+    return data

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class RefusedError(Exception):
-    """Say in one sentence, without the file's name, why it was not read."""
+    """A file that is not read; the message says why in one sentence, without the file's name."""
 
 
 Array: TypeAlias = np.ndarray[Any, Any]
