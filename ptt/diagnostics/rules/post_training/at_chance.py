@@ -17,7 +17,7 @@ import math
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
 
 CHANCE = 0.5
@@ -102,4 +102,4 @@ def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, t
     )
 
 
-RULE = Rule(id="at-chance", link=Link.TRAINING_SIGNAL, check=check, limits={"weak": WEAK}, families=PAIRS)
+RULE = rule(check, "at-chance", Link.TRAINING_SIGNAL, weak=WEAK, families=PAIRS)

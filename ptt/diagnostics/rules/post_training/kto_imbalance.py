@@ -19,7 +19,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE, end_of, turned
 from ptt.diagnostics.rules.single_series import logged
 
@@ -77,6 +77,4 @@ def _share(desirable: Series, undesirable: Series) -> Series:
     )
 
 
-RULE = Rule(
-    id="kto-imbalance", link=Link.TRAINING_SIGNAL, check=check, limits={"least_share": LEAST_SHARE}, families=PREFERENCE
-)
+RULE = rule(check, "kto-imbalance", Link.TRAINING_SIGNAL, least_share=LEAST_SHARE, families=PREFERENCE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE, Side, late_half, level_of, sides, turned
 
 TIMES = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared
@@ -72,4 +72,4 @@ def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, ons
     )
 
 
-RULE = Rule(id="likelihood-falls", link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)
+RULE = rule(check, "likelihood-falls", Link.POLICY_UPDATE, times=TIMES, families=PREFERENCE)

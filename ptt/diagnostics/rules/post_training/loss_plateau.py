@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
 from ptt.diagnostics.rules.single_series import logged
 
@@ -63,6 +63,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=told, notes=(note,))
 
 
-RULE = Rule(
-    id="loss-plateau", link=Link.TRAINING_SIGNAL, check=check, limits={"least_fall": LEAST_FALL}, families=OFFLINE
-)
+RULE = rule(check, "loss-plateau", Link.TRAINING_SIGNAL, least_fall=LEAST_FALL, families=OFFLINE)

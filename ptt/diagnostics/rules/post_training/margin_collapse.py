@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PAIRS, end_of, of_pairs
 
 LEFT = 0.25  # of the best margin: less is gone, not merely lower
@@ -70,4 +70,4 @@ def fallen(series: Series, left: float) -> tuple[float, BaselineShift | None]:
     return best, lasting_fall(behind, ceiling=left * best, factor=left)
 
 
-RULE = Rule(id="margin-collapse", link=Link.POLICY_UPDATE, check=check, limits={"left": LEFT}, families=PAIRS)
+RULE = rule(check, "margin-collapse", Link.POLICY_UPDATE, left=LEFT, families=PAIRS)

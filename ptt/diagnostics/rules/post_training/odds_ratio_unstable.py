@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE
 from ptt.diagnostics.rules.single_series import logged
 
@@ -66,4 +66,4 @@ def _moves(series: Series) -> Series:
     return replace(series, steps=steps[1:], values=moves, flags=np.zeros(len(moves), np.uint8))
 
 
-RULE = Rule(id="odds-ratio-unstable", link=Link.NUMERICS, check=check, limits={"floor": FLOOR}, families=PREFERENCE)
+RULE = rule(check, "odds-ratio-unstable", Link.NUMERICS, floor=FLOOR, families=PREFERENCE)

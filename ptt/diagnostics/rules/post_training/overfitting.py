@@ -21,7 +21,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import FloatArray
 
 RISE = 0.1  # of the lowest evaluation loss
@@ -165,10 +165,4 @@ def _finding(
     )
 
 
-RULE = Rule(
-    id="overfitting",
-    link=Link.EVALUATION,
-    check=check,
-    limits={"rise": RISE, "noted": NOTED, "apart": APART},
-    families=OFFLINE,
-)
+RULE = rule(check, "overfitting", Link.EVALUATION, rise=RISE, noted=NOTED, apart=APART, families=OFFLINE)

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import SUPERVISED, FloatArray
 from ptt.diagnostics.rules.single_series import logged
 
@@ -95,4 +95,4 @@ def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     return height, deviations
 
 
-RULE = Rule(id="perplexity-spikes", link=Link.NUMERICS, check=check, limits={"leap": LEAP}, families=SUPERVISED)
+RULE = rule(check, "perplexity-spikes", Link.NUMERICS, leap=LEAP, families=SUPERVISED)

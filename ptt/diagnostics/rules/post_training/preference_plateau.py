@@ -15,7 +15,7 @@ import math
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PAIRS, SURE, late_half, level_of, of_pairs
 
 CHANCE = 0.5
@@ -57,4 +57,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=reason, notes=(note,))
 
 
-RULE = Rule(id="preference-plateau", link=Link.TRAINING_SIGNAL, check=check, limits={"rise": RISE}, families=PAIRS)
+RULE = rule(check, "preference-plateau", Link.TRAINING_SIGNAL, rise=RISE, families=PAIRS)

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PAIRS, FloatArray, late_half, of_pairs
 from ptt.diagnostics.statistics.change_point import spread_change
 
@@ -105,4 +105,4 @@ def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
     return math.sqrt(max(0.0, variance - drawn)), variance / drawn
 
 
-RULE = Rule(id="preference-unstable", link=Link.TRAINING_SIGNAL, check=check, limits={"times": TIMES}, families=PAIRS)
+RULE = rule(check, "preference-unstable", Link.TRAINING_SIGNAL, times=TIMES, families=PAIRS)

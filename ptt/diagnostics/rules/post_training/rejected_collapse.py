@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE, sides, turned
 
 TIMES = 12.0  # of the start's distance from 0; see the source above
@@ -68,4 +68,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="rejected-collapse", link=Link.POLICY_UPDATE, check=check, limits={"times": TIMES}, families=PREFERENCE)
+RULE = rule(check, "rejected-collapse", Link.POLICY_UPDATE, times=TIMES, families=PREFERENCE)

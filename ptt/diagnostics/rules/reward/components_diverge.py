@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_s
 from ptt.diagnostics.evidence.outcome_agreement import MIN_LOSS, has_risen
 from ptt.diagnostics.metrics.name_words import PENALTY, is_outcome, words_of
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 FALL_LIMIT = MIN_LOSS  # of its best level
 
@@ -65,4 +65,4 @@ def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: L
     )  # fmt: skip
 
 
-RULE = Rule(id="components-diverge", link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT})
+RULE = rule(check, "components-diverge", Link.REWARD, fall=FALL_LIMIT)

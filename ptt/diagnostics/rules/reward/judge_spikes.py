@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.level_change import window_mean_noise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_judge
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.detrended_noise import fit_line
@@ -115,4 +115,4 @@ def _finding(series: Series, jump: tuple[int, float, float, float], limit: float
               " against labels of people"))  # fmt: skip
 
 
-RULE = Rule(id="judge-spikes", link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT})
+RULE = rule(check, "judge-spikes", Link.REWARD, jump=JUMP_LIMIT)

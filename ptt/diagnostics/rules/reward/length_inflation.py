@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since, change_
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, NOISE_Z, TWO_WINDOW_FACTOR, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
@@ -129,4 +129,4 @@ def _levels(found: BaselineShift | None) -> tuple[float, float]:
     return (found.early, found.last) if found is not None else (0.0, 0.0)
 
 
-RULE = Rule(id="length-inflation", link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT})
+RULE = rule(check, "length-inflation", Link.REWARD, growth=GROWTH_LIMIT)

@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import sides_named
 
 SHARE_LIMIT = 0.12  # of answers
@@ -47,4 +47,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = Rule(id="refusals-rise", link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT})
+RULE = rule(check, "refusals-rise", Link.REWARD, share=SHARE_LIMIT)

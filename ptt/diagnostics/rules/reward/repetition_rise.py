@@ -11,7 +11,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.metrics.name_words import REPETITION
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import sides_named
 
 SHARE_LIMIT = 0.2
@@ -45,4 +45,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
 
 
-RULE = Rule(id="repetition-rise", link=Link.REWARD, check=check, limits={"share": SHARE_LIMIT})
+RULE = rule(check, "repetition-rise", Link.REWARD, share=SHARE_LIMIT)

@@ -12,7 +12,7 @@ Source: noise is what the values lie off their running median, widened for steps
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import reward_of, wrong_way
 
 FELL_LIMIT = 0.3  # of the best level
@@ -50,4 +50,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
               "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
 
 
-RULE = Rule(id="reward-fell", link=Link.REWARD, check=check, limits={"fell": FELL_LIMIT})
+RULE = rule(check, "reward-fell", Link.REWARD, fell=FELL_LIMIT)

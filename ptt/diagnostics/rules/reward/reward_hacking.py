@@ -27,7 +27,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
 
 LOST_LIMIT = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
@@ -185,4 +185,4 @@ def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tup
     )
 
 
-RULE = Rule(id="reward-hacking", link=Link.REWARD, check=check, limits={"lost": LOST_LIMIT})
+RULE = rule(check, "reward-hacking", Link.REWARD, lost=LOST_LIMIT)

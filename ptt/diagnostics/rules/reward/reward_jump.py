@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence.level_change import window_mean_noise
 from ptt.diagnostics.evidence.outcome_agreement import OutcomeState, judge_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import highest_samples, reward_of, shifts_of
 
 JUMP_LIMIT = 8.0  # standard deviations of a window's mean
@@ -82,4 +82,4 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     return int(steps[place + width]), before, after, (after - before) / noise if noise > 0 else 0.0
 
 
-RULE = Rule(id="reward-jump", link=Link.REWARD, check=check, limits={"jump": JUMP_LIMIT})
+RULE = rule(check, "reward-jump", Link.REWARD, jump=JUMP_LIMIT)

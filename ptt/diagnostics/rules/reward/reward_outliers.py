@@ -13,7 +13,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward.reward_shape import LEAST
 
 FAR_LIMIT = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million is at 1.9
@@ -61,4 +61,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = Rule(id="reward-outliers", link=Link.REWARD, check=check, limits={"far": FAR_LIMIT})
+RULE = rule(check, "reward-outliers", Link.REWARD, far=FAR_LIMIT)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 ALIKE_LIMIT = 0.95  # share of samples: of a group of 8, two thirds then hold no difference at all
 LEAST = 150  # samples: 50 a third
@@ -60,4 +60,4 @@ def _finding(what: str, shares: list[float], limit: float, step: int, count: int
     )  # fmt: skip
 
 
-RULE = Rule(id="reward-shape", link=Link.REWARD, check=check, limits={"alike": ALIKE_LIMIT})
+RULE = rule(check, "reward-shape", Link.REWARD, alike=ALIKE_LIMIT)

@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, REWARD_ENABLE, reward_of, wrong_way
 
 ERRORS_LIMIT = 5.0  # standard errors: samples of one prompt are alike, so that two or three mean little
@@ -93,4 +93,4 @@ def _paid_for_failure(samples: Samples, apart: tuple[float, float, float], limit
         next=("mend the reward before any other change, and score the recorded samples with it again",))  # fmt: skip
 
 
-RULE = Rule(id="reward-sign", link=Link.REWARD, check=check, limits={"errors": ERRORS_LIMIT})
+RULE = rule(check, "reward-sign", Link.REWARD, errors=ERRORS_LIMIT)

@@ -18,7 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward import reward_of
 from ptt.diagnostics.rules.single_series import logged
 
@@ -70,4 +70,4 @@ def _index(spread: Series, reward: Series) -> Series | None:
     return replace(spread, steps=steps[usable], values=held, flags=np.zeros(int(usable.sum()), np.uint8))
 
 
-RULE = Rule(id="reward-variance", link=Link.REWARD, check=check, limits={"growth": GROWTH_LIMIT})
+RULE = rule(check, "reward-variance", Link.REWARD, growth=GROWTH_LIMIT)

@@ -14,7 +14,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_fall
 from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 
 FALL_LIMIT = 0.08  # of the early level
@@ -79,4 +79,4 @@ def _finding(series: Series, lost: Fall, limit: float) -> Finding:
     )
 
 
-RULE = Rule(id="slice-degradation", link=Link.REWARD, check=check, limits={"fall": FALL_LIMIT}, families=EVERY)
+RULE = rule(check, "slice-degradation", Link.REWARD, fall=FALL_LIMIT, families=EVERY)

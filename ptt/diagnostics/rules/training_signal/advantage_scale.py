@@ -17,7 +17,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import last_mean, series_evidence
 
@@ -73,6 +73,4 @@ def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -
     )
 
 
-RULE = Rule(
-    id="advantage-scale", link=Link.TRAINING_SIGNAL, check=check, limits={"exploded": EXPLODED, "vanished": VANISHED}
-)
+RULE = rule(check, "advantage-scale", Link.TRAINING_SIGNAL, exploded=EXPLODED, vanished=VANISHED)

@@ -11,7 +11,7 @@ Source: veRL logs `response/aborted_ratio` for it; the shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, series_evidence
 
 SOME = 0.05  # of the responses: more than the odd request that fails
@@ -54,4 +54,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = Rule(id="empty-responses", link=Link.TRAINING_SIGNAL, check=check, limits={"some": SOME, "many": MANY})
+RULE = rule(check, "empty-responses", Link.TRAINING_SIGNAL, some=SOME, many=MANY)

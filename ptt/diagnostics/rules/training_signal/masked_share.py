@@ -13,7 +13,7 @@ whole samples out. The shares are our own.
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, peak_median, series_evidence
 
 MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
@@ -63,4 +63,4 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
     )
 
 
-RULE = Rule(id="masked-share", link=Link.TRAINING_SIGNAL, check=check, limits={"much": MUCH, "most": MOST})
+RULE = rule(check, "masked-share", Link.TRAINING_SIGNAL, much=MUCH, most=MOST)

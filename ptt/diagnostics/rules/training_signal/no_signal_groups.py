@@ -16,7 +16,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
@@ -142,4 +142,4 @@ def _was_solved(evidence: Evidence, onset: int) -> bool:
     return series is not None and FULL <= float(np.median(series.finite()[1])) <= WHOLE
 
 
-RULE = Rule(id="no-signal-groups", link=Link.TRAINING_SIGNAL, check=check, limits={"limit": ZERO_STD_LIMIT})
+RULE = rule(check, "no-signal-groups", Link.TRAINING_SIGNAL, limit=ZERO_STD_LIMIT)

@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, series_evidence
 
@@ -72,4 +72,4 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     )
 
 
-RULE = Rule(id="truncated-share", link=Link.TRAINING_SIGNAL, check=check, limits={"most": MOST, "risen": RISEN})
+RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=MOST, risen=RISEN)
