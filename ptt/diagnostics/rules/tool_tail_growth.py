@@ -390,13 +390,7 @@ def _material(late: Percentile, limit: float) -> bool | None:
     return True if above >= MATERIAL_SURE else False if above <= 1 - MATERIAL_SURE else None
 
 
-def _conclude(
-    tails: Tails,
-    led: JudgedTail,
-    limits: Limits,
-    aggregates: Aggregates,
-    evidence: Evidence,
-) -> Judgement:
+def _conclude(tails: Tails, led: JudgedTail, limits: Limits, aggregates: Aggregates, evidence: Evidence) -> Judgement:
     conditions = led.conditions
     values = list(conditions.values())
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
@@ -422,8 +416,7 @@ def _conclude(
         return Judgement(signature=signature, verdict=Broken(findings=(finding(tails, signature, severity, level),)))
     if status is Answer.CANNOT_SAY:
         return Judgement(
-            signature=signature,
-            verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE),
+            signature=signature, verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
         )
     return Judgement(signature=signature, verdict=not_found(tails, led, signature))
 

@@ -70,10 +70,7 @@ def _share(desirable: Series, undesirable: Series) -> Series:
     one, other = desirable.finite()[1][left], undesirable.finite()[1][right]
     held = (one + other) > 0
     return replace(
-        desirable,
-        steps=steps[held],
-        values=one[held] / (one + other)[held],
-        flags=np.zeros(int(held.sum()), np.uint8),
+        desirable, steps=steps[held], values=one[held] / (one + other)[held], flags=np.zeros(int(held.sum()), np.uint8)
     )
 
 

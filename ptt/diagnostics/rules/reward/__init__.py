@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +11,10 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since_start
+from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL, REPETITION, words_of
-from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.rules.interface import NotJudged, requires
 from ptt.diagnostics.rules.single_series import logged
 
 REWARD_ENABLE: Final = (
@@ -23,9 +24,14 @@ OUTCOME_ENABLE: Final = (
     "log beside the reward what it stands for: the share of tasks done in training (a reward function of weight 0 is"
     " enough in TRL), or a held-out evaluation at six points at least"
 )
-SHIFTED: Final = 0.25  # of the larger level: a side metric that moved less is no sign of another way of answering
-SIDES: Final = ("len/response_mean", "len/clipped_frac", "tools/call_frequency", "turns/mean")
+MIN_SAMPLES: Final = 150  # samples: 50 a third of the run
+MIN_SHIFT_SHARE: Final = 0.25  # of the larger level: a side metric that moved less is no sign of another way to answer
+SIDE_METRICS: Final = ("len/response_mean", "len/clipped_frac", "tools/call_frequency", "turns/mean")
 SIDE_WORDS: Final = REFUSAL | REPETITION | {"format"}
+STATISTIC_WORDS: Final = frozenset({"std", "min", "max"})  # of names that are no mean
+REWARD_WORDS: Final = frozenset({"reward", "rewards", "penalty"})
+DECLINE_BLOCKS: Final = 10
+MIN_DECLINE_CORRELATION: Final = 0.9  # rank, of the blocks with time: one that falls at once and then stays has less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,84 +39,96 @@ class Shift:
     """A side metric that moved."""
 
     name: str  # as logged
-    turn: LevelChange
+    change: LevelChange
 
     @property
     def words(self) -> str:
-        """Tell the move in short."""
-        return f"{self.name} went {self.turn.start:.3g} → {self.turn.late:.3g}"
+        """The move in short."""
+        return f"{self.name} went {self.change.start:.3g} → {self.change.late:.3g}"
 
 
-def reward_of(evidence: Evidence, least: int = MIN_VALUES) -> Series | NotJudged:
-    """Give the mean reward, or why nothing can be said of it."""
-    return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, minimum=least)
+def mean_reward(evidence: Evidence, minimum: int = MIN_VALUES) -> Series | NotJudged:
+    """Return the mean reward, or why nothing can be said of it."""
+    return logged(evidence, "reward/mean", what="mean reward", enable=REWARD_ENABLE, minimum=minimum)
 
 
-def shifts_of(evidence: Evidence) -> tuple[Shift, ...]:
-    """Give the side metrics that moved beyond their noise, the furthest first."""
-    beside = [evidence.metrics[name] for name in SIDES if name in evidence.metrics]
-    beside += [one for name, one in sorted(evidence.other.items()) if _is_side(name)]
-    if evidence.rewards is not None:
-        beside += [one for name, one in sorted(evidence.rewards.components.items()) if "format" in words_of(name)]
-    found: dict[str, Shift] = {}
-    for one in beside:
-        turn = change_since_start(one)
-        if turn is not None and abs(turn.sds) >= Z_LIMIT and abs(turn.share) >= SHIFTED:
-            found.setdefault(one.raw_name.removeprefix("train/"), Shift(name=one.raw_name, turn=turn))
-    return tuple(sorted(found.values(), key=lambda shift: (-abs(shift.turn.share), shift.name)))
+requires_reward: Final = requires(mean_reward)
+
+
+def rewards_of(evidence: Evidence) -> Rewards:
+    """Return what is known of single rewards and their parts; empty where nothing is recorded."""
+    return evidence.rewards or Rewards()
+
+
+def recorded_samples(evidence: Evidence) -> Samples | NotJudged:
+    """Return the recorded single rewards, or that they are too few."""
+    samples = rewards_of(evidence).samples
+    count = 0 if samples is None else len(samples.rewards)
+    if samples is not None and count >= MIN_SAMPLES:
+        return samples
+    return NotJudged(
+        reason=f"{count} single rewards are recorded; {MIN_SAMPLES} are needed",
+        missing=("reward of each sample",),
+        enable="record samples: TRL log_completions=True, veRL trainer.rollout_data_dir, slime --dump-details",
+    )
+
+
+def with_values(series: Mapping[str, Series], minimum: int) -> dict[str, Series]:
+    """Return the series with `minimum` finite values at least, by name."""
+    return {name: one for name, one in sorted(series.items()) if len(one.finite()[0]) >= minimum}
+
+
+def side_shifts(evidence: Evidence) -> tuple[Shift, ...]:
+    """Return the side metrics that moved beyond their noise, the furthest first."""
+    sides = [evidence.metrics[name] for name in SIDE_METRICS if name in evidence.metrics]
+    sides += [series for name, series in sorted(evidence.other.items()) if _is_side(name)]
+    components = rewards_of(evidence).components
+    sides += [series for name, series in sorted(components.items()) if "format" in words_of(name)]
+    shifts: dict[str, Shift] = {}
+    for series in sides:
+        change = change_since_start(series)
+        if change is not None and abs(change.sds) >= Z_LIMIT and abs(change.share) >= MIN_SHIFT_SHARE:
+            shifts.setdefault(series.raw_name.removeprefix("train/"), Shift(name=series.raw_name, change=change))
+    return tuple(sorted(shifts.values(), key=lambda shift: (-abs(shift.change.share), shift.name)))
 
 
 def _is_side(name: str) -> bool:
     words = words_of(name)
-    return bool(words & SIDE_WORDS) and not words & {"std", "min", "max"} and not name.startswith("rewards/")
+    return bool(words & SIDE_WORDS) and not words & STATISTIC_WORDS and not name.startswith("rewards/")
 
 
 def highest_samples(evidence: Evidence, count: int = 3) -> str:
-    """Name the highest-reward samples of the last steps, to be read; empty where no single sample is recorded."""
-    samples = evidence.rewards.samples if evidence.rewards is not None else None
+    """Return the names of the last steps' highest-reward samples; empty where no single sample is recorded."""
+    samples = rewards_of(evidence).samples
     if samples is None:
         return ""
     late = np.flatnonzero(samples.steps >= np.quantile(samples.steps, 0.9, method="nearest"))
     ranked = sorted(late, key=lambda place: (-samples.rewards[place], samples.ids[place]))[:count]
-    told = [f"reward {samples.rewards[place]:.3g} at step {samples.steps[place]}" for place in ranked]
+    names = dict.fromkeys(f"reward {samples.rewards[place]:.3g} at step {samples.steps[place]}" for place in ranked)
     files = sorted({samples.sources[place] for place in ranked})
-    return f"{'; '.join(dict.fromkeys(told))}, in {', '.join(files)}" if told else ""
+    return f"{'; '.join(names)}, in {', '.join(files)}" if ranked else ""
 
 
-def number(value: float) -> float | None:
-    """Give what JSON can hold."""
-    return float(value) if math.isfinite(value) else None
+def steady_decline(reward: Series) -> LevelChange | None:
+    """Return the change of a reward that went down steadily from its first window on: learning goes the wrong way."""
+    change = change_since_start(reward)
+    if change is None or change.sds > -Z_LIMIT:
+        return None
+    means = np.array([block.mean() for block in np.array_split(reward.finite()[1], DECLINE_BLOCKS)])
+    ranks = np.argsort(np.argsort(-means, kind="stable"), kind="stable")
+    correlation = np.corrcoef(ranks.astype(np.float64), np.arange(DECLINE_BLOCKS, dtype=np.float64))[0, 1]
+    # half-way through the run, of what is lost in the end: neither all nor nothing
+    left = (float(means[DECLINE_BLOCKS // 2]) - change.late) / (change.start - change.late)
+    steady = correlation >= MIN_DECLINE_CORRELATION and MIN_SHIFT_SHARE < left < 1 - MIN_SHIFT_SHARE
+    return change if steady else None
 
 
-STEADY_BLOCKS: Final = 10
-STEADY: Final = 0.9  # rank correlation of the blocks with time: one that falls at once and then stays has less
-
-
-def wrong_way(reward: Series) -> bool:
-    """Tell whether a reward went down steadily from its first window on: learning goes the wrong way."""
-    turn = change_since_start(reward)
-    if turn is None or turn.sds > -Z_LIMIT:
-        return False
-    values = reward.finite()[1]
-    means = np.array([part.mean() for part in np.array_split(values, STEADY_BLOCKS)])
-    ranks = np.argsort(np.argsort(-means, kind="stable"), kind="stable").astype(np.float64)
-    time = np.arange(STEADY_BLOCKS, dtype=np.float64)
-    kept = (float(means[STEADY_BLOCKS // 2]) - turn.late) / (
-        turn.start - turn.late
-    )  # half-way: neither all nor nothing
-    return float(np.corrcoef(ranks, time)[0, 1]) >= STEADY and SHIFTED < kept < 1 - SHIFTED
-
-
-def sides_named(evidence: Evidence, words: frozenset[str]) -> Series | None:
-    """Give the share that is named by one of `words`, of training and with values enough; the shortest name first."""
-    named = [
-        one
-        for name, one in sorted(evidence.other.items(), key=lambda item: (len(item[0]), item[0]))
-        if words_of(name) & words and not words_of(name) & {"std", "min", "max", "reward", "rewards", "penalty"}
-    ]
-    return next((one for one in named if len(one.finite()[0]) >= MIN_VALUES and _is_share(one)), None)
-
-
-def _is_share(series: Series) -> bool:
-    values = series.finite()[1]
-    return bool((values >= 0).all() and (values <= 1).all())
+def logged_share(evidence: Evidence, words: frozenset[str], *, what: str, name: str, enable: str) -> Series | NotJudged:
+    """Return the share of training that is named by one of `words` and has values enough; the shortest name first."""
+    for raw_name, series in sorted(evidence.other.items(), key=lambda item: (len(item[0]), item[0])):
+        named = words_of(raw_name)
+        values = series.finite()[1]
+        suits = named & words and not named & (STATISTIC_WORDS | REWARD_WORDS) and len(values) >= MIN_VALUES
+        if suits and ((values >= 0) & (values <= 1)).all():
+            return series
+    return NotJudged(reason=f"no share of {what} is logged at {MIN_VALUES} steps", missing=(name,), enable=enable)

@@ -12,51 +12,49 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, LevelChange, change_since, change_since_best
 from ptt.diagnostics.evidence.outcome_agreement import MIN_LOSS, has_risen
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import PENALTY, is_outcome, words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.reward import rewards_of, with_values
 
-FALL_LIMIT = MIN_LOSS  # of its best level
+MIN_FALL_SHARE = MIN_LOSS  # of its best level
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every part that fell against every part that rose from there on."""
-    parts = evidence.rewards.components if evidence.rewards is not None else {}
-    judged = {name: one for name, one in sorted(parts.items()) if len(one.finite()[0]) >= MIN_VALUES}
-    if len(judged) < 2:
+    parts = with_values(rewards_of(evidence).components, MIN_VALUES)
+    if len(parts) < 2:
         return NotJudged(
-            reason=f"{len(judged)} part(s) of the reward are logged with {MIN_VALUES} values; two are needed",
+            reason=f"{len(parts)} part(s) of the reward are logged with {MIN_VALUES} values; two are needed",
             missing=("reward components",),
             enable="log every part of the reward by itself: in TRL one reward function a part, in prime-rl a rubric",
         )
-    fallen = {name: turn for name, one in judged.items() if (turn := _fallen(change_since_best(one), limits["fall"]))}
-    for name, turn in sorted(fallen.items(), key=lambda item: (not is_outcome(item[0]), item[1].onset or 0, item[0])):
-        others = {other: change_since(one, turn.start_step) for other, one in judged.items() if other != name}
-        rising = {other: gain for other, gain in others.items() if gain is not None and has_risen(gain)}
-        if rising:
-            best = max(sorted(rising), key=lambda other: rising[other].share)
-            return _finding(evidence, name, turn, best, rising[best], limits["fall"])
-    return Healthy(reason=f"of {len(judged)} parts none falls while another rises")
+    changes = {name: change for name, series in parts.items() if (change := change_since_best(series)) is not None}
+    falls = [(name, fall) for name, fall in changes.items() if fall.sds <= -Z_LIMIT and fall.share <= -limits["fall"]]
+    for name, fall in sorted(falls, key=lambda item: (not is_outcome(item[0]), item[1].onset or 0, item[0])):
+        others = {other: change_since(series, fall.start_step) for other, series in parts.items() if other != name}
+        rises = {other: rise for other, rise in others.items() if rise is not None and has_risen(rise)}
+        if rises:
+            other = max(rises, key=lambda other: rises[other].share)
+            return _finding(name, parts[name], fall, other, parts[other], rises[other], limits["fall"])
+    return Healthy(reason=f"of {len(parts)} parts none falls while another rises")
 
 
-def _fallen(turn: LevelChange | None, limit: float) -> LevelChange | None:
-    return turn if turn is not None and turn.sds <= -Z_LIMIT and turn.share <= -limit else None
-
-
-def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: LevelChange, limit: float) -> Finding:
-    priced = bool(words_of(name) & PENALTY)
-    parts = evidence.rewards.components if evidence.rewards is not None else {}
-    gain = f" ({up.start:.3g} → {up.late:.3g})"
+def _finding(
+    name: str, fallen: Series, fall: LevelChange, other: str, risen: Series, rise: LevelChange, limit: float
+) -> Finding:
+    gain = f" ({rise.start:.3g} → {rise.late:.3g})"
     return Finding(
-        severity=Severity.LOW if priced else Severity.MEDIUM,
-        claim=f"The reward's part {name} fell ({fell.start:.3g} → {fell.late:.3g}) while {other} rose{gain}",
-        observed=-fell.share,
+        severity=Severity.LOW if words_of(name) & PENALTY else Severity.MEDIUM,
+        claim=f"The reward's part {name} fell ({fall.start:.3g} → {fall.late:.3g}) while {other} rose{gain}",
+        observed=-fall.share,
         limit=limit,
         unit="of its best level",
-        onset_step=fell.onset,
-        onset_interval=fell.interval,
-        evidence={"metric": name, "logged_as": parts[name].raw_name, "rose": parts[other].raw_name,
-                  "best": fell.start, "last": fell.late},
+        onset_step=fall.onset,
+        onset_interval=fall.interval,
+        evidence={"metric": name, "logged_as": fallen.raw_name, "rose": risen.raw_name,
+                  "best": fall.start, "last": fall.late},
         causes=("the rising part is larger or easier to have", "both parts cannot be had at once",
                 "the falling part's scorer broke: its format or parser changed"),
         confirm=(f"score ten late samples by hand for {name}: is the task not done, or is it not recognised?",
@@ -65,4 +63,4 @@ def _finding(evidence: Evidence, name: str, fell: LevelChange, other: str, up: L
     )  # fmt: skip
 
 
-RULE = rule(check, "components-diverge", Link.REWARD, fall=FALL_LIMIT)
+RULE = rule(check, "components-diverge", Link.REWARD, fall=MIN_FALL_SHARE)

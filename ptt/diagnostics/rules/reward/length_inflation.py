@@ -17,52 +17,52 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since, change_since_start
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, NOISE_Z, TWO_WINDOW_FACTOR, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.reward import rewards_of
+from ptt.diagnostics.rules.single_series import requires_metric
 from ptt.diagnostics.statistics.small_sample import estimate_change
 
-GROWTH_LIMIT = (
-    1.5  # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
-)
-BEGAN = 1.25  # times the early length, half-way to the limit: gains since then are held against the longer answers
-LEAST_LENGTH = 16.0  # tokens: below, a factor says nothing
+# times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
+GROWTH_FACTOR = 1.5
+START_FACTOR = 1.25  # of the early length, half-way to the limit: gains since then are held against the longer answers
+MIN_LENGTH = 16.0  # tokens: below, a factor says nothing
+ENABLE = "log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("len/response_mean", what="mean response length", enable=ENABLE, minimum=MIN_VALUES)
+def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the mean response length, beside the outcomes."""
-    length = logged(
-        evidence, "len/response_mean", what="mean response length", minimum=MIN_VALUES,
-        enable="log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean",
-    )  # fmt: skip
-    if isinstance(length, NotJudged):
-        return length
-    found = lasting_rise(length, floor=LEAST_LENGTH, factor=limits["growth"])
-    turn = change_since_start(length)
-    quick = turn is not None and turn.sds >= Z_LIMIT and turn.late >= max(LEAST_LENGTH, limits["growth"] * turn.start)
-    if (found is None or found.ended) and not quick:
+    growth = lasting_rise(length, floor=MIN_LENGTH, factor=limits["growth"])
+    change = change_since_start(length)
+    start = int(length.finite()[0][length.width - 1])  # grown from the start on, unless a lasting rise began later
+    if growth is not None:
+        slight = lasting_rise(length, floor=MIN_LENGTH, factor=START_FACTOR)
+        start = max(start, slight.interval[0]) if slight is not None else start
+    if change is not None and change.sds >= Z_LIMIT and change.late >= max(MIN_LENGTH, limits["growth"] * change.start):
+        early, late, onset, interval = change.start, change.late, change.onset, change.interval
+    elif growth is not None and not growth.ended:
+        early, late, onset, interval = growth.early, growth.last, growth.onset, growth.interval
+    else:
         return Healthy(reason="the response length stays near its early level")
-    early, late = (turn.start, turn.late) if quick and turn is not None else _levels(found)
-    onset = turn.onset if quick and turn is not None else found.onset if found else None
-    gains = _gains(evidence, _began(length, found), MIN_AGREEMENT * (1 - early / late))
-    gained = [one for one in gains if one.state is OutcomeState.ROSE]
-    if gained:
-        reason = f"responses grew {early:.3g} → {late:.3g}, and {gained[0].words} with them"
-        return Healthy(reason=reason)
-    behind = [one for one in gains if one.state is OutcomeState.FLAT]
-    told = f" while {behind[0].words} did not rise" if behind else ""
+    gains = _gains(evidence, start, MIN_AGREEMENT * (1 - early / late))
+    risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]
+    if risen:
+        return Healthy(reason=f"responses grew {early:.3g} → {late:.3g}, and {risen[0].words} with them")
+    flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
+    clause = f" while {flat[0].words} did not rise" if flat else ""
     return Finding(
-        severity=Severity.MEDIUM if behind else Severity.LOW,
-        claim=f"Responses grew {early:.4g} → {late:.4g} tokens{told}",
+        severity=Severity.MEDIUM if flat else Severity.LOW,
+        claim=f"Responses grew {early:.4g} → {late:.4g} tokens{clause}",
         observed=late / early if early > 0 else None,
         limit=limits["growth"],
         unit="x",
         onset_step=onset,
-        onset_interval=turn.interval if quick and turn is not None else found.interval if found else None,
+        onset_interval=interval,
         evidence={"metric": "len/response_mean", "logged_as": length.raw_name, "early": early, "late": late},
         causes=("the reward, or its judge, pays for length", "a loss that is averaged by sequence favours"
                 " long wrong answers", "answers no longer end: the end token became rare"),
@@ -83,50 +83,45 @@ class Gain:
 
     @property
     def words(self) -> str:
-        """Tell it in short."""
+        """The gain in short."""
         return f"{self.name} ({self.start:.3g} → {self.late:.3g})"
 
 
-def _gains(evidence: Evidence, began: int, least: float) -> Sequence[Gain]:
-    """Give what longer answers could have been for: the outcomes, or the reward where of no outcome it can be told."""
-    outcomes = [one for _, one in sorted(evidence.rewards.outcomes.items())] if evidence.rewards is not None else []
+def _gains(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:
+    """Return the outcomes longer answers could have been for, or the reward where of no outcome it can be told."""
+    outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
     if evidence.evaluation is not None:
-        outcomes += [one.series for one in evidence.evaluation.figures if one.outcome]
-    told = [gain for one in outcomes if (gain := _gain(one, began, least)).state is not OutcomeState.UNSURE]
+        outcomes += [figure.series for figure in evidence.evaluation.figures if figure.outcome]
+    gains = [_gain(series, start, minimum) for series in outcomes]
     reward = evidence.metrics.get("reward/mean")
-    return told or ([_gain(reward, began, least)] if reward is not None else [])
+    return [gain for gain in gains if gain.state is not OutcomeState.UNSURE] or (
+        [_gain(reward, start, minimum)] if reward is not None else []
+    )
 
 
-def _began(length: Series, found: BaselineShift | None) -> int:
-    """Give the last step before lengths began to grow; that of the first window where they grew from the start."""
-    steps = length.finite()[0]
-    first = int(steps[length.width - 1])
-    slight = lasting_rise(length, floor=LEAST_LENGTH, factor=BEGAN) if found is not None else None
-    return max(first, slight.interval[0]) if slight is not None else first
-
-
-def _gain(series: Series, began: int, least: float) -> Gain:
-    """Tell whether a series rose since `began`, or surely by less than `least` of its level."""
+def _gain(series: Series, since: int, minimum: float) -> Gain:
+    """Return whether a series rose since a step, or surely by less than `minimum` of its level."""
     steps, values = series.finite()
-    turn = change_since(series, began)
-    if turn is not None:
-        start, late, amount, error = turn.start, turn.late, turn.amount, NOISE_Z * TWO_WINDOW_FACTOR * turn.noise
+    change = change_since(series, since)
+    if change is not None:
+        start, late, amount, error = (
+            change.start,
+            change.late,
+            change.amount,
+            NOISE_Z * TWO_WINDOW_FACTOR * change.noise,
+        )
     else:
-        change = estimate_change(values[max(0, int(np.searchsorted(steps, began)) - 1) :])
-        if change is None:
+        line = estimate_change(values[max(0, int(np.searchsorted(steps, since)) - 1) :])
+        if line is None:
             return Gain(name=series.raw_name, state=OutcomeState.UNSURE, start=math.nan, late=math.nan)
-        start, late, amount, error = change.early, change.late, change.amount, change.highest - change.amount
-    scale = max(abs(start), abs(late))
+        start, late, amount, error = line.early, line.late, line.amount, line.highest - line.amount
+    needed = minimum * max(abs(start), abs(late))
     state = OutcomeState.UNSURE
-    if amount > error and amount >= least * scale:
+    if amount > error and amount >= needed:
         state = OutcomeState.ROSE
-    elif amount + error < least * scale:
+    elif amount + error < needed:
         state = OutcomeState.FLAT
     return Gain(name=series.raw_name, state=state, start=start, late=late)
 
 
-def _levels(found: BaselineShift | None) -> tuple[float, float]:
-    return (found.early, found.last) if found is not None else (0.0, 0.0)
-
-
-RULE = rule(check, "length-inflation", Link.REWARD, growth=GROWTH_LIMIT)
+RULE = rule(check, "length-inflation", Link.REWARD, growth=GROWTH_FACTOR)

@@ -8,38 +8,34 @@ Source: 12 % is the alarm of the field's older monitors; Bai et al. (arXiv 2204.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REFUSAL
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import sides_named
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import logged_share
+from ptt.diagnostics.rules.single_series import measured
 
 SHARE_LIMIT = 0.12  # of answers
-MARGIN = 0.05  # above the early share
-MOST = 0.5  # of answers: most prompts are lost
+MIN_MARGIN = 0.05  # above the early share
+HIGH_SHARE = 0.5  # of answers: most prompts are lost
+
+NAME = "refusal_rate"
+ENABLE = "log refusal_rate: the share of answers that a classifier, or a list of phrases, takes for refusals"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(lambda evidence: logged_share(evidence, REFUSAL, what="refusals", name=NAME, enable=ENABLE))
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of refusals."""
-    series = sides_named(evidence, REFUSAL)
-    if series is None:
-        return NotJudged(
-            reason=f"no share of refusals is logged at {MIN_VALUES} steps",
-            missing=("refusal_rate",),
-            enable="log refusal_rate: the share of answers that a classifier, or a list of phrases, takes for refusals",
-        )
-    found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
-    if found is None or found.ended:
+    rise = lasting_rise(series, floor=limits["share"], margin=MIN_MARGIN)
+    if rise is None or rise.ended:
         return Healthy(reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
     return Finding(
-        severity=Severity.HIGH if found.last > MOST else Severity.MEDIUM,
-        claim=f"Refusals rose {found.early:.1%} → {found.last:.1%} of answers",
-        observed=found.last,
-        limit=found.limit,
+        severity=Severity.HIGH if rise.last > HIGH_SHARE else Severity.MEDIUM,
+        claim=f"Refusals rose {rise.early:.1%} → {rise.last:.1%} of answers",
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": "refusal_rate", "logged_as": series.raw_name, "early": found.early},
+        **measured(rise),
+        evidence={"metric": NAME, "logged_as": series.raw_name, "early": rise.early},
         causes=("the safety part of the reward outweighs the rest", "more prompts that should be refused",
                 "a detector that takes polite answers for refusals"),
         confirm=("read twenty refused answers after the onset: were the prompts harmless?",),

@@ -8,37 +8,33 @@ Source: 20 % is the limit in use in the field; slime logs `rollout/repetition_fr
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import REPETITION
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import sides_named
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import logged_share
+from ptt.diagnostics.rules.single_series import measured
 
 SHARE_LIMIT = 0.2
-MARGIN = 0.05  # above the early share
+MIN_MARGIN = 0.05  # above the early share
+
+NAME = "repetition_rate"
+ENABLE = "log repetition_rate: the share of answers, or of their n-grams, that repeat (slime logs it)"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(lambda evidence: logged_share(evidence, REPETITION, what="repetition", name=NAME, enable=ENABLE))
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the logged share of repetition."""
-    series = sides_named(evidence, REPETITION)
-    if series is None:
-        return NotJudged(
-            reason=f"no share of repetition is logged at {MIN_VALUES} steps",
-            missing=("repetition_rate",),
-            enable="log repetition_rate: the share of answers, or of their n-grams, that repeat (slime logs it)",
-        )
-    found = lasting_rise(series, floor=limits["share"], margin=MARGIN)
-    if found is None or found.ended:
+    rise = lasting_rise(series, floor=limits["share"], margin=MIN_MARGIN)
+    if rise is None or rise.ended:
         return Healthy(reason=f"{series.raw_name} ends at {series.finite()[1][-1]:.3g}")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"Repetition rose {found.early:.1%} → {found.last:.1%}",
-        observed=found.last,
-        limit=found.limit,
+        claim=f"Repetition rose {rise.early:.1%} → {rise.last:.1%}",
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": "repetition_rate", "logged_as": series.raw_name, "early": found.early},
+        **measured(rise),
+        evidence={"metric": NAME, "logged_as": series.raw_name, "early": rise.early},
         causes=("a reward that grows with length", "a collapse: few tokens remain likely",
                 "answers that never end"),
         confirm=("read ten repeating samples after the onset: are they paid above others of their prompt?",),

@@ -9,45 +9,46 @@ failures); change one thing.
 Source: noise is what the values lie off their running median, widened for steps that follow one another.
 """
 
+from math import nan
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.level_change import Z_LIMIT, change_since_best
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import reward_of, wrong_way
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.reward import requires_reward, steady_decline
 
-FELL_LIMIT = 0.3  # of the best level
-GONE = 0.7  # of it: little of what was learnt is left
+MIN_FALL_SHARE = 0.3  # of the best level
+HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_reward
+def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
     """Hold the best window of the reward against its end."""
-    reward = reward_of(evidence)
-    if isinstance(reward, NotJudged):
-        return reward
-    turn = change_since_best(reward)
-    if turn is None or turn.onset is None or turn.sds > -Z_LIMIT or turn.share > -limits["fell"]:
-        best, late = (turn.start, turn.late) if turn else (float("nan"), float("nan"))
+    fall = change_since_best(reward)
+    if fall is None or fall.onset is None or fall.sds > -Z_LIMIT or fall.share > -limits["fell"]:
+        best, late = (fall.start, fall.late) if fall else (nan, nan)
         return Healthy(reason=f"the reward ends at {late:.3g}, its best window is {best:.3g}")
-    if wrong_way(reward):
+    if steady_decline(reward):
         return Healthy(reason="the reward never rose; its steady decline is reward-sign")
     return Finding(
-        severity=Severity.HIGH if turn.share <= -GONE else Severity.MEDIUM,
-        claim=f"The reward fell from {turn.start:.3g} to {turn.late:.3g} and did not come back",
-        observed=-turn.share,
+        severity=Severity.HIGH if fall.share <= -HIGH_FALL_SHARE else Severity.MEDIUM,
+        claim=f"The reward fell from {fall.start:.3g} to {fall.late:.3g} and did not come back",
+        observed=-fall.share,
         limit=limits["fell"],
         unit="of the best level",
-        onset_step=turn.onset,
-        onset_interval=turn.interval,
-        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": turn.start,
-                  "best_step": turn.start_step, "last": turn.late},
+        onset_step=fall.onset,
+        onset_interval=fall.interval,
+        evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "best": fall.start,
+                  "best_step": fall.start_step, "last": fall.late},
         causes=("updates too large: KL, clip fraction or gradient norm moved before",
                 "rollouts older than the policy, or logprobs of another engine",
                 "the environment or its tools failed, and the reward with them",
                 "harder tasks from that step on: a curriculum, another data set"),
-        confirm=(f"which curve left its level before step {turn.onset}: KL, gradient norm, staleness, tools?",
-                 f"score the checkpoint of step {turn.start_step} on the tasks of the last steps"),
-        next=(f"roll back to the last checkpoint before step {turn.onset}",
+        confirm=(f"which curve left its level before step {fall.onset}: KL, gradient norm, staleness, tools?",
+                 f"score the checkpoint of step {fall.start_step} on the tasks of the last steps"),
+        next=(f"roll back to the last checkpoint before step {fall.onset}",
               "rerun from it with the link that moved first mended, nothing else changed"))  # fmt: skip
 
 
-RULE = rule(check, "reward-fell", Link.REWARD, fell=FELL_LIMIT)
+RULE = rule(check, "reward-fell", Link.REWARD, fell=MIN_FALL_SHARE)

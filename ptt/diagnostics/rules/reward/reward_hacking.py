@@ -19,25 +19,35 @@ rising after the true reward has turned. Amodei et al., Concrete Problems in AI 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.outcome_agreement import Outcome, OutcomeState, judge_outcomes, recorded_outcomes
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import OUTCOME_ENABLE, Shift, highest_samples, number, reward_of, shifts_of
+from ptt.diagnostics.rules.reward import (
+    OUTCOME_ENABLE,
+    Shift,
+    highest_samples,
+    requires_reward,
+    rewards_of,
+    side_shifts,
+)
+from ptt.diagnostics.statistics.bootstrap import finite_or_none
 
-LOST_LIMIT = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
+LOST_SHARE = 0.5  # of its best: an outcome that lost more is gone, and the checkpoints since are of no use
+STATE_WORDS = {
+    OutcomeState.UNSURE: "did not surely move",
+    OutcomeState.FLAT: "stayed flat",
+    OutcomeState.SOLVED: "is near 1",
+}
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_reward
+def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the reward against every outcome."""
-    reward = reward_of(evidence)
-    if isinstance(reward, NotJudged):
-        return reward
     outcomes = judge_outcomes(evidence, reward)
     if not outcomes:
         few = recorded_outcomes(evidence)
@@ -46,91 +56,86 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("an outcome beside the reward",),
             enable=OUTCOME_ENABLE,
         )
-    shifts = shifts_of(evidence)
-    behind = [one for one in outcomes if one.reward_rose and one.state in (OutcomeState.FELL, OutcomeState.FLAT)]
+    shifts = side_shifts(evidence)
+    behind = [
+        outcome
+        for outcome in outcomes
+        if outcome.reward_rose and outcome.state in (OutcomeState.FELL, OutcomeState.FLAT)
+    ]
     against = _against(outcomes, behind, shifted=bool(shifts), lost=limits["lost"])
     if against:
-        interval = _interval(_first(against), behind, reward, shifts)
-        finding = _finding(evidence, reward, against, shifts, limits["lost"])
-        return replace(finding, onset_interval=interval)
-    if all(one.state is OutcomeState.UNSURE for one in outcomes) and any(one.reward_rose for one in outcomes):
+        worst = min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
+        names = ", ".join(sorted({outcome.name for outcome in against}))
+        return _finding(evidence, worst, names, shifts, _interval(worst, behind, reward, shifts), limits["lost"])
+    if all(outcome.state is OutcomeState.UNSURE for outcome in outcomes) and any(
+        outcome.reward_rose for outcome in outcomes
+    ):
         return NotJudged(
             reason=f"the reward rose, but the noise of {outcomes[0].name} hides whether it did",
             missing=("more points, or more samples a point, of an outcome",),
             enable=OUTCOME_ENABLE,
         )
-    told = "; ".join(f"{one.name} {_moved(one)}" for one in outcomes[:2])
-    beside = "; nothing beside the reward shifted" if behind and not shifts else ""
-    return Healthy(reason=f"{told}{beside}")
+    moves = "; ".join(
+        f"{one.name} {STATE_WORDS.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})" for one in outcomes[:2]
+    )
+    return Healthy(reason=moves + ("; nothing beside the reward shifted" if behind and not shifts else ""))
 
 
 def _against(
     outcomes: Sequence[Outcome], behind: Sequence[Outcome], *, shifted: bool, lost: float
 ) -> Sequence[Outcome]:
-    """Give the outcomes that show it; none where one rose with the reward.
+    """Return the outcomes that show it; none where one rose with the reward.
 
     Where answers changed and an evaluation was left behind, an outcome of training that rose is no witness: it is part
     of what is paid, and rises with the reward by itself.
     """
-    overruled = shifted and any(one.evaluation for one in behind)
+    overruled = shifted and any(outcome.evaluation for outcome in behind)
     if any(
-        one.state in (OutcomeState.ROSE, OutcomeState.SOLVED) and (one.evaluation or not overruled) for one in outcomes
+        outcome.state in (OutcomeState.ROSE, OutcomeState.SOLVED) and (outcome.evaluation or not overruled)
+        for outcome in outcomes
     ):
         return ()
-    fallen = [one for one in behind if one.state is OutcomeState.FELL]
+    fallen = [outcome for outcome in behind if outcome.state is OutcomeState.FELL]
     if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
-        fallen = [one for one in fallen if not one.evaluation or _share(one) <= -lost]
+        fallen = [outcome for outcome in fallen if not outcome.evaluation or _gained_share(outcome) <= -lost]
     return fallen or (behind if shifted else ())
 
 
-def _first(against: Sequence[Outcome]) -> Outcome:
-    return min(against, key=lambda one: (one.onset is None, one.onset or 0, one.evaluation, one.name))
-
-
-def _share(one: Outcome) -> float:
-    """Give what an outcome gained, of its larger level."""
-    return (one.late - one.early) / max(abs(one.early), abs(one.late), 1e-300)
-
-
-def _moved(one: Outcome) -> str:
-    word = {
-        OutcomeState.UNSURE: "did not surely move",
-        OutcomeState.FLAT: "stayed flat",
-        OutcomeState.SOLVED: "is near 1",
-    }
-    return f"{word.get(one.state, one.state)} ({one.early:.3g} → {one.late:.3g})"
+def _gained_share(outcome: Outcome) -> float:
+    """Return what an outcome gained, of its larger level."""
+    return (outcome.late - outcome.early) / max(abs(outcome.early), abs(outcome.late), 1e-300)
 
 
 def _finding(
-    evidence: Evidence, reward: Series, against: Sequence[Outcome], shifts: Sequence[Shift], lost: float
+    evidence: Evidence, worst: Outcome, names: str, shifts: Sequence[Shift], interval: Steps | None, lost: float
 ) -> Finding:
-    worst = _first(against)
     fell = worst.state is OutcomeState.FELL
-    share = _share(worst)
-    gone = fell and share <= -lost
-    moved = "fell" if fell else "stayed flat"
-    beside = f"; {shifts[0].words}" if shifts else ""
-    facts: dict[str, JsonScalar] = {
-        "metric": "reward/mean",
-        "logged_as": reward.raw_name,
-        "reward_early": number(worst.reward_early),
-        "reward_late": number(worst.reward_late),
-        "outcome": worst.name,
-        "outcome_early": number(worst.early),
-        "outcome_late": number(worst.late),
-        "outcome_points": worst.points,
-        "outcomes_against": ", ".join(sorted({one.name for one in against})),
-    }
-    facts |= {f"shifted: {one.name}": f"{one.turn.start:.4g} → {one.turn.late:.4g}" for one in shifts[:4]}
+    share = _gained_share(worst)
+    reward_early, reward_late, early, late = finite_or_none(
+        [worst.reward_early, worst.reward_late, worst.early, worst.late]
+    )
     return Finding(
-        severity=Severity.CRITICAL if gone else Severity.HIGH,
-        claim=f"The reward rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name} {moved}"
-        f" ({worst.early:.3g} → {worst.late:.3g}){beside}",
+        severity=Severity.CRITICAL if fell and share <= -lost else Severity.HIGH,
+        claim=f"The reward rose {worst.reward_early:.3g} → {worst.reward_late:.3g} while {worst.name}"
+        f" {'fell' if fell else 'stayed flat'} ({worst.early:.3g} → {worst.late:.3g})"
+        + (f"; {shifts[0].words}" if shifts else ""),
         observed=share,
         limit=-lost if fell else 0.0,
         unit="of the outcome's level",
         onset_step=worst.onset,
-        evidence=facts,
+        onset_interval=interval,
+        evidence={
+            "metric": "reward/mean",
+            "logged_as": evidence.metrics["reward/mean"].raw_name,
+            "reward_early": reward_early,
+            "reward_late": reward_late,
+            "outcome": worst.name,
+            "outcome_early": early,
+            "outcome_late": late,
+            "outcome_points": worst.points,
+            "outcomes_against": names,
+            **{f"shifted: {one.name}": f"{one.change.start:.4g} → {one.change.late:.4g}" for one in shifts[:4]},
+        },
         causes=_causes(shifts),
         confirm=_confirm(evidence, worst, shifts),
         next=(
@@ -138,14 +143,12 @@ def _finding(
             + (shifts[0].name if shifts else "length first")
             + "), nothing else changed",
             "go or no-go on a private set: if the reward is lower there and the outcome higher, the old reward was"
-            " wrong; do not go on from a checkpoint after step " + str(worst.onset),
+            f" wrong; do not go on from a checkpoint after step {worst.onset}",
         ),
     )
 
 
-def _interval(
-    worst: Outcome, behind: Sequence[Outcome], reward: Series, shifts: Sequence[Shift]
-) -> tuple[int, int] | None:
+def _interval(worst: Outcome, behind: Sequence[Outcome], reward: Series, shifts: Sequence[Shift]) -> Steps | None:
     """Let the onset's interval begin where the first outcome may have parted.
 
     Or where answers began to change, if that was within the windows that the onset is judged by.
@@ -153,15 +156,15 @@ def _interval(
     if worst.interval is None or worst.onset is None:
         return worst.interval
     steps = reward.finite()[0]
-    reach = int(steps[max(0, int(np.searchsorted(steps, worst.onset)) - 2 * reward.width)])
-    changed = [one.turn.interval[0] for one in shifts if one.turn.interval is not None]
-    parted = [one.interval[0] for one in behind if one.interval is not None]
-    return min([worst.interval[0], *parted, *(step for step in changed if reach <= step)]), worst.interval[1]
+    earliest = int(steps[max(0, int(np.searchsorted(steps, worst.onset)) - 2 * reward.width)])
+    shifted = [shift.change.interval[0] for shift in shifts if shift.change.interval is not None]
+    parted = [outcome.interval[0] for outcome in behind if outcome.interval is not None]
+    return min([worst.interval[0], *parted, *(step for step in shifted if step >= earliest)]), worst.interval[1]
 
 
 def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
-    longer = any("len" in one.name for one in shifts)
-    calls = any("tool" in one.name or "call" in one.name for one in shifts)
+    longer = any("len" in shift.name for shift in shifts)
+    calls = any("tool" in shift.name or "call" in shift.name for shift in shifts)
     return (
         *(("the reward pays for length, or for what comes with it",) if longer else ()),
         *(("the reward pays for tool calls, whatever they bring",) if calls else ()),
@@ -172,17 +175,17 @@ def _causes(shifts: Sequence[Shift]) -> tuple[str, ...]:
 
 def _confirm(evidence: Evidence, worst: Outcome, shifts: Sequence[Shift]) -> tuple[str, ...]:
     samples = highest_samples(evidence)
-    asked = ", ".join(one.name for one in shifts[:3]) or "length, format"
-    components = sorted(evidence.rewards.components) if evidence.rewards is not None else []
+    shifted = ", ".join(shift.name for shift in shifts[:3]) or "length, format"
+    components = sorted(rewards_of(evidence).components)
     return (
         "check the evaluation first: temperature, max_tokens, prompts and tools as for the baseline?",
         "read the highest-reward samples"
         + (f" ({samples})" if samples else f" from step {worst.onset} on")
         + ": longer, emptier, more alike?",
-        f"take the reward apart: which part rose, and does it pay for {asked}?"
+        f"take the reward apart: which part rose, and does it pay for {shifted}?"
         + (f" Logged parts: {', '.join(components[:6])}" if components else " Log every part by itself"),
         "look at KL and entropy: did the policy leave the reference, or settle on one way of answering?",
     )
 
 
-RULE = rule(check, "reward-hacking", Link.REWARD, lost=LOST_LIMIT)
+RULE = rule(check, "reward-hacking", Link.REWARD, lost=LOST_SHARE)

@@ -17,31 +17,27 @@ from ptt.diagnostics.evidence.level_change import window_mean_noise
 from ptt.diagnostics.evidence.outcome_agreement import OutcomeState, judge_outcomes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import highest_samples, reward_of, shifts_of
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import highest_samples, mean_reward, side_shifts
 
-JUMP_LIMIT = 8.0  # standard deviations of a window's mean
-PLATEAU = 0.3  # of the run: shorter ones are how learning begins
-SUDDEN = 0.1  # of the run
-LEAST_SHARE = 0.2  # of the larger level
+JUMP_Z_LIMIT = 8.0  # standard deviations of a window's mean
+MIN_PLATEAU_SHARE = 0.3  # of the run: shorter ones are how learning begins
+MAX_RISE_SHARE = 0.1  # of the run
+MIN_JUMP_SHARE = 0.2  # of the larger level
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(lambda evidence: mean_reward(evidence, 2 * MIN_VALUES))
+def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Look for a plateau and a jump."""
-    reward = reward_of(evidence, 2 * MIN_VALUES)
-    if isinstance(reward, NotJudged):
-        return reward
     jump = _jump(reward, limits["jump"])
     if jump is None:
         return Healthy(reason="no long plateau with a sudden rise after it")
     step, before, after, height = jump
     outcomes = judge_outcomes(evidence, reward)
-    shared = any(one.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for one in outcomes)
-    shifts = shifts_of(evidence)
-    if shared:
-        claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g}), and an outcome with it"
-    else:
-        claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g}); no outcome shows why"
+    shared = any(outcome.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for outcome in outcomes)
+    shifts = side_shifts(evidence)
+    claim = f"The reward rises suddenly after a long plateau ({before:.3g} → {after:.3g})"
+    claim += ", and an outcome with it" if shared else "; no outcome shows why"
     samples = highest_samples(evidence)
     note = Finding(
         severity=Severity.LOW if not shared and shifts else Severity.INFO,
@@ -51,7 +47,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         unit="standard deviations",
         onset_step=step,
         evidence={"metric": "reward/mean", "logged_as": reward.raw_name, "before": before, "after": after,
-                  "outcome_rose": shared, "shifted": ", ".join(one.name for one in shifts[:4]) or None},
+                  "outcome_rose": shared, "shifted": ", ".join(shift.name for shift in shifts[:4]) or None},
         causes=("late understanding (grokking)",) if shared else ("late understanding (grokking)", "a way to be paid"
                 " without doing the task", "an easier mix of tasks, or a changed scorer, from that step on"),
         confirm=("read the highest-reward samples after the jump" + (f" ({samples})" if samples else ""),),
@@ -60,26 +56,22 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | None:
+    """Return step, level before and after, and height in standard deviations, of a jump after a plateau that stays."""
     steps, values = series.finite()
     width = series.width
     means = np.convolve(values, np.ones(width) / width, mode="valid")
-    reach = max(width, int(SUDDEN * len(values)))
-    if len(means) <= reach:
-        return None
-    ups = means[reach:] - means[:-reach]
-    place = int(np.argmax(ups))
+    reach = max(width, int(MAX_RISE_SHARE * len(values)))
+    place = int(np.argmax(means[reach:] - means[:-reach]))
     before, after = float(means[place]), float(means[place + reach])
-    early = values[: place + width]
-    if len(early) < max(MIN_VALUES, PLATEAU * len(values)):
+    early, plateau, height = values[: place + width], means[: place + 1], after - before
+    if len(early) < max(MIN_VALUES, MIN_PLATEAU_SHARE * len(values)):
         return None
     noise = window_mean_noise(early, width)
-    level = means[: place + 1]
-    still = float(np.abs(level - np.median(level)).max()) <= max(4 * noise, 0.1 * (after - before))
-    scale = max(abs(before), abs(after))
-    stayed = float(values[-width:].mean()) - before >= (after - before) / 2
-    if not still or not stayed or after - before <= max(limit * noise, LEAST_SHARE * scale):
+    flat = float(np.abs(plateau - np.median(plateau)).max()) <= max(4 * noise, 0.1 * height)
+    lasts = float(values[-width:].mean()) - before >= height / 2
+    if not flat or not lasts or height <= max(limit * noise, MIN_JUMP_SHARE * max(abs(before), abs(after))):
         return None
-    return int(steps[place + width]), before, after, (after - before) / noise if noise > 0 else 0.0
+    return int(steps[place + width]), before, after, height / noise if noise > 0 else 0.0
 
 
-RULE = rule(check, "reward-jump", Link.REWARD, jump=JUMP_LIMIT)
+RULE = rule(check, "reward-jump", Link.REWARD, jump=JUMP_Z_LIMIT)

@@ -12,47 +12,39 @@ Source: Engstrom et al., Implementation Matters in Deep RL (arXiv 2005.12729), o
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward.reward_shape import LEAST
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import recorded_samples
 
-FAR_LIMIT = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million is at 1.9
-SHARE = 0.5  # of the squared deviations
-DISTINCT = 10  # values: a reward of few levels has no outliers
+DISTANCE_FACTOR = 10.0  # times the 99th percentile's distance from the median: a Gaussian's furthest of a million: 1.9
+MIN_VARIANCE_SHARE = 0.5  # of the squared deviations
+MIN_LEVELS = 10  # values: a reward of few levels has no outliers
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_samples)
+def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     """Judge single rewards by how far the furthest lie."""
-    samples = evidence.rewards.samples if evidence.rewards is not None else None
-    count = 0 if samples is None else len(samples.rewards)
-    if samples is None or count < LEAST:
-        return NotJudged(
-            reason=f"{count} single rewards are recorded; {LEAST} are needed",
-            missing=("reward of each sample",),
-            enable="record samples: TRL log_completions=True, veRL trainer.rollout_data_dir, slime --dump-details",
-        )
-    off = np.abs(samples.rewards - np.median(samples.rewards))
-    usual = float(np.quantile(off, 0.99 if count >= 1000 else 0.95))
-    far = off > limits["far"] * usual
-    held = float(np.square(off[far]).sum() / max(np.square(off).sum(), 1e-300))
-    few = len(np.unique(samples.rewards)) < DISTINCT or usual <= 0
-    if few or not far.any() or held < SHARE:
-        return Healthy(
-            reason="rewards take few values"
-            if few
-            else f"the furthest reward lies {off.max() / usual:.2g} times as far off as the usual extremes"
-        )
-    places = sorted(np.flatnonzero(far), key=lambda place: (-off[place], samples.ids[place]))
-    worst = places[0]
+    count = len(samples.rewards)
+    distance = np.abs(samples.rewards - np.median(samples.rewards))
+    usual = float(np.quantile(distance, 0.99 if count >= 1000 else 0.95))
+    if len(np.unique(samples.rewards)) < MIN_LEVELS or usual <= 0:
+        return Healthy(reason="rewards take few values")
+    far = distance > limits["far"] * usual
+    share = float(np.square(distance[far]).sum() / max(np.square(distance).sum(), 1e-300))
+    if not far.any() or share < MIN_VARIANCE_SHARE:
+        ratio = distance.max() / usual
+        return Healthy(reason=f"the furthest reward lies {ratio:.2g} times as far off as the usual extremes")
+    worst = min(np.flatnonzero(far), key=lambda place: (-distance[place], samples.ids[place]))
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{len(places)} of {count} single rewards hold {held:.0%} of all variance; the furthest is"
+        claim=f"{far.sum()} of {count} single rewards hold {share:.0%} of all variance; the furthest is"
         f" {samples.rewards[worst]:.4g}",
-        observed=float(off[worst] / usual),
+        observed=float(distance[worst] / usual),
         limit=limits["far"],
         unit="x the usual extremes",
         onset_step=int(samples.steps[far][0]),
-        evidence={"metric": "reward", "outliers": len(places), "samples": count, "share_of_variance": held,
+        evidence={"metric": "reward", "outliers": int(far.sum()), "samples": count, "share_of_variance": share,
                   "trajectory_id": samples.ids[worst], "file": samples.sources[worst],
                   "step": int(samples.steps[worst])},
         causes=("a scorer without bounds: a division, a length, an overflow", "a unit mixed up for some tasks"),
@@ -61,4 +53,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = rule(check, "reward-outliers", Link.REWARD, far=FAR_LIMIT)
+RULE = rule(check, "reward-outliers", Link.REWARD, far=DISTANCE_FACTOR)

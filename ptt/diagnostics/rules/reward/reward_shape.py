@@ -12,45 +12,34 @@ Source: advantages relative to a group are zero where all rewards of the group a
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.reward import recorded_samples
 
-ALIKE_LIMIT = 0.95  # share of samples: of a group of 8, two thirds then hold no difference at all
-LEAST = 150  # samples: 50 a third
+EQUAL_SHARE_LIMIT = 0.95  # of samples: of a group of 8, two thirds then hold no difference at all
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(recorded_samples)
+def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     """Judge the shape of single rewards by thirds of the run."""
-    samples = evidence.rewards.samples if evidence.rewards is not None else None
-    count = 0 if samples is None else len(samples.rewards)
-    if samples is None or count < LEAST:
-        return NotJudged(
-            reason=f"{count} single rewards are recorded; {LEAST} are needed",
-            missing=("reward of each sample",),
-            enable="record samples: TRL log_completions=True, veRL trainer.rollout_data_dir, slime --dump-details",
-        )
     thirds = np.array_split(samples.rewards, 3)
     top = float(samples.rewards.max())
-    zeros = [float(np.mean(np.abs(part) < 1e-12)) for part in thirds]
-    tops = [float(np.mean(part >= top - 1e-12)) for part in thirds]
-    if min(zeros) >= limits["alike"]:
-        return _finding("zero", zeros, limits["alike"], int(samples.steps[0]), count)
-    if top != 0 and min(tops) >= limits["alike"]:
-        return _finding(f"{top:.3g}, the highest", tops, limits["alike"], int(samples.steps[0]), count)
-    ended = f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the top"
-    return Healthy(reason=ended)
-
-
-def _finding(what: str, shares: list[float], limit: float, step: int, count: int) -> Finding:
-    sparse = what == "zero"
+    zeros = [float(np.mean(np.abs(third) < 1e-12)) for third in thirds]
+    tops = [float(np.mean(third >= top - 1e-12)) for third in thirds]
+    sparse = min(zeros) >= limits["alike"]
+    if not sparse and (top == 0 or min(tops) < limits["alike"]):
+        return Healthy(reason=f"{zeros[-1]:.0%} of the last third are zero, {tops[-1]:.0%} at the top")
+    what, shares = ("zero", zeros) if sparse else (f"{top:.3g}, the highest", tops)
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"{min(shares):.1%} of single rewards or more are {what}, in every third of the run",
         observed=min(shares),
-        limit=limit,
+        limit=limits["alike"],
         unit="share",
-        onset_step=step,
-        evidence={"metric": "reward", "samples": count, "first_third": shares[0], "last_third": shares[-1]},
+        onset_step=int(samples.steps[0]),
+        evidence={"metric": "reward", "samples": len(samples.rewards), "first_third": shares[0],
+                  "last_third": shares[-1]},
         causes=("tasks far too hard for this policy", "a scorer that never recognises the answer")
         if sparse
         else ("tasks far too easy", "a scorer that accepts anything"),
@@ -60,4 +49,4 @@ def _finding(what: str, shares: list[float], limit: float, step: int, count: int
     )  # fmt: skip
 
 
-RULE = rule(check, "reward-shape", Link.REWARD, alike=ALIKE_LIMIT)
+RULE = rule(check, "reward-shape", Link.REWARD, alike=EQUAL_SHARE_LIMIT)

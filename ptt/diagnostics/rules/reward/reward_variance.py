@@ -10,7 +10,6 @@ Source: a reward of 0 or M has variance over mean M (1 - p), p its share of succ
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,55 +18,50 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.reward import reward_of
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.reward import mean_reward
+from ptt.diagnostics.rules.single_series import aligned, derived, requires_metric
 
-GROWTH_LIMIT = 2.5  # times the early spread
+GROWTH_FACTOR = 2.5  # times the early spread
+ENABLE = "log the standard deviation of the reward: TRL logs reward_std"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("reward/std", what="spread of rewards", enable=ENABLE, minimum=MIN_VALUES)
+def check(spread: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged spread, and the spread against the mean."""
-    spread = logged(
-        evidence, "reward/std", what="spread of rewards", minimum=MIN_VALUES,
-        enable="log the standard deviation of the reward: TRL logs reward_std")  # fmt: skip
-    if isinstance(spread, NotJudged):
-        return spread
-    found = lasting_rise(spread, floor=0.0, factor=limits["growth"])
-    if found is None or found.ended or found.early <= 0:
+    rise = lasting_rise(spread, floor=0.0, factor=limits["growth"])
+    if rise is None or rise.ended or rise.early <= 0:
         return Healthy(reason="the spread of rewards stays near its early level")
-    reward = reward_of(evidence)
-    index = None if isinstance(reward, NotJudged) else _index(spread, reward)
+    reward = mean_reward(evidence)
+    index = None if isinstance(reward, NotJudged) else _dispersion_index(spread, reward)
     if index is not None:
-        grown = lasting_rise(index, floor=0.0, factor=limits["growth"])
-        if grown is None or grown.ended:
+        index_rise = lasting_rise(index, floor=0.0, factor=limits["growth"])
+        if index_rise is None or index_rise.ended:
             return Healthy(reason="the spread of rewards grew no more than its mean explains")
     return Finding(
         severity=Severity.LOW if index is None else Severity.MEDIUM,
-        claim=f"The spread of rewards grew {found.early:.3g} → {found.last:.3g}",
-        observed=found.last / found.early if math.isfinite(found.last) else None,
+        claim=f"The spread of rewards grew {rise.early:.3g} → {rise.last:.3g}",
+        observed=rise.last / rise.early if math.isfinite(rise.last) else None,
         limit=limits["growth"],
         unit="x",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": "reward/std", "logged_as": spread.raw_name, "early": found.early,
-                  "late": found.last, "beyond_the_mean": index is not None},
+        onset_step=rise.onset,
+        onset_interval=rise.interval,
+        evidence={"metric": "reward/std", "logged_as": spread.raw_name, "early": rise.early,
+                  "late": rise.last, "beyond_the_mean": index is not None},
         causes=("a part of the reward without bounds", "a few extreme samples", "a mix of tasks that changed"),
         confirm=("plot single rewards of the steps before and after the onset: extremes, or all wider?",),
         next=("mend or bound the part that grew; only then normalise",))  # fmt: skip
 
 
-def _index(spread: Series, reward: Series) -> Series | None:
-    """Give variance over mean where both are logged; None where the mean is not positive throughout."""
-    steps, at, beside = np.intersect1d(spread.finite()[0], reward.finite()[0], return_indices=True)
+def _dispersion_index(spread: Series, reward: Series) -> Series | None:
+    """Return variance over mean where both are logged; None where the mean is not positive throughout."""
+    steps, deviations, rewards = aligned(spread, reward)
     if len(steps) < MIN_VALUES:
         return None
-    level = replace(reward, steps=steps, values=reward.finite()[1][beside], flags=np.zeros(len(steps), np.uint8))
-    means = level.rolling()[1]
+    means = derived(reward, steps, rewards).rolling()[1]
     usable = np.isfinite(means)
     if not (means[usable] > 0).all():
         return None
-    held = np.square(spread.finite()[1][at][usable]) / means[usable]
-    return replace(spread, steps=steps[usable], values=held, flags=np.zeros(int(usable.sum()), np.uint8))
+    return derived(spread, steps[usable], np.square(deviations[usable]) / means[usable])
 
 
-RULE = rule(check, "reward-variance", Link.REWARD, growth=GROWTH_LIMIT)
+RULE = rule(check, "reward-variance", Link.REWARD, growth=GROWTH_FACTOR)

@@ -8,75 +8,84 @@ Source: higher is taken for better; 8 % and, for high, 15 % are the limits under
 """
 
 import re
+from typing import NamedTuple
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_fall
 from ptt.diagnostics.evidence.level_change import change_since_start
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
 
-FALL_LIMIT = 0.08  # of the early level
-HIGH_FALL = 0.15
-SLICE = re.compile(r"(?:^|/)slice[:_]")
-SDS = 4.0  # standard deviations of a window's mean
+MIN_FALL_SHARE = 0.08  # of the early level
+HIGH_FALL_SHARE = 0.15
+SLICE_NAME = re.compile(r"(?:^|/)slice[:_]")
+Z_LIMIT = 4.0  # standard deviations of a window's mean
 NO_CEILING = 1e300  # every level matters: what counts is the share that is lost
-Fall = tuple[float, float, int, tuple[int, int]]
+
+
+class Fall(NamedTuple):
+    """What a slice lost."""
+
+    early: float
+    late: float
+    onset: int
+    interval: Steps
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every slice by itself."""
-    series = [one for name, one in sorted(evidence.other.items()) if SLICE.search(name)]
-    series += evidence.evaluation.slices if evidence.evaluation is not None else ()
-    judged = [one for one in series if len(one.finite()[0]) >= MIN_POINTS]
+    slices = [series for name, series in sorted(evidence.other.items()) if SLICE_NAME.search(name)]
+    slices += evidence.evaluation.slices if evidence.evaluation is not None else ()
+    judged = [series for series in slices if len(series.finite()[0]) >= MIN_POINTS]
     if not judged:
         return NotJudged(
             reason="no figure by slice is logged at six points",
             missing=("slice:<name>",),
             enable="log a score for every capability that must not be lost, as slice:<name> or eval/slice_<name>",
         )
-    found = [(one, lost) for one in judged if (lost := _lost(one, limits["fall"])) is not None]
-    if not found:
+    falls = [(series, fall) for series in judged if (fall := _fall(series, limits["fall"])) is not None]
+    if not falls:
         return Healthy(reason=f"none of {len(judged)} slice(s) fell")
-    return Broken(findings=tuple(_finding(one, lost, limits["fall"]) for one, lost in found))
+    return Broken(findings=tuple(_finding(series, fall, limits["fall"]) for series, fall in falls))
 
 
-def _lost(series: Series, limit: float) -> Fall | None:
-    """Give early and late level, onset and its interval; None where the slice kept its level."""
+def _fall(series: Series, limit: float) -> Fall | None:
     steps, values = series.finite()
     if len(values) >= MIN_VALUES:
-        found = lasting_fall(series, ceiling=NO_CEILING, factor=1 - limit)
-        turn = change_since_start(
-            series
-        )  # many slices are asked at once: the end must lie below the start by itself as well
-        lasting = found is not None and not found.ended and found.early > 0 and turn is not None and turn.sds <= -SDS
-        return (found.early, found.last, found.onset, found.interval) if found is not None and lasting else None
-    change = estimate_change(values)
-    if change is None or change.significant_sign >= 0 or change.early <= 0 or change.late > (1 - limit) * change.early:
+        fall = lasting_fall(series, ceiling=NO_CEILING, factor=1 - limit)
+        # many slices are asked at once: the end must lie below the start by itself as well
+        change = change_since_start(series)
+        if fall is None or fall.ended or fall.early <= 0 or change is None or change.sds > -Z_LIMIT:
+            return None
+        return Fall(fall.early, fall.last, fall.onset, fall.interval)
+    line = estimate_change(values)
+    if line is None or line.significant_sign >= 0 or line.early <= 0 or line.late > (1 - limit) * line.early:
         return None
-    below = [place for place, value in enumerate(values) if value < (1 - limit) * change.early]
-    place = below[0] if below else len(values) - 1
-    return change.early, change.late, int(steps[place]), (int(steps[max(0, place - 1)]), int(steps[place]))
+    below = np.flatnonzero(values < (1 - limit) * line.early)
+    place = int(below[0]) if len(below) else len(values) - 1
+    return Fall(line.early, line.late, int(steps[place]), (int(steps[max(0, place - 1)]), int(steps[place])))
 
 
-def _finding(series: Series, lost: Fall, limit: float) -> Finding:
-    early, late, onset, interval = lost
-    share = (early - late) / early
+def _finding(series: Series, fall: Fall, limit: float) -> Finding:
+    share = (fall.early - fall.late) / fall.early
     return Finding(
-        severity=Severity.HIGH if share >= HIGH_FALL else Severity.MEDIUM,
-        claim=f"{series.raw_name} fell {early:.3g} → {late:.3g}",
+        severity=Severity.HIGH if share >= HIGH_FALL_SHARE else Severity.MEDIUM,
+        claim=f"{series.raw_name} fell {fall.early:.3g} → {fall.late:.3g}",
         observed=share,
         limit=limit,
         unit="of the early level",
         slice=series.raw_name,
-        onset_step=onset,
-        onset_interval=interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "early": early, "late": late},
+        onset_step=fall.onset,
+        onset_interval=fall.interval,
+        evidence={"metric": series.name, "logged_as": series.raw_name, "early": fall.early, "late": fall.late},
         causes=("its tasks are not among those trained on", "the policy left the reference", "its scorer changed"),
         confirm=("evaluate the slice alone with the first checkpoint and the last, same settings",),
         next=("mix tasks of the slice back in, or raise the KL coefficient; one of both",),
     )
 
 
-RULE = rule(check, "slice-degradation", Link.REWARD, fall=FALL_LIMIT, families=EVERY)
+RULE = rule(check, "slice-degradation", Link.REWARD, fall=MIN_FALL_SHARE, families=EVERY)

@@ -60,16 +60,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         limit=limit,
         unit="share",
         onset_step=onset,
-        evidence={
-            "metric": "reward/zero_std_frac",
-            "logged_as": series.raw_name,
-            "last_reward_of_its_rise": share,
-        },
-        causes=(
-            "prompts all solved",
-            "prompts all failed",
-            "a collapsed policy that answers always alike",
-        ),
+        evidence={"metric": "reward/zero_std_frac", "logged_as": series.raw_name, "last_reward_of_its_rise": share},
+        causes=("prompts all solved", "prompts all failed", "a collapsed policy that answers always alike"),
         confirm=("plot the reward by prompt over the last 50 steps: all right, all wrong, or all the same text?",),
         next=(
             "all right: harder prompts, or stop; all wrong: easier prompts, or more samples a prompt",
