@@ -181,9 +181,14 @@ def aligned(first: Series, second: Series) -> tuple[IntArray, FloatArray, FloatA
     return steps, first_values[at_first], second_values[at_second]
 
 
+def metric_evidence(series: Series, **more: JsonScalar) -> dict[str, JsonScalar]:
+    """Return the names of a series as evidence, and `more`."""
+    return {"metric": series.name, "logged_as": series.raw_name, **more}
+
+
 def series_evidence(series: Series, **more: JsonScalar) -> dict[str, JsonScalar]:
-    """Return the evidence of every finding on a series, and `more`."""
-    return {"metric": series.name, "logged_as": series.raw_name, "window_steps": series.width, **more}
+    """Return the evidence of every finding on windows of a series, and `more`."""
+    return metric_evidence(series, window_steps=series.width, **more)
 
 
 def logarithms(series: Series) -> Series:

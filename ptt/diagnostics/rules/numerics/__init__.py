@@ -6,51 +6,61 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import NAN_FLAGS, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.metrics.catalogue import listed
-from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
 CORE: Final = listed("core")
-DEAD_NULLS: Final = 3  # nulls at the very end: a single one may be a row that does not log the metric
+MIN_FINAL_NULLS: Final = 3  # at the very end: a single null may be a row that does not log the metric
 
 
-def core_series(evidence: Evidence) -> list[Series]:
-    """Give the metrics that every run should have finite, as far as they are logged."""
-    return [evidence.metrics[name] for name in CORE if name in evidence.metrics]
+def core_series(evidence: Evidence, *, enable: str) -> list[Series] | NotJudged:
+    """Return the metrics that every run should have finite, as far as they are logged; `enable` has them logged."""
+    core = [evidence.metrics[name] for name in CORE if name in evidence.metrics]
+    if not core or max(len(series.steps) for series in core) < MIN_LOGGED:
+        reason = "none of loss, gradient norm, KL, entropy and reward is logged often enough"
+        return NotJudged(reason=reason, missing=CORE, enable=enable)
+    return core
 
 
-def first_not_a_number(held: Iterable[Series]) -> tuple[int, str] | None:
-    """Give the first step at which a series is NaN or infinite, and what it is logged as.
+def logged_loss(evidence: Evidence, *, minimum: int) -> Series | NotJudged:
+    """Return the total loss, or the policy's where that alone is logged."""
+    only_policy = "loss/total" not in evidence.metrics and "loss/policy" in evidence.metrics
+    name = "loss/policy" if only_policy else "loss/total"
+    return logged(evidence, name, what="loss", enable="log the loss every step", minimum=minimum)
+
+
+def first_nonfinite(core: Iterable[Series]) -> tuple[int, str] | None:
+    """Return the first step at which a series is NaN or infinite, and what it is logged as.
 
     Nulls from a step to the end count as well: so some writers spell a metric that is NaN from there on.
     """
-    found = []
-    for series in held:
-        bad = np.flatnonzero(np.isin(series.flags, NAN_FLAGS))
-        tail = dead_tail(series)
-        places = [int(part[0]) for part in (bad, tail) if len(part)]
-        if places:
-            found.append((int(series.steps[min(places)]), series.raw_name))
-    return min(found, default=None)
+    first = []
+    for series in core:
+        bad = np.append(np.flatnonzero(np.isin(series.flags, NAN_FLAGS)), dead_tail(series))
+        if len(bad):
+            first.append((int(series.steps[bad.min()]), series.raw_name))
+    return min(first, default=None)
 
 
 def dead_tail(series: Series) -> IntArray:
-    """Give the places behind the last finite value, where they show that there will be no other; else none."""
+    """Return the indices behind the last finite value, where they show that there will be no other; else none."""
     finite = np.flatnonzero(np.isfinite(series.values))
     tail = np.arange(int(finite[-1]) + 1 if len(finite) else 0, len(series.steps))
     proven = bool(np.isin(series.flags[tail], NAN_FLAGS).any())
-    return tail if len(tail) >= (1 if proven else DEAD_NULLS) else tail[:0]
+    return tail if len(tail) >= (1 if proven else MIN_FINAL_NULLS) else tail[:0]
 
 
-def longest_true(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """Give place and length of the first longest stretch of True; (0, 0) where there is none."""
-    return max(stretches(mask), key=lambda one: one[1], default=(0, 0))
+def longest_true(mask: BoolArray) -> tuple[int, int]:
+    """Return index and length of the first longest stretch of True; (0, 0) where there is none."""
+    return max(stretches(mask), key=lambda stretch: stretch[1], default=(0, 0))
 
 
-def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Give place and length of every stretch of True, in order."""
+def stretches(mask: BoolArray) -> list[tuple[int, int]]:
+    """Return index and length of every stretch of True, in order."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(start), int(end - start)) for start, end in zip(edges[::2], edges[1::2], strict=True)]

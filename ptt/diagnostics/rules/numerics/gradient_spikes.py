@@ -10,6 +10,7 @@ Fewer spikes than that are told as a note of low severity.
 Source: relative to the run's own level, since norms differ a thousandfold between models; one spike is no pattern.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,28 +18,32 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
-from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import metric_evidence
 
-SPIKE = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
-BEFORE = 50  # steps that tell the usual level
+SPIKE_FACTOR = 10.0  # times the median of the steps before: beyond the batch-to-batch noise of a healthy run (2 to 4)
+LEVEL_STEPS = 50  # steps that tell the usual level
 MIN_SPIKES = 3
 MIN_SHARE = 0.01
 
 
 class Advice(NamedTuple):
-    """What makes such steps, and what to do."""
+    """What makes such steps, and what to do: of a pattern, and of a single spike."""
 
     causes: tuple[str, ...]
     confirm: tuple[str, ...]
     next: tuple[str, ...]
+    single_cause: str
+    single_effect: str
 
 
 SAMPLED = Advice(
     causes=("a few tokens with extreme log-ratios or advantages", "reward outliers"),
     confirm=("compare the norm with the largest |log-ratio| and |advantage| of the same steps",),
     next=("look at the samples of the step of the first spike, largest |advantage| first",),
+    single_cause="one batch with an outlier reward, a very short answer or an extreme log-ratio",
+    single_effect="reward or KL moved within 20 steps after it",
 )
 GIVEN = Advice(
     causes=(
@@ -51,6 +56,8 @@ GIVEN = Advice(
         "take out or mend these examples",
         "where the batches are in order: halve the learning rate or double the warm-up, nothing else",
     ),
+    single_cause="one batch with a damaged, very long or very short example",
+    single_effect="the loss rose within 20 steps after it",
 )
 """Of data that are given there are no advantages and no ratios."""
 
@@ -58,67 +65,53 @@ GIVEN = Advice(
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
     series = evidence.metrics.get("grad_norm")
-    sampled = evidence.algorithm.family in (None, Family.ONLINE)
-    advice = SAMPLED if sampled else GIVEN
-    steps, values = series.finite() if series is not None else (np.empty(0, np.int64), np.empty(0))
-    if series is None or len(values) <= BEFORE:
+    count = 0 if series is None else len(series.finite()[0])
+    if series is None or count <= LEVEL_STEPS:
+        too_few = f"{count} gradient norms are logged; the usual level takes {LEVEL_STEPS}"
         return NotJudged(
-            reason="no gradient norm is logged"
-            if series is None
-            else f"{len(values)} gradient norms are logged; the usual level takes {BEFORE}",
+            reason="no gradient norm is logged" if series is None else too_few,
             missing=("grad_norm",),
             enable="log the gradient norm before clipping",
         )
-    before = np.median(sliding_window_view(values[:-1], BEFORE), axis=1)
-    usual = np.maximum(before, np.median(values[:BEFORE]))
-    ratio = np.divide(values[BEFORE:], usual, out=np.zeros(len(usual)), where=usual > 0)
-    spikes = np.flatnonzero(ratio > limits["times_median"])
-    worst = float(ratio.max())
-    largest = int(np.argmax(ratio))
-    if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(ratio)):
-        return Healthy(
-            reason=f"{len(spikes)} of {len(ratio)} steps above {limits['times_median']:g} times the usual norm, "
-            f"the largest {worst:.2g} times",
-            notes=(_single(series, int(steps[BEFORE:][largest]), worst, limits["times_median"], sampled),)
-            if len(spikes)
-            else (),
-        )
-    return Finding(
+    advice = SAMPLED if evidence.algorithm.family in (None, Family.ONLINE) else GIVEN
+    steps, values = series.finite()
+    before = np.median(sliding_window_view(values[:-1], LEVEL_STEPS), axis=1)
+    usual = np.maximum(before, np.median(values[:LEVEL_STEPS]))
+    ratio = np.divide(values[LEVEL_STEPS:], usual, out=np.zeros(len(usual)), where=usual > 0)
+    limit = limits["times_median"]
+    spikes = np.flatnonzero(ratio > limit)
+    largest = float(ratio.max())
+    pattern = len(spikes) >= max(MIN_SPIKES, MIN_SHARE * len(ratio))
+    above = f"{len(spikes)} of {len(ratio)} steps above {limit:g} times the usual norm"
+    reason = f"{above}, the largest {largest:.2g} times"
+    if not len(spikes):
+        return Healthy(reason=reason)
+    step = int(steps[LEVEL_STEPS:][spikes[0] if pattern else np.argmax(ratio)])
+    finding = Finding(
         severity=Severity.MEDIUM,
-        claim=f"The gradient norm jumped above {limits['times_median']:g} times its usual level at {len(spikes)} steps",
-        observed=worst,
-        limit=limits["times_median"],
-        unit="x",
-        onset_step=int(steps[BEFORE:][spikes[0]]),
-        evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": len(spikes)},
-        onset_interval=(int(steps[BEFORE:][spikes[0]]), int(steps[BEFORE:][spikes[0]])),
-        causes=advice.causes,
-        confirm=advice.confirm,
-        next=advice.next,
-    )
-
-
-def _single(series: Series, step: int, times: float, limit: float, sampled: bool) -> Finding:
-    """Note a clear spike that is no pattern."""
-    return Finding(
-        severity=Severity.LOW,
-        claim=f"The gradient norm jumped to {times:.3g} times its usual level at step {step}, and came back",
-        observed=times,
+        claim=f"The gradient norm jumped above {limit:g} times its usual level at {len(spikes)} steps",
+        observed=largest,
         limit=limit,
         unit="x",
         onset_step=step,
         onset_interval=(step, step),
-        evidence={"metric": "grad_norm", "logged_as": series.raw_name, "spikes": 1},
-        causes=(
-            "one batch with an outlier reward, a very short answer or an extreme log-ratio"
-            if sampled
-            else "one batch with a damaged, very long or very short example",
-        ),
-        next=(
-            f"look at the samples of step {step} if "
-            + ("reward or KL moved within 20 steps after it" if sampled else "the loss rose within 20 steps after it"),
-        ),
+        evidence=metric_evidence(series, spikes=len(spikes)),
+        causes=advice.causes,
+        confirm=advice.confirm,
+        next=advice.next,
     )
+    if pattern:
+        return finding
+    note = replace(
+        finding,
+        severity=Severity.LOW,
+        claim=f"The gradient norm jumped to {largest:.3g} times its usual level at step {step}, and came back",
+        evidence=metric_evidence(series, spikes=1),
+        causes=(advice.single_cause,),
+        confirm=(),
+        next=(f"look at the samples of step {step} if {advice.single_effect}",),
+    )
+    return Healthy(reason=reason, notes=(note,))
 
 
-RULE = Rule(id="gradient-spikes", link=Link.NUMERICS, check=check, limits={"times_median": SPIKE}, families=EVERY)
+RULE = rule(check, "gradient-spikes", Link.NUMERICS, times_median=SPIKE_FACTOR, families=EVERY)

@@ -15,6 +15,7 @@ without spread. The last row alone decides nothing: single steps of a healthy ru
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -22,21 +23,22 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES, MIN_VALUES, Z_LIMIT, early_level
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.numerics import stretches
 from ptt.diagnostics.rules.reward_outcome import reward_fell, reward_range
-from ptt.diagnostics.rules.single_series import logarithms, logged
+from ptt.diagnostics.rules.single_series import derived, logarithms, metric_evidence, negated, requires_metric
 
-LEFT = 0.01  # of the early level: clipping, schedules and learning itself take a norm down tenfold, not a hundredfold
-ZEROS = 20.0  # in a row
-SOLVED = 0.8  # of the way from the worst to the best reward
-MOST_GROUPS = 0.5  # with a spread of rewards: then the batch is half full of signal, whatever the reward is
+FALL_FACTOR = 0.01  # of the early level: clipping, schedules and learning take a norm down tenfold, not a hundredfold
+MIN_ZEROS = 20.0  # in a row
+SOLVED_SHARE = 0.8  # of the way from the worst to the best reward
+SIGNAL_SHARE = 0.5  # of groups with a spread of rewards: the batch is half full of signal, whatever the reward is
 EXTREMES = ("critic/score/min", "critic/score/max")  # veRL, which logs no spread of rewards
-LEARNT = 0.1  # of the early loss: what is left when given data are learnt
+LEARNT_FACTOR = 0.1  # of the early loss: what is left when given data are learnt
+ENABLE = "log the gradient norm before clipping"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gone:
+class Vanishing:
     """A gradient norm that is gone: since when, and how far."""
 
     claim: str
@@ -48,19 +50,15 @@ class Gone:
     ended: bool = False
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("grad_norm", what="gradient norm", enable=ENABLE, minimum=MIN_VALUES)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged gradient norm."""
-    series = logged(
-        evidence, "grad_norm", what="gradient norm", enable="log the gradient norm before clipping", minimum=MIN_VALUES
-    )
-    if isinstance(series, NotJudged):
-        return series
     zeros = _zeros(series, limits["zeros"])
     if zeros is not None and not zeros.ended:
         return _verdict(evidence, series, zeros, limits["left"])
     logs = logarithms(series)
     bound = _bound(logs, limits["left"])
-    turned = replace(logs, values=-logs.values)
+    turned = negated(logs)
     onset = turned.excess(-bound) if bound is not None else None
     means = turned.rolling()[1]
     if bound is None or onset is None or -means[-1] > bound:
@@ -72,23 +70,23 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     claim = f"The gradient norm fell below {limits['left']:.0%} of its first level"
     interval = turned.first_above(-bound, onset), onset
-    gone = Gone(claim=claim, onset=onset, interval=interval, observed=math.exp(-means[-1]), limit=math.exp(bound))
+    gone = Vanishing(claim=claim, onset=onset, interval=interval, observed=math.exp(-means[-1]), limit=math.exp(bound))
     return _verdict(evidence, series, gone, limits["left"])
 
 
-def _zeros(series: Series, least: float) -> Gone | None:
-    """Give the longest stretch of zeros that reaches the last window, or else the longest one."""
+def _zeros(series: Series, minimum: float) -> Vanishing | None:
+    """Return the longest stretch of zeros that reaches the last window, or else the longest one."""
     steps, values = series.finite()
-    found = [
-        (place + count > len(values) - series.width, count, place)
-        for place, count in stretches(values == 0.0)
-        if count >= least
+    zeros = [
+        (start + count > len(values) - series.width, count, start)
+        for start, count in stretches(values == 0.0)
+        if count >= minimum
     ]
-    if not found:
+    if not zeros:
         return None
-    lasting, count, place = max(found)
-    first, last = int(steps[place]), int(steps[place + count - 1])
-    return Gone(
+    lasting, count, start = max(zeros)
+    first, last = int(steps[start]), int(steps[start + count - 1])
+    return Vanishing(
         claim=f"The gradient norm is exactly 0 at {count} logged steps in a row",
         onset=first,
         interval=(first, first),
@@ -100,7 +98,7 @@ def _zeros(series: Series, least: float) -> Gone | None:
 
 
 def _bound(logs: Series, left: float) -> float | None:
-    """Give the logarithm of the norm that counts as gone: far below the first steps, and below the noise.
+    """Return the logarithm of the norm that counts as gone: far below the first steps, and below the noise.
 
     The first 20 values, not the first fifth: a run that collapses does so early.
     """
@@ -111,27 +109,26 @@ def _bound(logs: Series, left: float) -> float | None:
     return min(first + math.log(left), first - Z_LIMIT * level.error)
 
 
-def _verdict(evidence: Evidence, series: Series, gone: Gone, left: float) -> Verdict:
+def _verdict(evidence: Evidence, series: Series, gone: Vanishing, left: float) -> Verdict:
     signal = _signal(evidence, gone, _early(series), left)
-    learnt = "" if signal else _learnt(evidence, gone.within)
-    lost = reward_fell(evidence)
-    if learnt:
+    if not signal and (learnt := _learnt(evidence, gone.within)):
         note = _finding(series, gone, Severity.LOW, f"; {learnt}")
         return Healthy(reason=note.claim, notes=(note,))
-    severity = Severity.HIGH if lost else Severity.MEDIUM
-    return _finding(series, gone, severity, "; the reward fell as well" if lost else signal)
+    if reward_fell(evidence):
+        return _finding(series, gone, Severity.HIGH, "; the reward fell as well")
+    return _finding(series, gone, Severity.MEDIUM, signal)
 
 
-def _finding(series: Series, gone: Gone, severity: Severity, told: str) -> Finding:
+def _finding(series: Series, gone: Vanishing, severity: Severity, clause: str) -> Finding:
     return Finding(
         severity=severity,
-        claim=gone.claim + told,
+        claim=gone.claim + clause,
         observed=gone.observed,
         limit=gone.limit,
         unit="norm",
         onset_step=gone.onset,
         onset_interval=gone.interval,
-        evidence={"metric": "grad_norm", "logged_as": series.raw_name, "early_median": float(_early(series))},
+        evidence=metric_evidence(series, early_median=_early(series)),
         causes=(
             "groups whose rewards are all alike",
             "an empty loss mask: every answer cut and masked, or every sample filtered",
@@ -148,71 +145,63 @@ def _early(series: Series) -> float:
     return float(np.median(series.finite()[1][:EARLY_MIN_VALUES]))
 
 
-def _signal(evidence: Evidence, gone: Gone, usual: float, left: float) -> str:
-    """Say that rewards still differ by more than so small a norm tells; empty where nothing says so.
+def _signal(evidence: Evidence, gone: Vanishing, usual: float, left: float) -> str:
+    """Return a clause that rewards still differ by more than so small a norm tells; empty where nothing says so.
 
     The gradient is a mean over samples or groups: it falls as the share of those that have
     an advantage does, and as the spread of the rewards; not a hundred times further (`left`).
     """
     without = evidence.metrics.get("reward/zero_std_frac")
     if without is not None and len(without.finite()[0]) >= MIN_VALUES:
-        share = replace(without, values=1 - without.values)
-        early, late = _ends(share, gone.within)
-        if late >= MOST_GROUPS or (early > 0 and late > 0 and gone.observed <= usual * left * late / early):
-            return f"; rewards still differ within {late:.0%} of the groups"
-        return ""
-    spread = _spread(evidence)
+        spread: Series | None = replace(without, values=1 - without.values)
+    else:
+        without, spread = None, _spread(evidence)
     if spread is None:
         return ""
-    early, late = _ends(spread, gone.within)
+    early, late = float(spread.finite()[1][:EARLY_MIN_VALUES].mean()), _late(spread, gone.within)
     differ = early > 0 and late > 0 and gone.observed <= usual * left * late / early
+    if without is not None and (differ or late >= SIGNAL_SHARE):
+        return f"; rewards still differ within {late:.0%} of the groups"
     return "; rewards still differ" if differ else ""
 
 
 def _spread(evidence: Evidence) -> Series | None:
-    """Give the rewards' standard deviation; from mean and extremes the largest one that they allow (Bhatia, Davis)."""
-    held = evidence.metrics.get("reward/std")
-    if held is not None and len(held.finite()[0]) >= MIN_VALUES:
-        return held
-    extremes = [evidence.other.get(raw) for raw in EXTREMES]
-    mean, least, most = (one for one in (evidence.metrics.get("reward/mean"), *extremes))
-    if mean is None or least is None or most is None:
+    """Return the rewards' standard deviation; from mean and extremes the largest they allow (Bhatia, Davis)."""
+    deviation = evidence.metrics.get("reward/std")
+    if deviation is not None and len(deviation.finite()[0]) >= MIN_VALUES:
+        return deviation
+    candidates = (evidence.metrics.get("reward/mean"), *map(evidence.other.get, EXTREMES))
+    rewards = [series for series in candidates if series is not None]
+    if len(rewards) < len(candidates):
         return None
-    steps = np.intersect1d(np.intersect1d(mean.finite()[0], least.finite()[0]), most.finite()[0])
+    steps = reduce(np.intersect1d, [series.finite()[0] for series in rewards])
     if len(steps) < MIN_VALUES:
         return None
-    at, low, high = (one.finite()[1][np.searchsorted(one.finite()[0], steps)] for one in (mean, least, most))
-    values = np.sqrt(np.clip((high - at) * (at - low), 0, None))
-    return replace(mean, steps=steps, values=values, flags=np.zeros(len(steps), np.uint8))
-
-
-def _ends(series: Series, within: Steps | None) -> tuple[float, float]:
-    return float(series.finite()[1][:EARLY_MIN_VALUES].mean()), _late(series, within)
+    mean, low, high = (series.finite()[1][np.searchsorted(series.finite()[0], steps)] for series in rewards)
+    return derived(rewards[0], steps, np.sqrt(np.clip((high - mean) * (mean - low), 0, None)))
 
 
 def _late(series: Series, within: Steps | None) -> float:
-    """Give the mean over the last window of what was logged within those steps, or of the run."""
+    """Return the mean over the last window of what was logged within those steps, or of the run."""
     steps, values = series.finite()
-    held = values[(steps >= within[0]) & (steps <= within[1])] if within is not None else values
-    return float((held if len(held) else values)[-series.width :].mean())
+    inside = values[(steps >= within[0]) & (steps <= within[1])] if within is not None else values
+    return float((inside if len(inside) else values)[-series.width :].mean())
 
 
 def _learnt(evidence: Evidence, within: Steps | None) -> str:
-    """Say why a vanished gradient is the end of learning and no failure; empty where nothing says so."""
+    """Return why a vanished gradient is the end of learning and no failure; empty where nothing says so."""
     reward = reward_range(evidence)
     if reward is not None and reward.best > reward.worst:
         last = _late(evidence.metrics["reward/mean"], within)
         share = (last - reward.worst) / (reward.best - reward.worst)
-        return "the reward stands near its best, so there is nothing left to learn" if share >= SOLVED else ""
+        return "the reward stands near its best, so there is nothing left to learn" if share >= SOLVED_SHARE else ""
     loss = evidence.metrics.get("loss/total")
     if reward is None and loss is not None and len(loss.finite()[0]) >= MIN_VALUES:
         _, mean = loss.rolling()
         mean = mean[np.isfinite(mean)]
-        if 0 <= _late(loss, within) <= LEARNT * mean[0]:
+        if 0 <= _late(loss, within) <= LEARNT_FACTOR * mean[0]:
             return "the loss has all but gone, so there is nothing left to learn"
     return ""
 
 
-RULE = Rule(
-    id="gradient-vanished", link=Link.NUMERICS, check=check, limits={"left": LEFT, "zeros": ZEROS}, families=EVERY
-)
+RULE = rule(check, "gradient-vanished", Link.NUMERICS, left=FALL_FACTOR, zeros=MIN_ZEROS, families=EVERY)

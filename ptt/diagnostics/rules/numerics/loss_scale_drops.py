@@ -15,12 +15,14 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import EARLY_MIN_VALUES
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
+from ptt.diagnostics.rules.single_series import logged, metric_evidence
 
-DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
+MIN_DROPS = 4.0  # within WINDOW logged values: a healthy run drops once in a thousand steps
 WINDOW = 20
-LOWEST = 1.0
+MIN_SCALE = 1.0
+MIN_VALUES = EARLY_MIN_VALUES + WINDOW
+ENABLE = "only float16 has one; DeepSpeed and Megatron log loss_scale"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -28,13 +30,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     context = evidence.run.context
     if "loss_scale" not in evidence.metrics and (context.get("bf16") is True or context.get("fp16") is False):
         return does_not_apply("training without float16")
-    series = logged(
-        evidence,
-        "loss_scale",
-        what="loss scale",
-        enable="only float16 has one; DeepSpeed and Megatron log loss_scale",
-        minimum=EARLY_MIN_VALUES + WINDOW,
-    )
+    series = logged(evidence, "loss_scale", what="loss scale", enable=ENABLE, minimum=MIN_VALUES)
     if isinstance(series, NotJudged):
         return series
     steps, values = series.finite()
@@ -45,12 +41,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     low = np.flatnonzero((values <= limits["lowest"]) & (np.arange(len(values)) >= EARLY_MIN_VALUES))
     at_end = bool(len(low)) and values[-1] <= limits["lowest"] < values[: low[0]].max(initial=0.0)
     if not len(often) and not at_end:
-        reason = (
-            f"{int(dropped.sum())} drops after the first {EARLY_MIN_VALUES} values; the scale ends at {values[-1]:g}"
-        )
-        return Healthy(reason=reason)
+        drops = f"{int(dropped.sum())} drops after the first {EARLY_MIN_VALUES} values"
+        return Healthy(reason=f"{drops}; the scale ends at {values[-1]:g}")
     if at_end:
-        claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), LOWEST, "scale"
+        claim, observed, limit, unit = f"The loss scale fell to {values[-1]:g}", float(values[-1]), MIN_SCALE, "scale"
         onset = int(steps[low[0]])
     else:
         claim = f"The loss scale was lowered {int(counts.max())} times within {WINDOW} logged steps"
@@ -65,19 +59,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         unit=unit,
         onset_step=onset,
         onset_interval=(onset, onset),
-        evidence={
-            "metric": series.name,
-            "logged_as": series.raw_name,
-            "drops": int(dropped.sum()),
-            "first": float(values[0]),
-            "last": float(values[-1]),
-        },
+        evidence=metric_evidence(series, drops=int(dropped.sum()), first=float(values[0]), last=float(values[-1])),
         causes=("activations or gradients beyond what float16 holds", "a loss that is itself infinite"),
         confirm=(f"replay step {onset} in float32: are loss and gradient norm finite there?",),
         next=("train in bfloat16; if that is not to be had, clip logits or lower the learning rate",),
     )
 
 
-RULE = Rule(
-    id="loss-scale-drops", link=Link.NUMERICS, check=check, limits={"drops": DROPS, "lowest": LOWEST}, families=EVERY
-)
+RULE = rule(check, "loss-scale-drops", Link.NUMERICS, drops=MIN_DROPS, lowest=MIN_SCALE, families=EVERY)

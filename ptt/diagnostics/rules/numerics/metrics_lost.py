@@ -11,46 +11,40 @@ Source: NaN encodings differ by writer (bare NaN, null, dropped keys, 0 with a f
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
+from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import IntArray
 
-LAST_PART = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
+ABSENT_SHARE = 0.2  # of the steps: absent for so long, a metric is gone and not merely skipped
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(partial(core_series, enable="log them every step"))
+def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the flags and the coverage of the core metrics."""
-    held = core_series(evidence)
-    if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
-        return NotJudged(
-            reason="none of loss, gradient norm, KL, entropy and reward is logged often enough",
-            missing=CORE,
-            enable="log them every step",
-        )
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
-    first = min(int(series.steps[0]) for series in held)
-    findings = [finding for series in held if (finding := _not_finite(series, evidence.metrics))]
-    findings += _beside(evidence, bool(findings))
-    findings += [finding for series in held if (finding := _vanished(series, first, last, limits["last_part"]))]
+    first = min(int(series.steps[0]) for series in core)
+    findings = [finding for series in core if (finding := _not_finite(series, evidence.metrics))]
+    findings = findings or _first_other(evidence.metrics)
+    findings += [finding for series in core if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
-    return Healthy(reason=f"{len(held)} core metrics are finite and logged up to step {last}")
+    return Healthy(reason=f"{len(core)} core metrics are finite and logged up to step {last}")
 
 
-def _beside(evidence: Evidence, known: bool) -> list[Finding]:
-    """Tell of the first other metric that is no number for good; where a core metric tells of it, that is enough."""
-    others = [series for name, series in sorted(evidence.metrics.items()) if name not in CORE and series.lost]
-    found = [finding for series in others if (finding := _not_finite(series, evidence.metrics))]
-    if known or not found:
-        return []
-    first = min(found, key=lambda finding: (finding.onset_step or 0, str(finding.evidence["metric"])))
-    return [replace(first, severity=Severity.MEDIUM)]
+def _first_other(metrics: Mapping[str, Series]) -> list[Finding]:
+    """Return the finding on the first metric outside the core that is no number for good, or none."""
+    others = [series for name, series in sorted(metrics.items()) if name not in CORE and series.lost]
+    findings = [finding for series in others if (finding := _not_finite(series, metrics))]
+    findings.sort(key=lambda finding: (finding.onset_step or 0, str(finding.evidence["metric"])))
+    return [replace(finding, severity=Severity.MEDIUM) for finding in findings[:1]]
 
 
 def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None:
@@ -58,7 +52,6 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     if not len(bad):
         return None
     steps, _ = series.finite()
-    last_finite = int(steps[-1]) if len(steps) else None
     tail = dead_tail(series)
     dead = len(tail) > 0
     first = int(series.steps[tail[0] if dead else bad[0]])
@@ -74,13 +67,12 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         limit=0.0,
         unit="steps",
         onset_step=first,
-        evidence={
-            "metric": series.name,
-            "logged_as": series.raw_name,
-            "last_finite_step": last_finite,
-            "first_not_finite_step": int(series.steps[bad[0]]),
+        evidence=metric_evidence(
+            series,
+            last_finite_step=int(steps[-1]) if len(steps) else None,
+            first_not_finite_step=int(series.steps[bad[0]]),
             **({"loss_shown_as_0": hidden} if hidden else {}),
-        },
+        ),
         causes=("a step that blew the weights up", "log of a zero probability", "an infinite reward"),
         next=(f"take the last checkpoint before step {first}; replay that step with anomaly detection on",),
     )
@@ -92,24 +84,21 @@ def _hidden(loss: Series | None, steps: IntArray) -> int:
 
 
 def _vanished(series: Series, first: int, last: int, part: float) -> Finding | None:
-    gap = last - int(series.steps[-1])
-    if len(series.steps) < MIN_LOGGED or last <= first or gap < part * (last - first):
-        return None
-    if gap <= 3 * float(np.median(np.diff(series.steps))):
+    end = int(series.steps[-1])
+    gap, limit = last - end, part * (last - first)
+    if len(series.steps) < MIN_LOGGED or last <= first or gap < limit or gap <= 3 * np.median(np.diff(series.steps)):
         return None
     return Finding(
         severity=Severity.HIGH,
-        claim=f"{series.raw_name} was logged up to step {int(series.steps[-1])} and no more; the run goes on to {last}",
+        claim=f"{series.raw_name} was logged up to step {end} and no more; the run goes on to {last}",
         observed=float(gap),
-        limit=part * (last - first),
+        limit=limit,
         unit="steps",
-        onset_step=int(series.steps[-1]) + 1,
-        evidence={"metric": series.name, "logged_as": series.raw_name},
+        onset_step=end + 1,
+        evidence=metric_evidence(series),
         causes=("a writer that drops NaN", "a change of configuration on resume"),
         next=("look for NaN at that step in the trainer's own output",),
     )
 
 
-RULE = Rule(
-    id="metrics-lost", link=Link.NUMERICS, check=check, limits={"last_part": LAST_PART}, judges_nan=True, families=EVERY
-)
+RULE = rule(check, "metrics-lost", Link.NUMERICS, last_part=ABSENT_SHARE, families=EVERY, judges_nan=True)

@@ -14,116 +14,102 @@ steps before a NaN; a sudden NaN with no precursor points to one batch or one ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.baseline_shift import MAD_TO_SD
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.numerics import CORE, core_series, first_not_a_number
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.numerics import core_series, first_nonfinite
+from ptt.diagnostics.rules.single_series import derived
 
-WATCHED: Mapping[str, str] = {name: row["title"] for name, row in document()["before_nan"].items()}
-SCATTERS = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
-TIMES = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
-FLOORS: Mapping[str, float] = {name: row["floor"] for name, row in document()["before_nan"].items() if "floor" in row}
-STAYED = 0.5  # of the values up to the NaN
-BEFORE = 50  # logged values in which a precursor is looked for
-LEAST_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
+WATCHED = document()["before_nan"]
+SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight
+LEVEL_FACTOR = 3.0  # times the level, or a third of it: scatter alone is tiny where a metric hardly moves
+MIN_OFF_SHARE = 0.5  # of the values up to the NaN
+WINDOW = 50  # logged values in which a precursor is looked for
+MIN_BEFORE = 3  # values that tell a level at all: a run that dies at step 5 has no more
+MAX_LISTED = 6
+ENABLE = "log them every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False"
 
 
-class Left(NamedTuple):
+class Departure(NamedTuple):
     """A metric that left its level."""
 
     step: int
     metric: str
     title: str
     value: float
-    level: float
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(partial(core_series, enable=ENABLE))
+def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     """Look at what moved before the first NaN."""
-    held = core_series(evidence)
-    if not held or max(len(series.steps) for series in held) < MIN_LOGGED:
-        return NotJudged(
-            reason="none of loss, gradient norm, KL, entropy and reward is logged often enough",
-            missing=CORE,
-            enable="log them every step, NaN included: in Hugging Face trainers set logging_nan_inf_filter=False",
-        )
-    first = first_not_a_number(held)
+    first = first_nonfinite(core)
     if first is None:
         return Healthy(reason="no core metric is NaN or infinite, so nothing came before")
     step, name = first
-    usable = [series for metric in WATCHED if (series := _before(evidence.metrics.get(metric), step)) is not None]
+    lost = f"{name} is NaN or infinite from step {step} on"
+    before = [_before(evidence.metrics[metric], step) for metric in WATCHED if metric in evidence.metrics]
+    usable = [series for series in before if len(series.steps) > MIN_BEFORE]
     if not usable:
         return NotJudged(
-            reason=f"{name} is NaN or infinite from step {step} on; fewer than {LEAST_BEFORE + 1} values come before",
+            reason=f"{lost}; fewer than {MIN_BEFORE + 1} values come before",
             missing=tuple(WATCHED)[:4],
             enable="log gradient norm, KL and ratios at every step from the first one on",
         )
-    chain = _chain(usable, limits["scatters"], lasting=True) or _chain(usable, limits["scatters"], lasting=False)
+    scatters = limits["scatters"]
+    chain = _chain(usable, scatters, lasting=True) or _chain(usable, scatters, lasting=False)
     if not chain:
-        reason = f"{name} is NaN or infinite from step {step} on; none of {len(usable)} metrics left its level before"
+        reason = f"{lost}; none of {len(usable)} metrics left its level before"
         return Healthy(reason=reason, notes=(_sudden(step, name, len(usable)),))
-    return _finding(chain, step, name, limits["scatters"])
+    return _finding(chain, step, name, scatters)
 
 
-def _before(series: Series | None, step: int) -> Series | None:
-    """Give the finite part before a step, or None where it is too short."""
-    if series is None:
-        return None
+def _before(series: Series, step: int) -> Series:
+    """Return the finite part before a step."""
     steps, values = series.finite()
-    earlier = steps < step
-    if earlier.sum() <= LEAST_BEFORE:
-        return None
-    count = int(earlier.sum())
-    return Series(
-        name=series.name,
-        raw_name=series.raw_name,
-        steps=steps[earlier],
-        values=values[earlier],
-        flags=np.zeros(count, np.uint8),
-    )
+    return derived(series, steps[steps < step], values[steps < step])
 
 
-def _chain(usable: list[Series], scatters: float, *, lasting: bool) -> list[Left]:
-    return sorted(left for series in usable if (left := _left(series, scatters, lasting=lasting)) is not None)
+def _chain(usable: list[Series], scatters: float, *, lasting: bool) -> list[Departure]:
+    return sorted(off for series in usable if (off := _departure(series, scatters, lasting=lasting)) is not None)
 
 
-def _left(series: Series, scatters: float, *, lasting: bool) -> Left | None:
-    """Give the first of the values before the end that is off the level the metric had until then.
+def _departure(series: Series, scatters: float, *, lasting: bool) -> Departure | None:
+    """Return the first of the values before the end that is off the level the metric had until then.
 
     `lasting`: of the values from there to the end, so many must be: a spike that came back is a step like any other.
     """
     steps, values = series.finite()
-    known = max(LEAST_BEFORE, len(values) - BEFORE, len(values) // 8)
-    usual = values[max(0, known - BEFORE) : known]
+    start = max(MIN_BEFORE, len(values) - WINDOW, len(values) // 8)
+    usual = values[max(0, start - WINDOW) : start]
     level = float(np.median(usual))
-    scatter = 1.4826 * float(np.median(np.abs(usual - level)))
-    reach = max(scatters * scatter, (TIMES - 1) * abs(level), FLOORS.get(series.name, 0.0))
-    off = values[known:] - level
-    far = np.abs(off) > reach
+    scatter = MAD_TO_SD * float(np.median(np.abs(usual - level)))
+    noise = max(scatters * scatter, WATCHED[series.name].get("floor", 0.0))
+    deviation = values[start:] - level
+    off = np.abs(deviation) > max(noise, (LEVEL_FACTOR - 1) * abs(level))
     if level > 0:  # as far down on a scale of factors
-        far |= (values[known:] < level / TIMES) & (-off > max(scatters * scatter, FLOORS.get(series.name, 0.0)))
+        off |= (values[start:] < level / LEVEL_FACTOR) & (-deviation > noise)
     if lasting:
-        stayed = np.cumsum(far[::-1])[::-1] / np.arange(len(far), 0, -1)
-        far &= stayed >= STAYED
-    if not far.any():
+        off &= np.cumsum(off[::-1])[::-1] / np.arange(len(off), 0, -1) >= MIN_OFF_SHARE
+    if not off.any():
         return None
-    place = known + int(np.argmax(far))
-    return Left(int(steps[place]), series.name, WATCHED[series.name], float(values[place]), level)
+    index = start + int(np.argmax(off))
+    return Departure(int(steps[index]), series.name, WATCHED[series.name]["title"], float(values[index]))
 
 
-def _finding(chain: list[Left], step: int, name: str, scatters: float) -> Finding:
-    told = ", ".join(f"{left.title} at {left.step}" for left in chain[:6])
+def _finding(chain: list[Departure], step: int, name: str, scatters: float) -> Finding:
+    order = ", ".join(f"{departure.title} at {departure.step}" for departure in chain[:MAX_LISTED])
     start = chain[0]
     return Finding(
         severity=Severity.HIGH,
-        claim=f"Before {name} was NaN or infinite at step {step}, these left their level: {told}",
+        claim=f"Before {name} was NaN or infinite at step {step}, these left their level: {order}",
         observed=start.value,
         limit=None,  # it is a number of scatters, not a level
         unit=start.title,
@@ -133,8 +119,8 @@ def _finding(chain: list[Left], step: int, name: str, scatters: float) -> Findin
             "metric": start.metric,
             "limit_scatters": scatters,
             "first_not_a_number": step,
-            "chain": " > ".join(f"{left.metric}@{left.step}" for left in chain),
-            **{f"{left.metric}@{left.step}": left.value for left in chain[:6]},
+            "chain": " > ".join(f"{departure.metric}@{departure.step}" for departure in chain),
+            **{f"{departure.metric}@{departure.step}": departure.value for departure in chain[:MAX_LISTED]},
         },
         causes=_causes(start.metric),
         confirm=(f"replay step {start.step} from the checkpoint before it, with the same batch and anomaly detection",),
@@ -168,6 +154,4 @@ def _sudden(step: int, name: str, metrics: int) -> Finding:
     )
 
 
-RULE = Rule(
-    id="nan-precursors", link=Link.NUMERICS, check=check, judges_nan=True, limits={"scatters": SCATTERS}, families=EVERY
-)
+RULE = rule(check, "nan-precursors", Link.NUMERICS, scatters=SCATTER_FACTOR, families=EVERY, judges_nan=True)

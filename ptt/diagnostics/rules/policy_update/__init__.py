@@ -12,12 +12,12 @@ CAUSES = (
 
 
 def confirm_by_checkpoint(interval: Steps) -> str:
-    """Say which checkpoints to compare."""
+    """Return which checkpoints to compare."""
     return f"compare the checkpoint from before step {interval[0]} with the last one on a fixed evaluation"
 
 
 def back_off(interval: Steps) -> tuple[str, ...]:
-    """Say what to do about updates that are too large, one thing at a time."""
+    """Return what to do about updates that are too large, one thing at a time."""
     return (
         f"roll back to the last healthy checkpoint: one from before step {interval[0]}",
         "rerun from it with a lower learning rate (half of it), nothing else changed",

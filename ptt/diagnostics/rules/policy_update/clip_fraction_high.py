@@ -13,45 +13,46 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.single_series import lasting_excess, logged, peak_median, series_evidence, without_zeros
+from ptt.diagnostics.rules.single_series import (
+    lasting_excess,
+    measured,
+    peak_median,
+    requires_metric,
+    series_evidence,
+    without_zeros,
+)
 
 CLIP_LIMIT = 0.4  # share of tokens; see the source above
-BY_SEQUENCE = frozenset({"gspo"})  # algorithms that clip whole sequences
+SEQUENCE_CLIPPING = frozenset({"gspo"})  # algorithms that clip whole sequences
 ENABLE = "log the clip fraction; with a single update a batch it is 0 by construction"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("clip/frac", what="clip fraction", enable=ENABLE)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged clip fraction."""
-    series = logged(evidence, "clip/frac", what="clip fraction", enable=ENABLE)
-    if isinstance(series, NotJudged):
-        return series
     clipped = without_zeros(series)
     limit = limits["limit"]
-    found = lasting_excess(clipped, limit)
-    if found is None:
-        return Healthy(
-            reason=f"the {clipped.width}-step median of the clip fraction peaks at {peak_median(clipped):.3g}, "
-            f"limit {limit:g}"
-        )
-    by_sequence = evidence.algorithm.name in BY_SEQUENCE
+    excess = lasting_excess(clipped, limit)
+    if excess is None:
+        median = f"the {clipped.width}-step median of the clip fraction"
+        return Healthy(reason=f"{median} peaks at {peak_median(clipped):.3g}, limit {limit:g}")
+    by_sequence = evidence.algorithm.name in SEQUENCE_CLIPPING
     return Finding(
-        severity=found.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
-        claim=f"More than {limit:.0%} of tokens {'are' if found.ended is None else 'were'} clipped"
-        + found.recovery
+        severity=excess.severity(Severity.MEDIUM if by_sequence else Severity.HIGH),
+        claim=f"More than {limit:.0%} of tokens {'are' if excess.ended is None else 'were'} clipped"
+        + excess.recovery
         + ("; whole sequences are, which is more by design" if by_sequence else ""),
-        observed=found.peak,
-        limit=limit,
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess, observed=excess.peak),
         evidence=series_evidence(
             clipped,
-            last_mean=found.last,
+            last_mean=excess.last,
             zeros_left_out=len(series.steps) - len(clipped.steps),
-            **found.recovery_evidence,
+            **excess.recovery_evidence,
         ),
         causes=(
             "learning rate too high for this batch size",
@@ -59,9 +60,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "stale rollouts",
             "advantages or rewards on too large a scale",
         ),
-        confirm=(confirm_by_checkpoint(found.interval),),
-        next=back_off(found.interval),
+        confirm=(confirm_by_checkpoint(excess.interval),),
+        next=back_off(excess.interval),
     )
 
 
-RULE = Rule(id="clip-fraction-high", link=Link.POLICY_UPDATE, check=check, limits={"limit": CLIP_LIMIT})
+RULE = rule(check, "clip-fraction-high", Link.POLICY_UPDATE, limit=CLIP_LIMIT)

@@ -18,77 +18,56 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.single_series import Excess, lasting_excess, logged, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, requires_metric, series_evidence
 
 ID = "kl-over-target"
 KL_LIMIT = 0.3  # nats a token; see the source above
-TIMES_TARGET = 2.0  # of the run's own target
-KL_HIGH = 1.0 / 0.3  # times the limit: 1 nat a token
-KL_GONE = 2.0 / 0.3  # times: at 2 nats the typical token's probability has changed e^2-fold
-PER_SEQUENCE = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
+TARGET_FACTOR = 2.0  # of the run's own target
+HIGH_FACTOR = 1.0 / 0.3  # times the limit: 1 nat a token
+CRITICAL_FACTOR = 2.0 / 0.3  # times: at 2 nats the typical token's probability has changed e^2-fold
+SUMMED_KL = frozenset({"objective/kl"})  # TRL's PPO, RLOO and online DPO add the KL up over the sequence
 ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollout_ref.actor.use_kl_loss=True"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("kl/ref", what="KL to the reference", enable=ENABLE)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL to the reference."""
-    series = logged(evidence, "kl/ref", what="KL to the reference", enable=ENABLE)
-    if isinstance(series, NotJudged):
-        return series
-    unit = _unit(evidence, series)
-    if isinstance(unit, NotJudged):
-        return unit
-    tokens, unit_name = unit
-    limit, source = _limit(evidence, limits)
-    limit *= tokens
-    found = lasting_excess(series, limit)
-    if found is None:
-        return Healthy(
-            reason=f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats {unit_name}, "
-            f"limit {limit:.3g}{source}"
-        )
-    return _finding(series, found, limit, f"{unit_name}{source}", per_sequence=tokens != 1.0)
-
-
-def _finding(series: Series, found: Excess, limit: float, told: str, *, per_sequence: bool) -> Finding:
-    severity = (
-        Severity.CRITICAL
-        if found.peak > KL_GONE * limit
-        else Severity.HIGH
-        if found.peak > KL_HIGH * limit
-        else Severity.MEDIUM
-    )
+    tokens = _tokens_per_value(evidence, series)
+    if isinstance(tokens, NotJudged):
+        return tokens
+    unit = "token" if tokens == 1.0 else "sequence"
+    token_limit, source = _limit(evidence, limits)
+    limit = token_limit * tokens
+    excess = lasting_excess(series, limit)
+    if excess is None:
+        peak = f"the {series.width}-step median of KL peaks at {peak_median(series):.3g} nats a {unit}"
+        return Healthy(reason=f"{peak}, limit {limit:.3g}{source}")
+    grade = (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
+    verb = "stays" if excess.ended is None else "lay"
     return Finding(
-        severity=found.severity(severity),
-        claim=f"Mean KL to the reference {'stays' if found.ended is None else 'lay'} above {limit:.3g} nats {told}"
-        + found.recovery,
-        observed=found.peak,
-        limit=limit,
+        severity=excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade]),
+        claim=f"Mean KL to the reference {verb} above {limit:.3g} nats a {unit}{source}{excess.recovery}",
         unit="nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess, observed=excess.peak),
         evidence=series_evidence(
-            series,
-            last_mean=found.last,
-            last_step_within=found.last_good,
-            per="sequence" if per_sequence else "token",
-            **found.recovery_evidence,
+            series, last_mean=excess.last, last_step_within=excess.last_good, per=unit, **excess.recovery_evidence
         ),
         causes=(
             *CAUSES,
             "KL coefficient too small to hold the policy",
             "growing tails in one slice that the mean only now shows",
         ),
-        confirm=(confirm_by_checkpoint(found.interval),),
-        next=back_off(found.interval),
+        confirm=(confirm_by_checkpoint(excess.interval),),
+        next=back_off(excess.interval),
     )
 
 
-def _unit(evidence: Evidence, series: Series) -> tuple[float, str] | NotJudged:
-    """Give how many tokens a value is the KL of, and how to say so."""
-    if series.raw_name.removeprefix("train/") not in PER_SEQUENCE:
-        return 1.0, "a token"
+def _tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
+    """Return how many tokens a value is the KL of: 1, or the median length where it is summed over the sequence."""
+    if series.raw_name.removeprefix("train/") not in SUMMED_KL:
+        return 1.0
     lengths = evidence.metrics.get("len/response_mean")
     if lengths is None or len(lengths.finite()[0]) < MIN_LOGGED:
         return NotJudged(
@@ -96,11 +75,14 @@ def _unit(evidence: Evidence, series: Series) -> tuple[float, str] | NotJudged:
             missing=("len/response_mean",),
             enable="log the mean response length beside the KL",
         )
-    return float(np.median(lengths.finite()[1])), "a sequence"
+    return float(np.median(lengths.finite()[1]))
 
 
 def _limit(evidence: Evidence, limits: Limits) -> tuple[float, str]:
-    """Give the limit a token: what the user set, else twice the run's own target, else the field's."""
+    """Return the limit a token, and its source where it is the run's own target.
+
+    What the user set comes first, then twice the run's own target, then the field's limit.
+    """
     context, set_by_user = evidence.run.context, ID in evidence.limits and "limit" in evidence.limits[ID]
     names = ["kl_target"]
     if evidence.run.framework == "verl" and context.get("use_kl_in_reward") is True:
@@ -110,8 +92,8 @@ def _limit(evidence: Evidence, limits: Limits) -> tuple[float, str]:
     for name in names:
         target = context.get(name)
         if not set_by_user and isinstance(target, int | float) and not isinstance(target, bool) and target > 0:
-            return TIMES_TARGET * float(target), f", twice the run's {name}"
+            return TARGET_FACTOR * float(target), f", twice the run's {name}"
     return limits["limit"], ""
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"limit": KL_LIMIT})
+RULE = rule(check, ID, Link.POLICY_UPDATE, limit=KL_LIMIT)

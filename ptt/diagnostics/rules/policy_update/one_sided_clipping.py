@@ -14,15 +14,15 @@ Source: clip-higher, DAPO (arXiv 2503.14476, section 3.1); the shares are our ow
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, finite_series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import aligned, lasting_excess, series_evidence
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import aligned, lasting_excess, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
 
-ONE_SIDE = 0.9  # of the clipped tokens
-CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
-MUCH = 0.1  # share of tokens: so much that the side decides what is learnt
+ONE_SIDE_LIMIT = 0.9  # of the clipped tokens
+MIN_CLIPPED = 0.01  # share of tokens: of fewer the sides are noise
+MEDIUM_CLIPPED = 0.1  # share of tokens: so much that the side decides what is learnt
 MIN_STEPS = 20  # with so much clipping: fewer are an episode
 
 
@@ -38,53 +38,42 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     steps, below, above = both
     total = below + above
-    held = total >= limits["clipped"]
-    if held.sum() < MIN_STEPS:
-        return Healthy(reason=f"{int(held.sum())} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more")
+    clips = total >= limits["clipped"]
+    steps_clipped, total = steps[clips], total[clips]
+    if len(total) < MIN_STEPS:
+        return Healthy(reason=f"{len(total)} of {len(steps)} steps clip {limits['clipped']:.0%} of tokens or more")
     for side, part, series in (("lower", below, low), ("upper", above, high)):
-        share = Series(
-            name=series.name,
-            raw_name=series.raw_name,
-            steps=steps[held],
-            values=part[held] / total[held],
-            flags=np.zeros(int(held.sum()), np.uint8),
-        )
-        if (finding := _finding(side, share, total[held], limits)) is not None:
+        share = finite_series(series.name, steps_clipped, part[clips] / total, raw_name=series.raw_name)
+        if (finding := _finding(side, share, total, limits)) is not None:
             return finding
     return Healthy(reason="both sides of the clip range are met")
 
 
 def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Finding | None:
-    """Give the finding where the share of one side stays above its limit from its onset to the end."""
-    found = lasting_excess(share, limits["one_side"])
-    if found is None:
+    """Return the finding where the share of one side stays above its limit from its onset to the end."""
+    excess = lasting_excess(share, limits["one_side"])
+    if excess is None:
         return None
-    since = share.steps >= found.onset
+    since = share.steps >= excess.onset
     if since.sum() < MIN_STEPS or np.median(share.values[since]) <= limits["one_side"]:
         return None
     lower, amount = side == "lower", float(np.median(total[since]))
     return Finding(
         severity=Severity.MEDIUM if amount > limits["much"] else Severity.LOW,
-        claim=f"{found.last:.0%} of what is clipped is clipped at the {side} side",
-        observed=found.last,
-        limit=limits["one_side"],
+        claim=f"{excess.last:.0%} of what is clipped is clipped at the {side} side",
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess),
         evidence=series_evidence(share, side=side, clipped_share=amount),
         causes=("negative advantages outweigh positive ones", "stale rollouts", "learning rate too high")
         if lower
         else ("rare tokens are rewarded and held back by the upper bound", "learning rate too high"),
-        confirm=(f"list the clipped tokens of step {found.onset} with their advantage: one kind, or all?",),
+        confirm=(f"list the clipped tokens of step {excess.onset} with their advantage: one kind, or all?",),
         next=("look at the share of negative advantages", "halve the learning rate and compare both sides")
         if lower
         else ("raise the upper bound alone (0.2 to 0.28) and compare entropy over 100 steps",),
     )
 
 
-RULE = Rule(
-    id="one-sided-clipping",
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"one_side": ONE_SIDE, "clipped": CLIPPED, "much": MUCH},
+RULE = rule(
+    check, "one-sided-clipping", Link.POLICY_UPDATE, one_side=ONE_SIDE_LIMIT, clipped=MIN_CLIPPED, much=MEDIUM_CLIPPED
 )

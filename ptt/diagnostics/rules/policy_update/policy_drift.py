@@ -11,24 +11,22 @@ published that supports them, so a drift alone is never more than medium here.
 """
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, negated, series_evidence
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, negated, requires_metric, series_evidence
 
-NEAR = 0.92  # cosine; see the source above
-FAR = 0.88
+LOW_COSINE = 0.92  # cosine; see the source above
+MEDIUM_COSINE = 0.88
 ENABLE = "log the cosine between embeddings of the policy's and the starting policy's outputs to fixed prompts"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("policy/cosine_to_ref", what="cosine to the starting policy's outputs", enable=ENABLE)
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the logged cosine."""
-    what = "cosine to the starting policy's outputs"
-    series = logged(evidence, "policy/cosine_to_ref", what=what, enable=ENABLE)
-    if isinstance(series, NotJudged):
-        return series
     for severity, limit in ((Severity.MEDIUM, limits["far"]), (Severity.LOW, limits["near"])):
-        found = lasting_excess(negated(series), -limit)
-        if found is None or last_mean(series) >= limit:
+        excess = lasting_excess(negated(series), -limit)
+        if excess is None or last_mean(series) >= limit:
             continue
         return Finding(
             severity=severity,
@@ -36,14 +34,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             observed=last_mean(series),
             limit=limit,
             unit="cosine",
-            onset_step=found.onset,
-            onset_interval=found.interval,
+            onset_step=excess.onset,
+            onset_interval=excess.interval,
             evidence=series_evidence(series),
             causes=("the policy learnt another form or topic", "too weak a KL penalty", "learning rate too high"),
-            confirm=(f"read outputs from before step {found.interval[0]} and of the last checkpoint side by side",),
+            confirm=(f"read outputs from before step {excess.interval[0]} and of the last checkpoint side by side",),
             next=("if they are worse: roll back to the checkpoint before, and raise the KL coefficient",),
         )
     return Healthy(reason=f"the cosine ends at {last_mean(series):.3g}, limit {limits['near']:g}")
 
 
-RULE = Rule(id="policy-drift", link=Link.POLICY_UPDATE, check=check, limits={"near": NEAR, "far": FAR}, families=EVERY)
+RULE = rule(check, "policy-drift", Link.POLICY_UPDATE, near=LOW_COSINE, far=MEDIUM_COSINE, families=EVERY)

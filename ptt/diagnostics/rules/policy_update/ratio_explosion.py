@@ -15,44 +15,43 @@ limits on p99.9 and on the change are our own.
 
 import math
 
-import numpy as np
-
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import BaselineShift, lasting_fall, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
+from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import lasting_excess, logarithms, peak_median, series_evidence, without_zeros
 
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
-RATIO = 10.0  # the same as a ratio
-TIMES_EARLY = 5.0  # of the early level: the extreme of a batch varies twofold by chance
+RATIO_LIMIT = 10.0  # the same as a ratio
+EARLY_FACTOR = 5.0  # of the early level: the extreme of a batch varies twofold by chance
 PAIRS = ("policy/rollout", "policy/old", "old/rollout")  # the loss's own ratios, not the drift from the reference
 MIN_RECORDED = 6  # steps of tokens: fewer tell of no habit
-LOGGED = ("is/ratio_max", "is/ratio_min")
-WIDE = 2.0  # times the limit on |r|: a ratio of a hundred
+EXTREMES = ("is/ratio_max", "is/ratio_min")
+HIGH_FACTOR = 2.0  # times the limit on |r|: a ratio of a hundred
+MAX_LOG = 700.0  # exp of it is finite
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge recorded tokens of the loss's own pairs, and the extremes that are logged."""
-    told: list[str] = []
+    peaks: list[str] = []
     findings: list[Finding] = []
     for pair in PAIRS:
         if pair not in evidence.pairs:
             continue
         series = without_zeros(evidence.pairs[pair].p999)
         if len(series.finite()[0]) >= MIN_RECORDED:
-            told.append(f"p99.9 of |{pair}| peaks at {peak_median(series):.3g} nats")
+            peaks.append(f"p99.9 of |{pair}| peaks at {peak_median(series):.3g} nats")
             findings += _of_tokens(series, pair, limits["p999"])
-    for name in LOGGED:
-        held = evidence.metrics.get(name)
-        if held is not None and len(held.finite()[0]) >= MIN_LOGGED:
-            told.append(f"{held.raw_name} ends at {held.finite()[1][-1]:.3g}")
-            findings += _of_extremes(held, limits)
+    for name in EXTREMES:
+        extreme = evidence.metrics.get(name)
+        if extreme is not None and len(extreme.finite()[0]) >= MIN_LOGGED:
+            peaks.append(f"{extreme.raw_name} ends at {extreme.finite()[1][-1]:.3g}")
+            findings += _of_extremes(extreme, limits)
     if findings:
-        return min(findings, key=lambda one: (one.severity.rank, one.onset_step or 0))
-    if told:
-        return Healthy(reason="; ".join(told))
+        return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    if peaks:
+        return Healthy(reason="; ".join(peaks))
     return NotJudged(
         reason="neither extremes of the importance ratio nor tokens of a pair that the loss weighs by are recorded",
         missing=("is/ratio_max", "old_logp", "rollout_logp"),
@@ -61,39 +60,29 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
-    found = lasting_excess(series, limit)
-    if found is None:
+    excess = lasting_excess(series, limit)
+    if excess is None:
         return []
-    severity = found.severity(Severity.HIGH if found.peak > WIDE * limit else Severity.MEDIUM)
-    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{found.recovery}"
-    evidence = series_evidence(series, pair=pair, last_mean=found.last, **found.recovery_evidence)
-    return [_finding(claim, severity, found.peak, limit, "nats", found.onset, found.interval, evidence)]
+    severity = excess.severity(Severity.HIGH if excess.peak > HIGH_FACTOR * limit else Severity.MEDIUM)
+    claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{excess.recovery}"
+    evidence = series_evidence(series, pair=pair, last_mean=excess.last, **excess.recovery_evidence)
+    return [_finding(claim, severity, excess.peak, limit, "nats", excess.onset, excess.interval, evidence)]
 
 
 def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
     """Judge how far the logged extreme left its early level, on logarithms: ratios multiply."""
-    steps, values = series.finite()
-    positive = values > 0
-    logs = Series(
-        name=series.name,
-        raw_name=series.raw_name,
-        steps=steps[positive],
-        values=np.log(values[positive]),
-        flags=np.zeros(int(positive.sum()), np.uint8),
-    )
+    logs = logarithms(series)
     bound, margin = math.log(limits["ratio"]), math.log(limits["times_early"])
     up = series.name == "is/ratio_max"
-    found: BaselineShift | None = (
-        lasting_rise(logs, floor=bound, margin=margin) if up else lasting_fall(logs, ceiling=-bound, margin=margin)
-    )
-    if found is None or found.ended:
+    shift = lasting_rise(logs, floor=bound, margin=margin) if up else lasting_fall(logs, ceiling=-bound, margin=margin)
+    if shift is None or shift.ended:
         return []
-    observed, limit = math.exp(min(found.extreme, 700.0)), math.exp(found.limit)
-    claim = f"The {'greatest' if up else 'least'} importance ratio of a step went from {math.exp(found.early):.3g} " + (
-        f"to {observed:.3g}"
-    )
-    evidence = series_evidence(series, early=math.exp(found.early), last=math.exp(min(found.last, 700.0)))
-    return [_finding(claim, Severity.MEDIUM, observed, limit, "ratio", found.onset, found.interval, evidence)]
+    early, observed = math.exp(shift.early), math.exp(min(shift.extreme, MAX_LOG))
+    which = "greatest" if up else "least"
+    claim = f"The {which} importance ratio of a step went from {early:.3g} to {observed:.3g}"
+    evidence = series_evidence(series, early=early, last=math.exp(min(shift.last, MAX_LOG)))
+    limit = math.exp(shift.limit)
+    return [_finding(claim, Severity.MEDIUM, observed, limit, "ratio", shift.onset, shift.interval, evidence)]
 
 
 def _finding(
@@ -104,7 +93,7 @@ def _finding(
     unit: str,
     onset: int,
     interval: Steps,
-    evidence: dict[str, str | int | float | bool | None],
+    evidence: dict[str, JsonScalar],
 ) -> Finding:
     return Finding(
         severity=severity,
@@ -128,9 +117,4 @@ def _finding(
     )
 
 
-RULE = Rule(
-    id="ratio-explosion",
-    link=Link.POLICY_UPDATE,
-    check=check,
-    limits={"p999": P999_LIMIT, "ratio": RATIO, "times_early": TIMES_EARLY},
-)
+RULE = rule(check, "ratio-explosion", Link.POLICY_UPDATE, p999=P999_LIMIT, ratio=RATIO_LIMIT, times_early=EARLY_FACTOR)

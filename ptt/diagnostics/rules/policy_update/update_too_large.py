@@ -17,15 +17,15 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
-from ptt.diagnostics.rules.single_series import lasting_excess, peak_median, series_evidence, without_zeros
+from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence, without_zeros
 
 ID = "update-too-large"
 KL_LIMIT = 0.1  # nats a token, to the policy at the start of the step; see the source above
 P99_LIMIT = 0.5  # nats: a hundredth of the tokens change their probability by more than two thirds in one step
-TIMES_TARGET = 2.0  # of the run's own target
-FAR = 5.0  # times the limit: nothing of the batch's policy is left
+TARGET_FACTOR = 2.0  # of the run's own target
+CRITICAL_FACTOR = 5.0  # times the limit: nothing of the batch's policy is left
 MIN_RECORDED = 6  # steps of tokens with an update in them: fewer tell of no habit
 
 
@@ -51,42 +51,39 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="log the KL to the policy at the start of the step (veRL actor/ppo_kl, OpenRLHF ppo_kl), or record "
             "policy_logp and old_logp of every step",
         )
-    findings = [found for one, limit in judged if (found := _finding(one, limit))]
+    findings = [finding for moved, limit in judged if (finding := _finding(moved, limit))]
     if findings:
         return min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
-    told = "; ".join(f"{one.raw_name} peaks at {peak_median(one):.3g} nats, limit {limit:g}" for one, limit in judged)
-    return Healthy(reason=told)
+    peaks = [f"{moved.raw_name} peaks at {peak_median(moved):.3g} nats, limit {limit:g}" for moved, limit in judged]
+    return Healthy(reason="; ".join(peaks))
 
 
 def _finding(series: Series, limit: float) -> Finding | None:
-    found = lasting_excess(series, limit)
-    if found is None:
+    excess = lasting_excess(series, limit)
+    if excess is None:
         return None
+    above = f"{'stays' if excess.ended is None else 'lay'} above {limit:g} nats{excess.recovery}"
     return Finding(
-        severity=found.severity(Severity.CRITICAL if found.peak > FAR * limit else Severity.HIGH),
-        claim=f"Single updates move the policy too far: {series.raw_name} "
-        f"{'stays' if found.ended is None else 'lay'} above {limit:g} nats{found.recovery}",
-        observed=found.peak,
-        limit=limit,
+        severity=excess.severity(Severity.CRITICAL if excess.peak > CRITICAL_FACTOR * limit else Severity.HIGH),
+        claim=f"Single updates move the policy too far: {series.raw_name} {above}",
         unit="nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess, observed=excess.peak),
         evidence=series_evidence(
-            series, last_mean=found.last, last_step_within=found.last_good, **found.recovery_evidence
+            series, last_mean=excess.last, last_step_within=excess.last_good, **excess.recovery_evidence
         ),
         causes=CAUSES,
-        confirm=(f"{confirm_by_checkpoint(found.interval)}; does it follow the learning rate's warm-up?",),
-        next=back_off(found.interval),
+        confirm=(f"{confirm_by_checkpoint(excess.interval)}; does it follow the learning rate's warm-up?",),
+        next=back_off(excess.interval),
     )
 
 
 def _kl_limit(evidence: Evidence, limits: Limits) -> float:
-    """Give twice the run's own target where it is one for this KL: in veRL the name belongs to the reference."""
+    """Return twice the run's own target where it is one for this KL: in veRL the name belongs to the reference."""
     target = evidence.run.context.get("target_kl")
     set_by_user = "kl" in evidence.limits.get(ID, {})
     if set_by_user or evidence.run.framework == "verl" or not isinstance(target, int | float) or target <= 0:
         return limits["kl"]
-    return max(TIMES_TARGET * float(target), limits["kl"])
+    return max(TARGET_FACTOR * float(target), limits["kl"])
 
 
-RULE = Rule(id=ID, link=Link.POLICY_UPDATE, check=check, limits={"kl": KL_LIMIT, "p99": P99_LIMIT})
+RULE = rule(check, ID, Link.POLICY_UPDATE, kl=KL_LIMIT, p99=P99_LIMIT)

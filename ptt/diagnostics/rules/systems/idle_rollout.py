@@ -22,7 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import early_level
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 
 WAITING = 0.5  # of the time of a step; see the source above
 ALL_GENERATION = 0.9
@@ -146,4 +146,4 @@ def _generation(evidence: Evidence) -> tuple[Finding, ...]:
     return (note,)
 
 
-RULE = Rule(id="idle-rollout", link=Link.SYSTEMS, check=check, limits={"waiting": WAITING})
+RULE = rule(check, "idle-rollout", Link.SYSTEMS, waiting=WAITING)

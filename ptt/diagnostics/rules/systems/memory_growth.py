@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, l
 from ptt.diagnostics.evidence.machines import Measure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import device_gb, length_of, ratio_around
 
 GROWN = 1.2  # times the early level: allocators settle within that
@@ -130,10 +130,4 @@ def _finding(evidence: Evidence, worst: Grown, count: int, limits: Limits) -> Fi
     )
 
 
-RULE = Rule(
-    id="memory-growth",
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"grown": GROWN, "nearly_full": NEARLY_FULL},
-    families=EVERY,
-)
+RULE = rule(check, "memory-growth", Link.SYSTEMS, grown=GROWN, nearly_full=NEARLY_FULL, families=EVERY)

@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict, does_not_apply
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.systems import device_gb
 
 IMBALANCE = 0.2  # (largest - smallest) / mean
@@ -125,10 +125,4 @@ def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
     )
 
 
-RULE = Rule(
-    id="memory-imbalance",
-    link=Link.SYSTEMS,
-    check=check,
-    limits={"imbalance": IMBALANCE, "nearly_full": NEARLY_FULL},
-    families=EVERY,
-)
+RULE = rule(check, "memory-imbalance", Link.SYSTEMS, imbalance=IMBALANCE, nearly_full=NEARLY_FULL, families=EVERY)

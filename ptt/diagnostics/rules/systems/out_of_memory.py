@@ -14,7 +14,7 @@ import re
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import ended_well
 
 LEAST_EVENTS = 1.0
@@ -71,4 +71,4 @@ def _finding(evidence: Evidence, said: list[Event]) -> Finding:
     )
 
 
-RULE = Rule(id="out-of-memory", link=Link.SYSTEMS, check=check, limits={"events": LEAST_EVENTS}, families=EVERY)
+RULE = rule(check, "out-of-memory", Link.SYSTEMS, events=LEAST_EVENTS, families=EVERY)

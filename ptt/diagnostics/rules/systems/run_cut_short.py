@@ -12,7 +12,7 @@ of Hugging Face trainers.
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import crash_traces, done_share, ended_well, is_open
 
 DONE = 0.999  # of the steps that were set: the last one may not have been saved
@@ -69,4 +69,4 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
     )
 
 
-RULE = Rule(id="run-cut-short", link=Link.SYSTEMS, check=check, limits={"done": DONE}, families=EVERY)
+RULE = rule(check, "run-cut-short", Link.SYSTEMS, done=DONE, families=EVERY)
