@@ -79,12 +79,12 @@ class JudgedTail:
         return self.conditions["growth"] is True
 
 
-def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
-    """Say what the tail did, and which condition decided."""
-    conditions = led.conditions
-    post = tails.post.percentiles[led.name]
-    grew = f"{_label(tails).lower()} {led.name} of |r| went {_path(post)} nats"
-    text = f"text-only {_path(tails.text.percentiles[led.name])}"
+def reason(tails: Tails, tail: JudgedTail, limits: Limits) -> str:
+    """Return what the tail did, and which condition decided."""
+    conditions = tail.conditions
+    post = tails.post.percentiles[tail.name]
+    grew = f"{_label(tails).lower()} {tail.name} of |r| went {_path(post)} nats"
+    text = f"text-only {_path(tails.text.percentiles[tail.name])}"
     p99 = float(tails.post.percentiles["p99"].windows[2])
     if conditions["growth"] is False:
         return f"{grew}: no growth beyond the run's own noise"
@@ -94,10 +94,12 @@ def reason(tails: Tails, led: JudgedTail, limits: Limits) -> str:
         return f"{grew} and came back: {post.last_sixth:.3g} in the last sixth"
     if conditions["localised"] is False:
         return f"{grew}, but {text} as much: growth everywhere, not after tools"
-    if conditions["growth"] is None and math.isnan(led.p_value):
+    if conditions["growth"] is None and math.isnan(tail.p_value):
         return f"{grew}, but too few blocks of steps hold such tokens to test it"
     if conditions["growth"] is None:
-        return f"{grew}: much, but noise of this run could give as much in one of {1 / max(led.p_value, 1e-3):.0f} runs"
+        return (
+            f"{grew}: much, but noise of this run could give as much in one of {1 / max(tail.p_value, 1e-3):.0f} runs"
+        )
     if conditions["lasting"] is None:
         return f"{grew}, but the last sixth of the run holds no such tokens to tell whether it lasts"
     if conditions["localised"] is None:
@@ -118,7 +120,7 @@ def _path(percentile: Percentile) -> str:
 
 
 def growth(part: SliceTails) -> TailGrowth:
-    """Give late over early of both percentiles, None where it is not finite."""
+    """Return late over early of both percentiles, None where it is not finite."""
     p95, p99 = part.percentiles["p95"], part.percentiles["p99"]
     return TailGrowth(
         p95=number(p95.growth()),
@@ -129,12 +131,12 @@ def growth(part: SliceTails) -> TailGrowth:
 
 
 def number(value: float) -> float | None:
-    """Give the value, or None where it is not finite."""
+    """Return the value, or None where it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def nats(value: float) -> str:
-    """Give a value in nats; exactly one is one nat."""
+    """Return a value in nats; exactly one is one nat."""
     text = f"{value:.2g}"
     return f"{text} nat" if text == "1" else f"{text} nats"
 
@@ -144,7 +146,7 @@ def _numbers(bounds: Interval) -> Interval | None:
 
 
 def finding(tails: Tails, signature: Signature, severity: Severity, level: tuple[str, float]) -> Finding:
-    """Give the finding; `level` is the percentile that made its severity, and the limit it passed."""
+    """Return the finding; `level` is the percentile that made its severity, and the limit it passed."""
     name, limit = level
     observed = float(tails.post.percentiles[name].windows[2])
     rise, text = signature.growth[tails.post.name], signature.growth[tails.text.name]
@@ -187,26 +189,26 @@ def finding(tails: Tails, signature: Signature, severity: Severity, level: tuple
     )
 
 
-def not_found(tails: Tails, led: JudgedTail, signature: Signature) -> RuleVerdict:
+def not_found(tails: Tails, tail: JudgedTail, signature: Signature) -> RuleVerdict:
     """What is not the signature may still be worth knowing, or be a finding of its own."""
-    conditions = led.conditions
-    late = float(led.post.windows[2])
+    conditions = tail.conditions
+    late = float(tail.post.windows[2])
     base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
-    evidence = {"pair": tails.pair, "percentile": led.name}
-    if led.grew and conditions["material"] is False:
+    evidence = {"pair": tails.pair, "percentile": tail.name}
+    if tail.grew and conditions["material"] is False:
         note = _note("tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
-    if led.grew and conditions["localised"] is False:
-        return Broken(findings=(_everywhere(tails, led, signature, base | {"evidence": evidence}),))
-    if conditions["lasting"] is False and _humped(led.post, tails.windows):
+    if tail.grew and conditions["localised"] is False:
+        return Broken(findings=(_everywhere(tails, tail, signature, base | {"evidence": evidence}),))
+    if conditions["lasting"] is False and _humped(tail.post, tails.windows):
         note = _note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence)
         return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
     return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)
 
 
-def _everywhere(tails: Tails, led: JudgedTail, signature: Signature, base: Mapping[str, object]) -> Finding:
-    """Tell of growth in both slices, from the step on at which the later of the two lies above halfway."""
-    onset, interval = _both_since(tails, led.name) or (None, None)
+def _everywhere(tails: Tails, tail: JudgedTail, signature: Signature, base: Mapping[str, object]) -> Finding:
+    """Return the finding of growth in both slices, from the step at which the later of the two lies above halfway."""
+    onset, interval = _both_since(tails, tail.name) or (None, None)
     return Finding(
         id="tail-growth-everywhere",
         severity=Severity.MEDIUM,
@@ -222,18 +224,14 @@ def _everywhere(tails: Tails, led: JudgedTail, signature: Signature, base: Mappi
 
 
 def _both_since(tails: Tails, name: str) -> tuple[int, Steps] | None:
-    """Give when both slices' tails had grown: each above halfway from its early window to its late one, in logs."""
+    """Return when both slices' tails had grown: each above halfway from its early window to its late one, in logs."""
     found = []
     for part in (tails.text, tails.post):
         percentile = part.percentiles[name]
         early, late = (max(float(percentile.windows[place]), FLOOR) for place in (0, 2))
-        blocks = Series(
-            name=name,
-            raw_name=part.name,
-            steps=np.array([span.first for span in tails.blocks]),
-            values=percentile.blocks,
-            flags=np.isnan(percentile.blocks).astype(np.uint8),
-        )
+        steps = np.array([span.first for span in tails.blocks])
+        flags = np.isnan(percentile.blocks).astype(np.uint8)
+        blocks = Series(name=name, raw_name=part.name, steps=steps, values=percentile.blocks, flags=flags)
         excess = lasting_excess(blocks, math.sqrt(early * late))
         if excess is None:
             return None
@@ -247,31 +245,24 @@ def _humped(percentile: Percentile, windows: tuple[Span, ...]) -> bool:
 
 
 def _note(name: str, claim: str, base: Mapping[str, object], evidence: Mapping[str, str]) -> Finding:
-    return Finding(
-        id=name,
-        severity=Severity.INFO,
-        claim=claim,
-        limit=None,
-        evidence=evidence,
-        **base,  # type: ignore[arg-type]
-    )
+    return Finding(id=name, severity=Severity.INFO, claim=claim, limit=None, evidence=evidence, **base)  # type: ignore[arg-type]
 
 
 FALSE_ALARMS: Final = 0.01  # of the whole decision: growth and localisation are both tested at it
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
-WILD_BLOCKS: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
-MUCH: Final = 2.0  # late over early: so much may not be called no growth where p is below UNSURE
-UNSURE: Final = 0.05
-ALIKE: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
-MATERIAL_SURE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
+MAX_TREND_P: Final = 0.05  # p of the rank trend over blocks: a few wild blocks are no growth
+LARGE_GROWTH: Final = 2.0  # late over early: so much may not be called no growth where p is below MAX_UNSURE_P
+MAX_UNSURE_P: Final = 0.05
+MAX_TEXT_P: Final = 0.05  # p of text-only growth: enough to speak of growth everywhere
+MIN_DRAWN_SHARE: Final = 0.9  # of redrawings of the late window: on the same side of the limit
 MATERIAL_P99: Final = math.log(2.0)  # nats: the usual truncation cap C = 2 starts to bite at 1 % of tokens
 HIGH_P95: Final = 1.0  # nats: 5 % of tokens carry a weight beyond e
 CRITICAL_P95: Final = 2.0  # nats: 5 % of tokens carry a weight beyond 7; the batch hangs on them
 MIN_STEPS: Final = 12
 MIN_BLOCKS: Final = MIN_SHIFT_BLOCKS
-VANISHED: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
-DEGENERATE_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
-UNUSABLE_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
+MIN_LEFT_SHARE: Final = 0.1  # of the early window's post-tool tokens: the slice emptied, and its tails with it
+MAX_ZERO_SHARE: Final = 0.999  # of tokens with r = 0: the two logprobs are copies of each other
+MAX_BAD_SHARE: Final = 0.2  # of tokens without a finite r: what is left may be a selection
 
 LIMITS: Final[Limits] = {
     "material_p99": MATERIAL_P99,
@@ -303,18 +294,18 @@ def judge(evidence: Evidence, aggregates: Aggregates) -> Judgement:
 
 
 def _blocked(tails: Tails) -> str | None:
-    """Say why the tails cannot be judged at all, or None."""
+    """Return why the tails cannot be judged at all, or None."""
     share = tails.bad_tokens / max(1, tails.bad_tokens + tails.tokens)
-    if share > UNUSABLE_SHARE:
+    if share > MAX_BAD_SHARE:
         return f"{share:.0%} of model tokens have no finite log-ratio"
-    if tails.tokens and tails.zero_share > DEGENERATE_SHARE:
+    if tails.tokens and tails.zero_share > MAX_ZERO_SHARE:
         return f"r is 0 for {tails.zero_share:.1%} of tokens: the two logprobs of {tails.pair} are copies of each other"
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
     early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
     if tails.steps < MIN_STEPS or len(tails.blocks) < MIN_BLOCKS:
         return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
-    if late < min(MIN_WINDOW_TOKENS, VANISHED * early):
+    if late < min(MIN_WINDOW_TOKENS, MIN_LEFT_SHARE * early):
         return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
     if min(early, late) < MIN_WINDOW_TOKENS:
         windows = f"{early} in the early window, {late} in the late one"
@@ -331,12 +322,12 @@ def _judged(tails: Tails, limits: Limits) -> JudgedTail:
     p_value = own.p_value
     localised: bool | None = None
     if min(tails.text.window_tokens[0], tails.text.window_tokens[-1]) >= MIN_WINDOW_TOKENS:
-        apart = tail_shift(tails.post, tails.text, steps=steps)
-        if math.isfinite(apart.p_value):
-            alike = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
-            likely = alike.p_value < ALIKE and alike.factor >= MIN_GROWTH
-            localised = True if _moved(apart, limits) else False if likely else None
-            p_value = max(p_value, apart.p_value)
+        relative = tail_shift(tails.post, tails.text, steps=steps)
+        if math.isfinite(relative.p_value):
+            of_text = tail_shift(tails.text, None, steps=steps)  # that text grew as well takes proof of its own
+            text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
+            localised = True if _moved(relative, limits) else False if text_grew else None
+            p_value = max(p_value, relative.p_value)
     percentiles = tails.post.percentiles
     name = "p95" if percentiles["p95"].growth() >= MIN_GROWTH else "p99"
     return JudgedTail(
@@ -353,25 +344,27 @@ def _judged(tails: Tails, limits: Limits) -> JudgedTail:
 
 
 def _steady(percentile: Percentile) -> bool:
-    """Tell whether blocks rise by rank, and windows still differ when blocks and sequences are redrawn."""
-    return percentile.trend_p < WILD_BLOCKS and percentile.growth_interval()[0] > 1.0
+    """Return whether blocks rise by rank, and windows still differ when blocks and sequences are redrawn."""
+    return percentile.trend_p < MAX_TREND_P and percentile.growth_interval()[0] > 1.0
 
 
-def _grew(found: TailShift, limits: Limits, *, steady: bool) -> bool | None:
-    """Tell whether the tail grew; None where it could not be tested, or noise might rarely have done it."""
-    if math.isnan(found.p_value):  # too few blocks with tokens: no test was made
+def _grew(shift: TailShift, limits: Limits, *, steady: bool) -> bool | None:
+    """Return whether the tail grew; None where it could not be tested, or noise might rarely have done it."""
+    if math.isnan(shift.p_value):  # too few blocks with tokens: no test was made
         return None
     if not steady:
         return False
-    return True if _moved(found, limits) else None if found.factor >= MUCH and found.p_value < UNSURE else False
+    if _moved(shift, limits):
+        return True
+    return None if shift.factor >= LARGE_GROWTH and shift.p_value < MAX_UNSURE_P else False
 
 
-def _moved(found: TailShift, limits: Limits) -> bool:
-    return found.p_value < limits["false_alarms"] and found.factor >= MIN_GROWTH
+def _moved(shift: TailShift, limits: Limits) -> bool:
+    return shift.p_value < limits["false_alarms"] and shift.factor >= MIN_GROWTH
 
 
 def _lasting(post: SliceTails) -> bool | None:
-    """Tell whether the last sixth lies above halfway, on the log scale, between early window and peak."""
+    """Return whether the last sixth lies above halfway, on the log scale, between early window and peak."""
     each = post.percentiles.values()
     last = math.prod(part.last_sixth for part in each)
     if not math.isfinite(last):
@@ -381,17 +374,17 @@ def _lasting(post: SliceTails) -> bool | None:
 
 
 def _material(late: Percentile, limit: float) -> bool | None:
-    """Tell whether the late p99 lies above the limit, by nine of ten redrawings."""
+    """Return whether the late p99 lies above the limit, by nine of ten redrawings."""
     drawn = late.windows_drawn[2]
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return None
     above = float((drawn > limit).mean())
-    return True if above >= MATERIAL_SURE else False if above <= 1 - MATERIAL_SURE else None
+    return True if above >= MIN_DRAWN_SHARE else False if above <= 1 - MIN_DRAWN_SHARE else None
 
 
-def _conclude(tails: Tails, led: JudgedTail, limits: Limits, aggregates: Aggregates, evidence: Evidence) -> Judgement:
-    conditions = led.conditions
+def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggregates, evidence: Evidence) -> Judgement:
+    conditions = tail.conditions
     values = list(conditions.values())
     status = Answer.NOT_FOUND if False in values else Answer.CANNOT_SAY if None in values else Answer.FOUND
     severity, level = _severity(tails.post, limits)
@@ -399,7 +392,7 @@ def _conclude(tails: Tails, led: JudgedTail, limits: Limits, aggregates: Aggrega
     lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
-        reason=reason(tails, led, limits),
+        reason=reason(tails, tail, limits),
         pair=tails.pair,
         aggregates=aggregates,
         onset_step=onset[0] if onset else None,
@@ -408,21 +401,22 @@ def _conclude(tails: Tails, led: JudgedTail, limits: Limits, aggregates: Aggrega
         lead_is_lower_bound=at_least,
         lead_interval=known,
         growth={part.name: growth(part) for part in (tails.post, tails.text)},
-        p_value=number(led.p_value),
+        p_value=number(tail.p_value),
         false_alarm_rate=limits["false_alarms"],
         conditions=conditions,
     )
+    verdict: RuleVerdict
     if status is Answer.FOUND:
-        return Judgement(signature=signature, verdict=Broken(findings=(finding(tails, signature, severity, level),)))
-    if status is Answer.CANNOT_SAY:
-        return Judgement(
-            signature=signature, verdict=NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
-        )
-    return Judgement(signature=signature, verdict=not_found(tails, led, signature))
+        verdict = Broken(findings=(finding(tails, signature, severity, level),))
+    elif status is Answer.CANNOT_SAY:
+        verdict = NotJudged(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, enable=MORE)
+    else:
+        verdict = not_found(tails, tail, signature)
+    return Judgement(signature=signature, verdict=verdict)
 
 
 def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, float]]:
-    """Give the severity by the size of the late tail, and the percentile and limit that made it so."""
+    """Return the severity by the size of the late tail, and the percentile and limit that made it so."""
     late = float(post.percentiles["p95"].windows[2])
     if late > limits["critical_p95"]:
         return Severity.CRITICAL, ("p95", limits["critical_p95"])
@@ -434,7 +428,7 @@ def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, fl
 def _lead(
     onset: tuple[int, Steps] | None, aggregates: Aggregates, last: int | None
 ) -> tuple[int | None, bool, tuple[int, int | None] | None]:
-    """Give the lead, whether it is a lower bound, and its 95 % interval, open above where it is one."""
+    """Return the lead, whether it is a lower bound, and its 95 % interval, open above where it is one."""
     if onset is None or last is None:
         return None, False, None
     step, (low, high) = onset
@@ -449,7 +443,7 @@ def _lead(
 
 
 def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing: tuple[str, ...] = ()) -> Judgement:
-    """Give the judgement that there can be none, and why."""
+    """Return the judgement that there can be none, and why."""
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=pair, aggregates=aggregates)
     enable = RECORD if missing else MORE
     return Judgement(
@@ -459,7 +453,7 @@ def cannot_say(reason: str, pair: str | None, aggregates: Aggregates, *, missing
 
 
 def does_not_apply(training: str, aggregates: Aggregates) -> Judgement:
-    """Give the judgement for training that samples nothing: no tool is called while it learns."""
+    """Return the judgement for training that samples nothing: no tool is called while it learns."""
     reason = f"{training} training samples nothing, so no tool output stands before what it learns"
     signature = Signature(status=Answer.CANNOT_SAY, reason=reason, pair=None, aggregates=aggregates)
     return Judgement(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.rules.interface import NotJudged, does_not_apply
-
-FloatArray = npt.NDArray[np.float64]
+from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, does_not_apply, requires
+from ptt.diagnostics.rules.single_series import aligned, last_mean
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 PAIRS: Final = frozenset({Family.PREFERENCE, Family.REWARD_MODEL})
 PREFERENCE: Final = frozenset({Family.PREFERENCE})
@@ -22,18 +21,18 @@ SUPERVISED: Final = frozenset({Family.SUPERVISED})
 
 UNPAIRED: Final = ("kto", "bco")
 
-LEAST: Final = 30  # logged values: the second half then still makes ten blocks
+MIN_VALUES: Final = 30  # logged values: the second half then still makes ten blocks
 BLOCKS: Final = 10
-SURE: Final = 3.25  # standard errors: Student's t with nine degrees of freedom, 99 %
-PROPORTIONAL: Final = 1e-3  # of the ratio: what rounding of logged values leaves
-START: Final = 5  # values: at its start the policy is the reference, and there only
+T_LIMIT: Final = 3.25  # standard errors: Student's t with nine degrees of freedom, 99 %
+MAX_RATIO_SPREAD: Final = 1e-3  # of the ratio: what rounding of logged values leaves
+START_VALUES: Final = 5  # values: at its start the policy is the reference, and there only
 
 # What reward trainers (TRL, NeMo-RL) and OpenRLHF call the two figures; anywhere else the names may mean anything.
-PLAIN: Final = {"dpo/accuracy": ("accuracy", "acc"), "dpo/margin": ("margin",)}
+PLAIN_NAMES: Final = {"dpo/accuracy": ("accuracy", "acc"), "dpo/margin": ("margin",)}
 
 LOG_PAIRS: Final = (
     "log each step's share of pairs ranked rightly and their margin: TRL's DPO, ORPO, CPO and reward "
-    + ("trainers do so by themselves with logging_steps=1")
+    "trainers do so by themselves with logging_steps=1"
 )
 
 
@@ -46,59 +45,48 @@ class Level(NamedTuple):
     @property
     def low(self) -> float:
         """The lower end of the 99 % interval."""
-        return self.mean - SURE * self.error
+        return self.mean - T_LIMIT * self.error
 
     @property
     def high(self) -> float:
         """The upper end of the 99 % interval."""
-        return self.mean + SURE * self.error
+        return self.mean + T_LIMIT * self.error
 
 
 def level_of(values: FloatArray) -> Level:
-    """Give the mean of values that follow each other, with the error that the scatter of ten blocks of them shows."""
+    """Return the mean of values that follow each other, with the error that the scatter of ten blocks of them shows."""
     means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
     return Level(float(values.mean()), float(means.std(ddof=1)) / math.sqrt(BLOCKS))
 
 
 def late_half(series: Series) -> FloatArray:
-    """Give the second half of the finite values."""
+    """Return the second half of the finite values."""
     values = series.finite()[1]
     return values[len(values) // 2 :]
 
 
 def start_of(logp: Series, reward: Series | None = None) -> float:
-    """Give the level a log-probability had before training: where the side's reward, beta times what it left, is 0.
+    """Return the level a log-probability had before training: where the side's reward, beta times what it left, is 0.
 
     On the line through start and end of both; without rewards, or where these measure from no reference (they are
     then a multiple of the log-probability itself), the first few values stand in.
     """
-    first = float(np.median(logp.finite()[1][:START]))
-    if reward is None or len(reward.finite()[0]) < START:
+    first, last = float(np.median(logp.finite()[1][:START_VALUES])), last_mean(logp)
+    if reward is None or len(reward.finite()[0]) < START_VALUES:
         return first
-    last, paid_first, paid_last = end_of(logp), float(np.median(reward.finite()[1][:START])), end_of(reward)
-    if _multiple(logp, reward) or paid_last == paid_first:
+    reward_first, reward_last = float(np.median(reward.finite()[1][:START_VALUES])), last_mean(reward)
+    if _proportional(logp, reward) or reward_last == reward_first:
         return first
-    origin = first - paid_first * (last - first) / (paid_last - paid_first)
+    origin = first - reward_first * (last - first) / (reward_last - reward_first)
     passed = first < origin <= 0.0 if last < first else origin < first
     return origin if passed else first
 
 
-def _multiple(logp: Series, reward: Series) -> bool:
-    """Tell whether the rewards are the log-probabilities times one number: nothing is subtracted for a reference."""
-    _, left, right = np.intersect1d(logp.finite()[0], reward.finite()[0], return_indices=True)
-    of, paid = logp.finite()[1][left], reward.finite()[1][right]
-    ratio = paid[of != 0] / of[of != 0]
-    return len(ratio) < START or float(np.ptp(ratio)) <= PROPORTIONAL * float(np.abs(ratio).max())
-
-
-def end_of(series: Series) -> float:
-    """Give the mean over the last window."""
-    return float(series.rolling()[1][-1])
-
-
-def turned(series: Series) -> Series:
-    """Give the series upside down: what falls below a bound then rises above one."""
-    return replace(series, values=-series.values)
+def _proportional(logp: Series, reward: Series) -> bool:
+    """Return whether the rewards are the log-probabilities times one number: nothing is subtracted for a reference."""
+    _, logps, rewards = aligned(logp, reward)
+    ratio = rewards[logps != 0] / logps[logps != 0]
+    return len(ratio) < START_VALUES or float(np.ptp(ratio)) <= MAX_RATIO_SPREAD * float(np.abs(ratio).max())
 
 
 class Side(NamedTuple):
@@ -110,24 +98,30 @@ class Side(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Say both."""
+        """Where it started and ended."""
         return f"{self.start:.3g} → {self.last:.3g}"
 
 
 def sides(evidence: Evidence) -> tuple[Side, Side] | NotJudged:
-    """Give the chosen and the rejected side, or why they cannot be judged."""
+    """Return the chosen and the rejected side, or why they cannot be judged."""
     found = []
     for side in ("chosen", "rejected"):
-        what = "log-probability of chosen and rejected answers"
-        series = of_pairs(evidence, f"dpo/logp_{side}", what=what)
+        series = pair_series(evidence, f"dpo/logp_{side}", what="log-probability of chosen and rejected answers")
         if isinstance(series, NotJudged):
             return series
-        found.append(Side(series, start_of(series, evidence.metrics.get(f"dpo/reward_{side}")), end_of(series)))
+        found.append(Side(series, start_of(series, evidence.metrics.get(f"dpo/reward_{side}")), last_mean(series)))
     return found[0], found[1]
 
 
-def of_pairs(evidence: Evidence, name: str, *, what: str, least: int = LEAST) -> Series | NotJudged:
-    """Give a series of preference pairs by its canonical name, or why it cannot be judged.
+def requires_pairs(
+    name: str, *, what: str, minimum: int = MIN_VALUES
+) -> Callable[[Callable[[Series, Evidence, Limits], Verdict]], Check]:
+    """Hand a check a series of preference pairs; see `pair_series` for what it answers where there is none."""
+    return requires(lambda evidence: pair_series(evidence, name, what=what, minimum=minimum))
+
+
+def pair_series(evidence: Evidence, name: str, *, what: str, minimum: int = MIN_VALUES) -> Series | NotJudged:
+    """Return a series of preference pairs by its canonical name, or why it cannot be judged.
 
     `what` completes "no ... is logged".
     """
@@ -136,12 +130,12 @@ def of_pairs(evidence: Evidence, name: str, *, what: str, least: int = LEAST) ->
     series = evidence.metrics.get(name)
     paired = evidence.algorithm.family in PAIRS or "dpo/reward_rejected" in evidence.metrics
     if series is None and paired:
-        spelt = [prefix + plain for plain in PLAIN.get(name, ()) for prefix in ("", "train/")]
-        series = next((evidence.other[raw] for raw in spelt if raw in evidence.other), None)
+        spellings = [prefix + plain for plain in PLAIN_NAMES.get(name, ()) for prefix in ("", "train/")]
+        series = next((evidence.other[raw] for raw in spellings if raw in evidence.other), None)
     if series is None:
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=LOG_PAIRS)
     count = len(series.finite()[0])
-    if count < least:
-        reason = f"{count} finite values of {series.raw_name} are logged; {least} are needed"
+    if count < minimum:
+        reason = f"{count} finite values of {series.raw_name} are logged; {minimum} are needed"
         return NotJudged(reason=reason, missing=(name,), enable="log every step: logging_steps=1")
     return series

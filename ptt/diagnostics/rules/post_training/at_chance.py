@@ -18,62 +18,64 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import LEAST, LOG_PAIRS, PAIRS, Level, late_half, level_of, of_pairs
+from ptt.diagnostics.rules.post_training import LOG_PAIRS, MIN_VALUES, PAIRS, Level, late_half, level_of, pair_series
 
 CHANCE = 0.5
 LN2 = math.log(2.0)  # nats: the sigmoid loss of a model that has no preference
-WEAK = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
-LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
-LONG = 100  # logged values: after so many nobody waits for the loss to start falling any more
-SIGMOID = ("dpo", "reward_model", "online_dpo")
+MAX_CHANCE_SHARE = 0.6  # share of pairs: an interval that reaches so far up does not exclude that something was learnt
+MIN_LEARNT = 0.01  # nats below ln 2: less cannot be told from nothing by any user
+LONG_RUN = 100  # logged values: after so many nobody waits for the loss to start falling any more
+SIGMOID_ALGORITHMS = ("dpo", "reward_model", "online_dpo")
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the accuracy of pairs, and the loss where it has a level for chance."""
-    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
+    series = pair_series(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
     loss = _sigmoid_loss(evidence)
     if isinstance(series, NotJudged):
         return series if loss is None else _by_loss(loss)
     level = level_of(late_half(series))
     of_loss = level_of(late_half(loss)) if loss is not None else None
-    told = f"{level.mean:.3f} of pairs ({level.low:.3f} to {level.high:.3f}) are ranked rightly in the second half"
+    summary = f"{level.mean:.3f} of pairs ({level.low:.3f} to {level.high:.3f}) are ranked rightly in the second half"
     if level.low > CHANCE:
-        return Healthy(reason=told)
-    if of_loss is not None and of_loss.high < LN2 - LEARNT:
-        reason = f"{told}; the loss of {of_loss.mean:.3f} is below ln 2"
-        return Healthy(reason=reason)
+        return Healthy(reason=summary)
+    if of_loss is not None and of_loss.high < LN2 - MIN_LEARNT:
+        return Healthy(reason=f"{summary}; the loss of {of_loss.mean:.3f} is below ln 2")
     if level.high >= limits["weak"]:
         return NotJudged(
-            reason=f"{told}: too few pairs to tell learning from chance",
+            reason=f"{summary}: too few pairs to tell learning from chance",
             missing=("dpo/accuracy",),
             enable="train on, or evaluate the accuracy on a few hundred held-out pairs",
         )
-    return _broken(series, level, of_loss, limit=limits["weak"], told=told)
+    return _finding(series, level, of_loss, limit=limits["weak"], summary=summary)
 
 
 def _sigmoid_loss(evidence: Evidence) -> Series | None:
-    """Give the loss where ln 2 is its level for chance, and enough of it is logged."""
+    """Return the loss where ln 2 is its level for chance, and enough of it is logged."""
     sigmoid = evidence.run.context.get("loss_type") in (None, "sigmoid")
     loss = evidence.metrics.get("loss/total")
-    fits = sigmoid and evidence.algorithm.name in SIGMOID and loss is not None
-    return loss if fits and loss is not None and len(loss.finite()[0]) >= LEAST else None
+    if not sigmoid or evidence.algorithm.name not in SIGMOID_ALGORITHMS or loss is None:
+        return None
+    return loss if len(loss.finite()[0]) >= MIN_VALUES else None
 
 
 def _by_loss(loss: Series) -> Verdict:
     level = level_of(late_half(loss))
-    told = f"the loss of the second half is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
-    if level.high < LN2 - LEARNT:
-        return Healthy(reason=told)
-    if level.low < LN2 - LEARNT:
-        return NotJudged(reason=f"{told}: too close to tell", missing=("dpo/accuracy",), enable=LOG_PAIRS)
-    return _broken(loss, level, level, limit=LN2, told=told)
+    summary = (
+        f"the loss of the second half is {level.mean:.3f} ({level.low:.3f} to {level.high:.3f}), ln 2 is {LN2:.3f}"
+    )
+    if level.high < LN2 - MIN_LEARNT:
+        return Healthy(reason=summary)
+    if level.low < LN2 - MIN_LEARNT:
+        return NotJudged(reason=f"{summary}: too close to tell", missing=("dpo/accuracy",), enable=LOG_PAIRS)
+    return _finding(loss, level, level, limit=LN2, summary=summary)
 
 
-def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, told: str) -> Finding:
+def _finding(series: Series, level: Level, loss: Level | None, *, limit: float, summary: str) -> Finding:
     steps = series.finite()[0]
     return Finding(
-        severity=Severity.HIGH if len(steps) >= LONG else Severity.MEDIUM,
-        claim=f"The model ranks pairs no better than chance: {told}",
+        severity=Severity.HIGH if len(steps) >= LONG_RUN else Severity.MEDIUM,
+        claim=f"The model ranks pairs no better than chance: {summary}",
         observed=level.mean,
         limit=limit,
         unit="nats" if series.name == "loss/total" else "share",
@@ -102,4 +104,4 @@ def _broken(series: Series, level: Level, loss: Level | None, *, limit: float, t
     )
 
 
-RULE = rule(check, "at-chance", Link.TRAINING_SIGNAL, weak=WEAK, families=PAIRS)
+RULE = rule(check, "at-chance", Link.TRAINING_SIGNAL, weak=MAX_CHANCE_SHARE, families=PAIRS)

@@ -12,47 +12,46 @@ of it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
-from ptt.diagnostics.rules.post_training import PREFERENCE, end_of, turned
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, requires, rule
+from ptt.diagnostics.rules.post_training import PREFERENCE
+from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, logged, negated
 
-LEAST_SHARE = 0.2  # of both losses: one side makes four times the other's
+MIN_SHARE = 0.2  # of both losses: one side makes four times the other's
+ENABLE = "only KTO has it: log the loss of desirable and undesirable examples apart"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge the two sides' losses."""
+def _desirable_share(evidence: Evidence) -> Series | NotJudged:
+    """Return the desirable side's share of both losses, at the steps that log both."""
     if evidence.algorithm.name not in (None, "kto", "bco"):
         return does_not_apply(f"{evidence.algorithm.title} training")
-    sides = [
-        logged(
-            evidence,
-            f"kto/{side}_loss",
-            what=f"loss of the {side} examples",
-            enable="only KTO has it: log the loss of desirable and undesirable examples apart",
-        )
+    desirable, undesirable = (
+        logged(evidence, f"kto/{side}_loss", what=f"loss of the {side} examples", enable=ENABLE)
         for side in ("desirable", "undesirable")
-    ]
-    for side in sides:
-        if isinstance(side, NotJudged):
-            return side
-    share = _share(*[side for side in sides if isinstance(side, Series)])
+    )
+    if isinstance(desirable, NotJudged):
+        return desirable
+    if isinstance(undesirable, NotJudged):
+        return undesirable
+    steps, good, bad = aligned(desirable, undesirable)
+    known = (good + bad) > 0
+    return derived(desirable, steps[known], good[known] / (good + bad)[known])
+
+
+@requires(_desirable_share)
+def check(share: Series, _: Evidence, limits: Limits) -> Verdict:
+    """Judge the two sides' losses."""
     low, high = limits["least_share"], 1 - limits["least_share"]
-    onset_low, onset_high = turned(share).excess(-low), share.excess(high)
-    last = end_of(share) if len(share.values) else 0.5
-    told = f"desirable examples hold {last:.0%} of both losses at the end"
-    lasting = (onset_low is not None and last < low) or (onset_high is not None and last > high)
-    if not lasting:
-        return Healthy(reason=told)
+    onset_low, onset_high = negated(share).excess(-low), share.excess(high)
+    last = last_mean(share) if len(share.values) else 0.5
+    summary = f"desirable examples hold {last:.0%} of both losses at the end"
+    if not (onset_low is not None and last < low) and not (onset_high is not None and last > high):
+        return Healthy(reason=summary)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"One side makes nearly all of the KTO loss: {told}",
+        claim=f"One side makes nearly all of the KTO loss: {summary}",
         observed=last,
         limit=low if last < low else high,
         unit="share",
@@ -64,14 +63,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _share(desirable: Series, undesirable: Series) -> Series:
-    """Give the desirable side's share of both, at the steps that log both."""
-    steps, left, right = np.intersect1d(desirable.finite()[0], undesirable.finite()[0], return_indices=True)
-    one, other = desirable.finite()[1][left], undesirable.finite()[1][right]
-    held = (one + other) > 0
-    return replace(
-        desirable, steps=steps[held], values=one[held] / (one + other)[held], flags=np.zeros(int(held.sum()), np.uint8)
-    )
-
-
-RULE = rule(check, "kto-imbalance", Link.TRAINING_SIGNAL, least_share=LEAST_SHARE, families=PREFERENCE)
+RULE = rule(check, "kto-imbalance", Link.TRAINING_SIGNAL, least_share=MIN_SHARE, families=PREFERENCE)

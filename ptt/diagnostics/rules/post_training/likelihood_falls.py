@@ -14,31 +14,30 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import PREFERENCE, Side, late_half, level_of, sides, turned
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.post_training import PREFERENCE, Side, late_half, level_of, sides
+from ptt.diagnostics.rules.single_series import negated
 
-TIMES = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared
-GRAVE = 4.0
-WORTH_A_NOTE = 1.25
-LEAST_FALL = 0.5  # nats: averaged per token that is much, summed over an answer nothing
+FALL_FACTOR = 2.0  # of the start's distance from 0: the chosen answer's likelihood is squared
+HIGH_FALL_FACTOR = 4.0
+NOTE_FALL_FACTOR = 1.25
+MIN_FALL = 0.5  # nats: averaged per token that is much, summed over an answer nothing
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(sides)
+def check(both: tuple[Side, Side], _: Evidence, limits: Limits) -> Verdict:
     """Judge the chosen side's log-probabilities, with the rejected ones beside them."""
-    both = sides(evidence)
-    if isinstance(both, NotJudged):
-        return both
     chosen, rejected = both
     path = f"log-probability of the chosen {chosen.path}, of the rejected {rejected.path}"
-    bound = chosen.start - max(LEAST_FALL, (limits["times"] - 1) * abs(chosen.start))
-    onset = turned(chosen.series).excess(-bound)
-    if rejected.last >= rejected.start or level_of(late_half(chosen.series)).high > chosen.start - LEAST_FALL:
+    bound = chosen.start - max(MIN_FALL, (limits["times"] - 1) * abs(chosen.start))
+    onset = negated(chosen.series).excess(-bound)
+    if rejected.last >= rejected.start or level_of(late_half(chosen.series)).high > chosen.start - MIN_FALL:
         return Healthy(reason=path)
     if onset is None or chosen.last > bound:
-        lower = chosen.last < chosen.start - max(LEAST_FALL, (WORTH_A_NOTE - 1) * abs(chosen.start))
+        lower = chosen.last < chosen.start - max(MIN_FALL, (NOTE_FALL_FACTOR - 1) * abs(chosen.start))
         notes = (_finding(chosen, rejected, Severity.LOW, bound, None),) if lower else ()
         return Healthy(reason=path, notes=notes)
-    severity = Severity.HIGH if chosen.last < GRAVE * chosen.start else Severity.MEDIUM
+    severity = Severity.HIGH if chosen.last < HIGH_FALL_FACTOR * chosen.start else Severity.MEDIUM
     return _finding(chosen, rejected, severity, bound, onset)
 
 
@@ -72,4 +71,4 @@ def _finding(chosen: Side, rejected: Side, severity: Severity, bound: float, ons
     )
 
 
-RULE = rule(check, "likelihood-falls", Link.POLICY_UPDATE, times=TIMES, families=PREFERENCE)
+RULE = rule(check, "likelihood-falls", Link.POLICY_UPDATE, times=FALL_FACTOR, families=PREFERENCE)

@@ -11,40 +11,37 @@ Source: the run's own first level; no absolute loss means anything across models
 from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.post_training import BLOCKS, late_half, level_of
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.single_series import requires_metric
 
-LEFT = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
-LEAST_FALL = 0.01  # of the first level
-LONG = 100  # logged values: the first tenth then makes ten blocks
+WINDOW_FALL_SHARE = 0.25  # of the first level: a window that lies so far below it is no noise of a plateau
+MIN_FALL_SHARE = 0.01  # of the first level
+MIN_VALUES = 100  # logged values: the first tenth then makes ten blocks
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+ENABLE = "log the training loss of every step: logging_steps=1"
+
+
+@requires_metric("loss/total", what="training loss", enable=ENABLE, minimum=MIN_VALUES)
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Compare the loss of the second half with the first tenth."""
-    series = logged(
-        evidence,
-        "loss/total",
-        what="training loss",
-        enable="log the training loss of every step: logging_steps=1",
-        minimum=LONG,
-    )
-    if isinstance(series, NotJudged):
-        return series
     values = series.finite()[1]
     first, late = level_of(values[: len(values) // BLOCKS]), level_of(late_half(series))
-    told = f"the loss of the first tenth is {first.mean:.3g}, of the second half {late.mean:.3g}"
+    summary = f"the loss of the first tenth is {first.mean:.3g}, of the second half {late.mean:.3g}"
     fall = first.mean - late.mean
-    lowest = float(
-        series.rolling()[1][series.width - 1 :].min()
-    )  # a loss that came back has left its level all the same
-    fall = max(fall, first.mean - lowest) if first.mean - lowest > LEFT * abs(first.mean) else fall
-    if fall > limits["least_fall"] * abs(first.mean) and (late.high < first.mean or lowest < (1 - LEFT) * first.mean):
-        return Healthy(reason=told)
+    # a loss that came back has left its level all the same
+    lowest = float(series.rolling()[1][series.width - 1 :].min())
+    fall = max(fall, first.mean - lowest) if first.mean - lowest > WINDOW_FALL_SHARE * abs(first.mean) else fall
+    if fall > limits["least_fall"] * abs(first.mean) and (
+        late.high < first.mean or lowest < (1 - WINDOW_FALL_SHARE) * first.mean
+    ):
+        return Healthy(reason=summary)
     note = Finding(
         severity=Severity.LOW,
-        claim=f"The training loss never left its first level: {told}",
+        claim=f"The training loss never left its first level: {summary}",
         observed=fall,
         limit=limits["least_fall"] * abs(first.mean),
         unit="nats",
@@ -60,7 +57,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "check that the gradient norm and the learning rate are not 0 and that the loss mask covers the answers",
         ),
     )
-    return Healthy(reason=told, notes=(note,))
+    return Healthy(reason=summary, notes=(note,))
 
 
-RULE = rule(check, "loss-plateau", Link.TRAINING_SIGNAL, least_fall=LEAST_FALL, families=OFFLINE)
+RULE = rule(check, "loss-plateau", Link.TRAINING_SIGNAL, least_fall=MIN_FALL_SHARE, families=OFFLINE)

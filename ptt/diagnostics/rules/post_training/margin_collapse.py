@@ -10,64 +10,56 @@ Source: relative to the run's own best; margins scale with beta, so no absolute 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import PAIRS, end_of, of_pairs
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.post_training import PAIRS, requires_pairs
+from ptt.diagnostics.rules.single_series import derived, last_mean, measured
 
-LEFT = 0.25  # of the best margin: less is gone, not merely lower
-NEAR_CHANCE = 0.6  # share of pairs: the ranking went with the margin
+FALL_FACTOR = 0.25  # of the best margin: less is gone, not merely lower
+HIGH_MAX_ACCURACY = 0.6  # share of pairs: the ranking went with the margin
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_pairs("dpo/margin", what="margin of the pairs")
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the margin behind its best."""
-    series = of_pairs(evidence, "dpo/margin", what="margin of the pairs")
-    if isinstance(series, NotJudged):
-        return series
-    best, found = fallen(series, limits["left"])
-    if found is None or found.ended:
-        reason = f"the margin's best 20-step mean is {best:.3g}, its last {end_of(series):.3g}"
-        return Healthy(reason=reason)
+    best, fall = fall_from_best(series, limits["left"])
+    if fall is None or fall.ended:
+        return Healthy(reason=f"the margin's best 20-step mean is {best:.3g}, its last {last_mean(series):.3g}")
     accuracy = evidence.metrics.get("dpo/accuracy")
-    last = end_of(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= MIN_VALUES else None
+    last = last_mean(accuracy) if accuracy is not None and len(accuracy.finite()[0]) >= MIN_VALUES else None
     return Finding(
-        severity=Severity.HIGH if last is None or last < NEAR_CHANCE else Severity.MEDIUM,
-        claim=f"The margin fell from {best:.3g} to {found.last:.3g}, below {limits['left']:.0%} of its best",
-        observed=found.last,
-        limit=found.limit,
+        severity=Severity.HIGH if last is None or last < HIGH_MAX_ACCURACY else Severity.MEDIUM,
+        claim=f"The margin fell from {best:.3g} to {fall.last:.3g}, below {limits['left']:.0%} of its best",
         unit="reward",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(fall),
         evidence={"metric": series.name, "logged_as": series.raw_name, "best_mean": best, "last_accuracy": last},
         causes=(
             "a learning rate too high for where the model is",
             "from some step on pairs of another kind or with swapped labels",
             "a reference that was replaced or reloaded while training",
         ),
-        confirm=(f"evaluate the checkpoints before and after step {found.onset} on the same held-out pairs",),
+        confirm=(f"evaluate the checkpoints before and after step {fall.onset} on the same held-out pairs",),
         next=(
-            f"go back to the last checkpoint before step {found.interval[0]}",
-            f"read the pairs of the batches around step {found.onset}, then rerun with half the learning rate",
+            f"go back to the last checkpoint before step {fall.interval[0]}",
+            f"read the pairs of the batches around step {fall.onset}, then rerun with half the learning rate",
         ),
     )
 
 
-def fallen(series: Series, left: float) -> tuple[float, BaselineShift | None]:
-    """Give the best mean over a full window, and the lasting fall behind it below `left` of it, if there is one."""
+def fall_from_best(series: Series, factor: float) -> tuple[float, BaselineShift | None]:
+    """Return the best mean over a full window, and the lasting fall behind it below `factor` of it, if there is one."""
     steps, values = series.finite()
     means = np.convolve(values, np.full(series.width, 1 / series.width), mode="valid")
     top = int(means.argmax())
     best = float(means[top])
     if best <= 0 or len(values) - top < MIN_VALUES:
         return best, None
-    behind = replace(series, steps=steps[top:], values=values[top:], flags=np.zeros(len(values) - top, np.uint8))
-    return best, lasting_fall(behind, ceiling=left * best, factor=left)
+    return best, lasting_fall(derived(series, steps[top:], values[top:]), ceiling=factor * best, factor=factor)
 
 
-RULE = rule(check, "margin-collapse", Link.POLICY_UPDATE, left=LEFT, families=PAIRS)
+RULE = rule(check, "margin-collapse", Link.POLICY_UPDATE, left=FALL_FACTOR, families=PAIRS)

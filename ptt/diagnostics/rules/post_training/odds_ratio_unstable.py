@@ -10,24 +10,22 @@ Source: odds ratio preference optimisation (arXiv 2403.07691, eq. 6); relative t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, requires, rule
 from ptt.diagnostics.rules.post_training import PREFERENCE
-from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.rules.single_series import derived, logged, measured
 
-TIMES = 3.0  # the early movement
+GROWTH_FACTOR = 3.0  # the early movement
 FLOOR = 0.25  # of the mean log sigmoid, whose level for chance is -ln 2: less turns nothing round
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
-    """Judge how far the log odds ratio moves from one logged value to the next."""
+def _moves(evidence: Evidence) -> Series | NotJudged:
+    """Return how far the log odds ratio moves from one logged value to the next."""
     if evidence.algorithm.name not in (None, "orpo"):
         return does_not_apply(f"{evidence.algorithm.title} training")
     series = logged(
@@ -39,31 +37,27 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
     if isinstance(series, NotJudged):
         return series
-    moves = _moves(series)
-    found = lasting_rise(moves, floor=limits["floor"], factor=TIMES)
-    middle = float(np.median(moves.finite()[1]))
-    if found is None or found.ended:
-        reason = f"the log odds ratio moves by {middle:.2g} from one logged value to the next"
-        return Healthy(reason=reason)
+    steps, values = series.finite()
+    return derived(series, steps[1:], np.abs(np.diff(values)))
+
+
+@requires(_moves)
+def check(moves: Series, _: Evidence, limits: Limits) -> Verdict:
+    """Judge how far the log odds ratio moves from one logged value to the next."""
+    rise = lasting_rise(moves, floor=limits["floor"], factor=GROWTH_FACTOR)
+    median = float(np.median(moves.finite()[1]))
+    if rise is None or rise.ended:
+        return Healthy(reason=f"the log odds ratio moves by {median:.2g} from one logged value to the next")
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The log odds ratio swings by {found.extreme:.2g} from step to step, early by {found.early:.2g}",
-        observed=found.extreme,
-        limit=found.limit,
+        claim=f"The log odds ratio swings by {rise.extreme:.2g} from step to step, early by {rise.early:.2g}",
         unit="nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "last": found.last},
+        **measured(rise, observed=rise.extreme),
+        evidence={"metric": moves.name, "logged_as": moves.raw_name, "last": rise.last},
         causes=("a learning rate too high", "pairs with an almost empty answer, whose odds have no bound"),
-        confirm=(f"list the shortest answers of the batches around step {found.onset}",),
+        confirm=(f"list the shortest answers of the batches around step {rise.onset}",),
         next=("drop answers of a few tokens", "rerun from before it with half the learning rate"),
     )
-
-
-def _moves(series: Series) -> Series:
-    steps, values = series.finite()
-    moves = np.abs(np.diff(values))
-    return replace(series, steps=steps[1:], values=moves, flags=np.zeros(len(moves), np.uint8))
 
 
 RULE = rule(check, "odds-ratio-unstable", Link.NUMERICS, floor=FLOOR, families=PREFERENCE)

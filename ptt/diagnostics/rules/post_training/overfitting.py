@@ -22,22 +22,22 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import FloatArray
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 
-RISE = 0.1  # of the lowest evaluation loss
-NOTED = 0.05
-GRAVE = 0.3
-LEAST_EVALS: Final = 5  # fewer have no lowest one with a course on both sides
-LAST: Final = 3  # evaluations that must agree
-LEAST_RISE: Final = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
-NOISE: Final = 4.0  # times the scatter of one evaluation about its neighbours
-MEMORISED = 0.1  # training loss over evaluation loss: an order of magnitude
-APART = 0.5  # nats: with less the two differ by little more than rounding near 0
-MAD_TO_SD: Final = 1.4826
+RISE_LIMIT = 0.1  # of the lowest evaluation loss
+NOTE_RISE = 0.05
+HIGH_RISE = 0.3
+MIN_EVALUATIONS: Final = 5  # fewer have no lowest one with a course on both sides
+LAST_EVALUATIONS: Final = 3  # evaluations that must agree
+MIN_RISE: Final = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
+Z_LIMIT: Final = 4.0  # times the scatter of one evaluation about its neighbours
+MEMORISED_RATIO = 0.1  # training loss over evaluation loss: an order of magnitude
+MIN_LOSS_GAP = 0.5  # nats: with less the two differ by little more than rounding near 0
 ENABLE: Final = 'evaluate on held-out data while training: in TRL eval_strategy="steps" with an eval_dataset'
 
 
-class Course(NamedTuple):
+class Path(NamedTuple):
     """The evaluation loss behind its lowest value."""
 
     best_step: int
@@ -56,96 +56,96 @@ class Course(NamedTuple):
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the evaluation loss, with the training loss beside it."""
     series = evidence.eval_loss
-    if series is None or len(series.finite()[0]) < LEAST_EVALS:
+    if series is None or len(series.finite()[0]) < MIN_EVALUATIONS:
         reason = (
             "no evaluation loss is logged"
             if series is None
-            else f"{len(series.finite()[0])} evaluation losses are logged; {LEAST_EVALS} are needed"
+            else f"{len(series.finite()[0])} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
         )
         return _unjudged(reason, "eval/loss", ENABLE)
-    found = course(series, limits["noted"])
-    then, now = _train(evidence.metrics.get("loss/total"), found.best_step)
-    lowest = f"the evaluation loss is lowest at step {found.best_step} ({found.best:.3g})"
-    told = f"{lowest}, {found.last:.3g} over the last three"
-    rose = found.onset is not None and found.rise >= limits["noted"]
+    path = loss_path(series, limits["noted"])
+    then, now = _train(evidence.metrics.get("loss/total"), path.best_step)
+    lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
+    summary = f"{lowest}, {path.last:.3g} over the last three"
+    rose = path.onset is not None and path.rise >= limits["noted"]
     if then is None or now is None:
-        reason = f"{told}; without the training loss overfitting cannot be told from divergence"
+        reason = f"{summary}; without the training loss overfitting cannot be told from divergence"
         return (
-            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1") if rose else Healthy(reason=told)
+            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1")
+            if rose
+            else Healthy(reason=summary)
         )
     if rose and now < then:
-        return _rising(series, found, told, then, now, limits)
-    if now < MEMORISED * found.last and found.last - now > limits["apart"]:
-        claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {found.last:.3g}"
-        return _finding(series, found, Severity.MEDIUM, claim, then, now, limits["apart"])
+        return _rising(series, path, summary, then, now, limits)
+    if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
+        claim = f"The training data is memorised: training loss {now:.3g}, evaluation loss {path.last:.3g}"
+        return _finding(series, path, Severity.MEDIUM, claim, then, now, limits["apart"])
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
-    return Healthy(reason=told + also)
+    return Healthy(reason=summary + also)
 
 
 def _unjudged(reason: str, missing: str, enable: str) -> NotJudged:
     return NotJudged(reason=reason, missing=(missing,), enable=enable)
 
 
-def course(series: Series, rise: float) -> Course:
+def loss_path(series: Series, rise: float) -> Path:
     """Follow the evaluation loss from its lowest value on."""
     steps, values = series.finite()
     low = int(values.argmin())
     noise = scatter(values)
-    best, last = float(values[low]), float(np.median(values[-LAST:]))
-    bound = best + max(rise * abs(best), NOISE * noise, LEAST_RISE)
+    best, last = float(values[low]), float(np.median(values[-LAST_EVALUATIONS:]))
+    bound = best + max(rise * abs(best), Z_LIMIT * noise, MIN_RISE)
     below = np.flatnonzero(values <= bound)
     first = int(below[-1]) + 1
-    if first > len(values) - LAST:
-        return Course(int(steps[low]), best, last, noise, None, None)
-    return Course(int(steps[low]), best, last, noise, int(steps[first]), (int(steps[low]), int(steps[first])))
+    if first > len(values) - LAST_EVALUATIONS:
+        return Path(int(steps[low]), best, last, noise, None, None)
+    return Path(int(steps[low]), best, last, noise, int(steps[first]), (int(steps[low]), int(steps[first])))
 
 
 def scatter(values: FloatArray) -> float:
-    """Give the standard deviation of one value about the line through its neighbours, robustly."""
+    """Return the standard deviation of one value about the line through its neighbours, robustly."""
     bend = values[1:-1] - (values[:-2] + values[2:]) / 2  # its variance is 1.5 times that of one value
     return MAD_TO_SD * float(np.median(np.abs(bend))) / math.sqrt(1.5)
 
 
 def _train(series: Series | None, step: int) -> tuple[float | None, float | None]:
-    """Give the training loss around `step` and at the end, as medians of a few values."""
+    """Return the training loss around `step` and at the end, as medians of a few values."""
     if series is None or not len(series.finite()[0]):
         return None, None
     steps, values = series.finite()
     place = int(np.searchsorted(steps, step))
-    near = values[max(0, place - LAST) : place + LAST]
-    return float(np.median(near)), float(np.median(values[-2 * LAST :]))
+    near = values[max(0, place - LAST_EVALUATIONS) : place + LAST_EVALUATIONS]
+    return float(np.median(near)), float(np.median(values[-2 * LAST_EVALUATIONS :]))
 
 
-def _rising(series: Series, found: Course, told: str, then: float, now: float, limits: Limits) -> Verdict:
+def _rising(series: Series, path: Path, summary: str, then: float, now: float, limits: Limits) -> Verdict:
     claim = (
-        f"The evaluation loss rises while the training loss falls: {told}, the training loss {then:.3g} to {now:.3g}"
+        f"The evaluation loss rises while the training loss falls: {summary}, the training loss {then:.3g} to {now:.3g}"
     )
-    low = found.rise < limits["rise"]
-    severity = Severity.LOW if low else Severity.HIGH if found.rise > GRAVE else Severity.MEDIUM
-    finding = _finding(series, found, severity, claim, then, now, limits["noted"] if low else limits["rise"])
-    if low:
-        return Healthy(reason=told, notes=(finding,))
-    return finding
+    low = path.rise < limits["rise"]
+    severity = Severity.LOW if low else Severity.HIGH if path.rise > HIGH_RISE else Severity.MEDIUM
+    finding = _finding(series, path, severity, claim, then, now, limits["noted"] if low else limits["rise"])
+    return Healthy(reason=summary, notes=(finding,)) if low else finding
 
 
 def _finding(
-    series: Series, found: Course, severity: Severity, claim: str, then: float, now: float, limit: float
+    series: Series, path: Path, severity: Severity, claim: str, then: float, now: float, limit: float
 ) -> Finding:
     return Finding(
         severity=severity,
         claim=claim,
-        observed=found.rise if found.onset is not None else found.last - now,
+        observed=path.rise if path.onset is not None else path.last - now,
         limit=limit,
-        unit="share" if found.onset is not None else "nats",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        unit="share" if path.onset is not None else "nats",
+        onset_step=path.onset,
+        onset_interval=path.interval,
         evidence={
             "metric": "eval/loss",
             "logged_as": series.raw_name,
-            "lowest": found.best,
-            "lowest_at_step": found.best_step,
-            "last": found.last,
-            "scatter": found.noise,
+            "lowest": path.best,
+            "lowest_at_step": path.best_step,
+            "last": path.last,
+            "scatter": path.noise,
             "train_loss_then": then,
             "train_loss_now": now,
         },
@@ -155,14 +155,16 @@ def _finding(
             "an evaluation set of another kind than the training set: it then never came down far",
         ),
         confirm=(
-            f"compare samples of the checkpoints near step {found.best_step} and of the last one on held-out prompts",
+            f"compare samples of the checkpoints near step {path.best_step} and of the last one on held-out prompts",
             "count how many training examples repeat: duplicates count as epochs",
         ),
         next=(
-            f"take the checkpoint nearest to step {found.best_step}",
+            f"take the checkpoint nearest to step {path.best_step}",
             "rerun with as many epochs as lead there, nothing else changed; then with more data",
         ),
     )
 
 
-RULE = rule(check, "overfitting", Link.EVALUATION, rise=RISE, noted=NOTED, apart=APART, families=OFFLINE)
+RULE = rule(
+    check, "overfitting", Link.EVALUATION, rise=RISE_LIMIT, noted=NOTE_RISE, apart=MIN_LOSS_GAP, families=OFFLINE
+)

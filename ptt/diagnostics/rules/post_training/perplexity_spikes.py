@@ -20,34 +20,50 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import SUPERVISED, FloatArray
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.post_training import SUPERVISED
 from ptt.diagnostics.rules.single_series import logged
+from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 
 SIDE = 10  # values on either side
-LEAP = 0.5  # nats above the median around it
-DEVIATIONS = 8.0  # robust standard deviations: a normal value does not come so far, a batch of one sometimes
+LEAP_LIMIT = 0.5  # nats above the median around it
+Z_LIMIT = 8.0  # robust standard deviations: a normal value does not come so far, a batch of one sometimes
 MIN_SPIKES = 3
 MIN_SHARE = 0.005
-MAD_TO_SD = 1.4826
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+def _loss(evidence: Evidence) -> Series | NotJudged:
+    perplexity = evidence.metrics.get("sft/perplexity")
+    if "loss/total" not in evidence.metrics and perplexity is not None:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            logs = np.where(perplexity.values > 0, np.log(perplexity.values), np.nan)
+        evidence = replace(evidence, metrics={"loss/total": replace(perplexity, values=logs)})
+    return logged(
+        evidence,
+        "loss/total",
+        what="training loss",
+        enable="log the training loss of every step: logging_steps=1",
+        minimum=4 * SIDE,
+    )
+
+
+@requires(_loss)
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the loss, or the logarithm of the perplexity where only that is logged."""
-    series = _loss(evidence)
-    if isinstance(series, NotJudged):
-        return series
     steps, values = series.finite()
     height, deviations = leaps(values)
-    spikes = np.flatnonzero((height > limits["leap"]) & (deviations > DEVIATIONS))
+    spikes = np.flatnonzero((height > limits["leap"]) & (deviations > Z_LIMIT))
     worst = float(height.max())
-    told = f"{len(spikes)} of {len(values)} losses leap by {limits['leap']:g} nats, the furthest by {max(worst, 0):.2g}"
+    summary = (
+        f"{len(spikes)} of {len(values)} losses leap by {limits['leap']:g} nats, the furthest by {max(worst, 0):.2g}"
+    )
     if len(spikes) < max(MIN_SPIKES, MIN_SHARE * len(values)):
-        return Healthy(reason=told)
+        return Healthy(reason=summary)
     places = ", ".join(str(step) for step in steps[spikes][:5])
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The training loss leaps out of its course again and again: {told}",
+        claim=f"The training loss leaps out of its course again and again: {summary}",
         observed=worst,
         limit=limits["leap"],
         unit="nats",
@@ -68,23 +84,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _loss(evidence: Evidence) -> Series | NotJudged:
-    perplexity = evidence.metrics.get("sft/perplexity")
-    if "loss/total" not in evidence.metrics and perplexity is not None:
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            logs = np.where(perplexity.values > 0, np.log(perplexity.values), np.nan)
-        evidence = replace(evidence, metrics={"loss/total": replace(perplexity, values=logs)})
-    return logged(
-        evidence,
-        "loss/total",
-        what="training loss",
-        enable="log the training loss of every step: logging_steps=1",
-        minimum=4 * SIDE,
-    )
-
-
 def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give each value's height above the median of its neighbours, and that in robust deviations of theirs."""
+    """Return each value's height above the median of its neighbours, and that in robust deviations of theirs."""
     around = sliding_window_view(np.pad(values, SIDE, mode="reflect"), 2 * SIDE + 1)
     others = np.delete(around, SIDE, axis=1)
     middle = np.median(others, axis=1)
@@ -95,4 +96,4 @@ def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     return height, deviations
 
 
-RULE = rule(check, "perplexity-spikes", Link.NUMERICS, leap=LEAP, families=SUPERVISED)
+RULE = rule(check, "perplexity-spikes", Link.NUMERICS, leap=LEAP_LIMIT, families=SUPERVISED)

@@ -14,26 +14,25 @@ from __future__ import annotations
 import math
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import PAIRS, SURE, late_half, level_of, of_pairs
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.post_training import PAIRS, T_LIMIT, late_half, level_of, requires_pairs
 
 CHANCE = 0.5
-LEARNT = 0.9  # share of pairs: nearly all that can be learnt
-RISE = 0.02  # share of pairs over a quarter of the run
+LEARNT_SHARE = 0.9  # share of pairs: nearly all that can be learnt
+MAX_RISE = 0.02  # share of pairs over a quarter of the run
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_pairs("dpo/accuracy", what="share of rightly ranked pairs", minimum=80)
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Compare the last two quarters of the accuracy."""
-    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs", least=80)
-    if isinstance(series, NotJudged):
-        return series
     late = late_half(series)
     before, last, whole = level_of(late[: len(late) // 2]), level_of(late[len(late) // 2 :]), level_of(late)
     rise = last.mean - before.mean
-    highest = rise + SURE * math.hypot(before.error, last.error)
+    highest = rise + T_LIMIT * math.hypot(before.error, last.error)
     reason = f"the accuracy of the last quarter is {last.mean:.3f}, of the one before {before.mean:.3f}"
-    if highest > limits["rise"] or not whole.low > CHANCE or whole.mean >= LEARNT:
+    if highest > limits["rise"] or not whole.low > CHANCE or whole.mean >= LEARNT_SHARE:
         return Healthy(reason=reason)
     note = Finding(
         severity=Severity.LOW,
@@ -57,4 +56,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=reason, notes=(note,))
 
 
-RULE = rule(check, "preference-plateau", Link.TRAINING_SIGNAL, rise=RISE, families=PAIRS)
+RULE = rule(check, "preference-plateau", Link.TRAINING_SIGNAL, rise=MAX_RISE, families=PAIRS)

@@ -20,20 +20,19 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import PAIRS, FloatArray, late_half, of_pairs
+from ptt.diagnostics.rules.post_training import PAIRS, late_half, requires_pairs
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.change_point import spread_change
 
-TIMES = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
-LEAST_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
-MOST_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
-ROUNDED = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
+VARIANCE_FACTOR = 3.0  # the binomial variance: drawing alone stays below that in fifteen values (chi-squared, 99.9 %)
+MIN_SWING = 0.1  # share of pairs, beyond the binomial part: less changes no decision
+MAX_PAIRS = 1024  # a logged value: above it rounded values fit any number, and the noise is small anyhow
+MAX_ROUNDING = 2e-3  # of a pair: what rounding to six decimals leaves at MOST_PAIRS
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_pairs("dpo/accuracy", what="share of rightly ranked pairs")
+def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     """Judge the scatter of the accuracy."""
-    series = of_pairs(evidence, "dpo/accuracy", what="share of rightly ranked pairs")
-    if isinstance(series, NotJudged):
-        return series
     pairs = pairs_of(series.finite()[1])
     if pairs is None:
         return NotJudged(
@@ -42,20 +41,20 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="log every step, not smoothed: logging_steps=1",
         )
     swing, times = excess_swing(late_half(series), pairs)
-    told = (
+    summary = (
         f"with {pairs} pairs a logged value the accuracy scatters with {times:.2g} times the variance of drawing them"
     )
-    if times <= limits["times"] or swing < LEAST_SWING:
-        return Healthy(reason=told)
-    onset = _began(series, pairs, limits["times"])
+    if times <= limits["times"] or swing < MIN_SWING:
+        return Healthy(reason=summary)
+    onset, interval = _onset(series, pairs, limits["times"])
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The accuracy swings by {swing:.2f} beyond the noise of its batches: {told}",
+        claim=f"The accuracy swings by {swing:.2f} beyond the noise of its batches: {summary}",
         observed=times,
         limit=limits["times"],
         unit="x",
-        onset_step=onset[0],
-        onset_interval=onset[1],
+        onset_step=onset,
+        onset_interval=interval,
         evidence={"metric": series.name, "logged_as": series.raw_name, "pairs": pairs, "swing": swing},
         causes=(
             "batches of one source or difficulty each: the data is sorted, or sampled by groups",
@@ -68,8 +67,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _began(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
-    """Give the step from which on the accuracy scatters about its running median by more than before, and how surely.
+def _onset(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
+    """Return the step from which on the accuracy scatters about its running median by more than before, and how surely.
 
     That is the likeliest place of one change of the variance, in units of the binomial one; the first step where it
     scattered too much already before that.
@@ -87,16 +86,16 @@ def _began(series: Series, pairs: int, times: float) -> tuple[int, Steps]:
 
 
 def pairs_of(values: FloatArray) -> int | None:
-    """Give the smallest number of pairs that all these shares can be shares of; None where there is none."""
-    for pairs in range(2, MOST_PAIRS + 1):
+    """Return the smallest number of pairs that all these shares can be shares of; None where there is none."""
+    for pairs in range(2, MAX_PAIRS + 1):
         counts = values * pairs
-        if np.abs(counts - np.round(counts)).max() < ROUNDED:
+        if np.abs(counts - np.round(counts)).max() < MAX_ROUNDING:
             return pairs
     return None
 
 
 def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
-    """Give the scatter about the line beyond binomial noise, and the variance in units of the binomial one."""
+    """Return the scatter about the line beyond binomial noise, and the variance in units of the binomial one."""
     place = np.arange(len(values), dtype=np.float64)
     line = np.polynomial.Polynomial.fit(place, values, 1)(place)
     variance = float(((values - line) ** 2).sum()) / (len(values) - 2)
@@ -105,4 +104,4 @@ def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
     return math.sqrt(max(0.0, variance - drawn)), variance / drawn
 
 
-RULE = rule(check, "preference-unstable", Link.TRAINING_SIGNAL, times=TIMES, families=PAIRS)
+RULE = rule(check, "preference-unstable", Link.TRAINING_SIGNAL, times=VARIANCE_FACTOR, families=PAIRS)

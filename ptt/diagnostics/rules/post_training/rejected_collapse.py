@@ -15,28 +15,27 @@ from __future__ import annotations
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.post_training import PREFERENCE, sides, turned
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
+from ptt.diagnostics.rules.post_training import PREFERENCE, Side, sides
+from ptt.diagnostics.rules.single_series import negated
 
-TIMES = 12.0  # of the start's distance from 0; see the source above
-GRAVE = 24.0
-LIFTED = 0.1  # of what the rejected side lost: more, and the chosen side was learnt too
+FALL_FACTOR = 12.0  # of the start's distance from 0; see the source above
+HIGH_FALL_FACTOR = 24.0
+MIN_CHOSEN_SHARE = 0.1  # of what the rejected side lost: more, and the chosen side was learnt too
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires(sides)
+def check(both: tuple[Side, Side], _: Evidence, limits: Limits) -> Verdict:
     """Judge both sides' log-probabilities by where they started."""
-    both = sides(evidence)
-    if isinstance(both, NotJudged):
-        return both
     chosen, rejected = both
-    series, bound = turned(rejected.series), limits["times"] * rejected.start
+    series, bound = negated(rejected.series), limits["times"] * rejected.start
     onset = series.excess(-bound) if rejected.start < 0 else None
     gained, lost = chosen.last - chosen.start, rejected.start - rejected.last
     path = f"rejected log-probability {rejected.path}, chosen {chosen.path}"
-    if onset is None or rejected.last > bound or gained > LIFTED * lost:
+    if onset is None or rejected.last > bound or gained > MIN_CHOSEN_SHARE * lost:
         return Healthy(reason=path)
     return Finding(
-        severity=Severity.HIGH if rejected.last < GRAVE * rejected.start else Severity.MEDIUM,
+        severity=Severity.HIGH if rejected.last < HIGH_FALL_FACTOR * rejected.start else Severity.MEDIUM,
         claim=f"The margin comes from destroying the rejected answers: {path}",
         observed=rejected.last,
         limit=bound,
@@ -68,4 +67,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "rejected-collapse", Link.POLICY_UPDATE, times=TIMES, families=PREFERENCE)
+RULE = rule(check, "rejected-collapse", Link.POLICY_UPDATE, times=FALL_FACTOR, families=PREFERENCE)

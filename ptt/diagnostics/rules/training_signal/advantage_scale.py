@@ -19,11 +19,11 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
-from ptt.diagnostics.rules.single_series import last_mean, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
 
-EXPLODED = 5.0  # times the early level: a learning rate five times as large
-LARGE = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
-VANISHED = 0.1  # of the early level: nine in ten of what was learnt from is gone
+GROWTH_FACTOR = 5.0  # times the early level: a learning rate five times as large
+GROWTH_FLOOR = 1.5  # normalised advantages stand near 1: up to there, only more of the groups have a spread
+FALL_FACTOR = 0.1  # of the early level: nine in ten of what was learnt from is gone
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -40,30 +40,27 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("advantage/std",),
             enable="log the standard deviation of the advantages, or samples with their advantage",
         )
-    up = lasting_rise(series, floor=LARGE, factor=limits["exploded"])
+    up = lasting_rise(series, floor=GROWTH_FLOOR, factor=limits["exploded"])
     down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])
-    for found, verb in ((up, "grew"), (down, "vanished")):
-        if found is not None and not found.ended and found.early > 0:
-            return _finding(series, found, verb, outcome(evidence))
+    for shift, verb in ((up, "grew"), (down, "vanished")):
+        if shift is not None and not shift.ended and shift.early > 0:
+            return _finding(series, shift, verb, outcome(evidence))
     return Healthy(reason=f"the spread of advantages ends at {last_mean(series):.3g}")
 
 
-def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -> Finding:
+def _finding(series: Series, shift: BaselineShift, verb: str, reward: Outcome) -> Finding:
     grew = verb == "grew"
     low = not grew and reward in (Outcome.ROSE, Outcome.UNKNOWN)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
-        claim=f"The spread of advantages {verb}: {found.early:.3g} to {found.last:.3g}{outcome_clause(reward)}",
-        observed=found.last,
-        limit=found.limit,
+        claim=f"The spread of advantages {verb}: {shift.early:.3g} to {shift.last:.3g}{outcome_clause(reward)}",
         unit="advantage",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence=series_evidence(series, early=found.early),
+        **measured(shift),
+        evidence=series_evidence(series, early=shift.early),
         causes=("the reward's scale grew", "reward outliers", "advantages that are not normalised")
         if grew
         else ("groups without any spread in reward", "a collapsed policy whose answers are alike"),
-        confirm=(f"compare the histograms of reward and advantage from before and after step {found.onset}",),
+        confirm=(f"compare the histograms of reward and advantage from before and after step {shift.onset}",),
         next=(
             "find the reward component, or the samples, that grew; clip or normalise the reward",
             "then check whether advantages are normalised by group or by batch as meant",
@@ -73,4 +70,4 @@ def _finding(series: Series, found: BaselineShift, verb: str, reward: Outcome) -
     )
 
 
-RULE = rule(check, "advantage-scale", Link.TRAINING_SIGNAL, exploded=EXPLODED, vanished=VANISHED)
+RULE = rule(check, "advantage-scale", Link.TRAINING_SIGNAL, exploded=GROWTH_FACTOR, vanished=FALL_FACTOR)

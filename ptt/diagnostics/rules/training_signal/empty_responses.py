@@ -12,16 +12,16 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, series_evidence
 
-SOME = 0.05  # of the responses: more than the odd request that fails
-MANY = 0.3
+SHARE_LIMIT = 0.05  # of the responses: more than the odd request that fails
+HIGH_SHARE = 0.3
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of responses without content."""
-    held = (evidence.metrics.get("len/empty_frac"), evidence.signal.empty)
-    usable = [series for series in held if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
+    recorded = (evidence.metrics.get("len/empty_frac"), evidence.signal.empty)
+    usable = [series for series in recorded if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
     if not usable:
         return NotJudged(
             reason="neither a share of empty responses nor enough sequences are recorded",
@@ -29,24 +29,21 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="record sequences with model_mask, or log the share of responses without a token",
         )
     series = usable[0]
-    found = lasting_excess(series, limits["some"])
-    if found is None or last_mean(series) <= limits["some"]:
+    excess = lasting_excess(series, limits["some"])
+    if excess is None or last_mean(series) <= limits["some"]:
         return Healthy(reason=f"{last_mean(series):.1%} of responses are empty")
     return Finding(
-        severity=Severity.HIGH if found.last > limits["many"] else Severity.MEDIUM,
-        claim=f"{found.last:.0%} of responses are empty",
-        observed=found.last,
-        limit=limits["some"],
+        severity=Severity.HIGH if excess.last > limits["many"] else Severity.MEDIUM,
+        claim=f"{excess.last:.0%} of responses are empty",
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess),
         evidence=series_evidence(series),
         causes=(
             "requests that the engine aborted or timed out",
             "a policy that learnt to end at once",
             "a chat template that leaves nothing to say",
         ),
-        confirm=(f"count the aborted requests in the engine's log at step {found.onset}",),
+        confirm=(f"count the aborted requests in the engine's log at step {excess.onset}",),
         next=(
             "aborted: sample them again, or take them out of the loss",
             "ended at once: look at the reward an empty response gets, then roll back to before its onset",
@@ -54,4 +51,4 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "empty-responses", Link.TRAINING_SIGNAL, some=SOME, many=MANY)
+RULE = rule(check, "empty-responses", Link.TRAINING_SIGNAL, some=SHARE_LIMIT, many=HIGH_SHARE)

@@ -14,20 +14,20 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
 
-MUCH = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
-MOST = 0.8  # of the tokens: the batch is a fifth of what was paid for
+SHARE_LIMIT = 0.5  # of the tokens: runs that reject by design mask 0.3 to 0.5
+HIGH_SHARE = 0.8  # of the tokens: the batch is a fifth of what was paid for
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of tokens that got no gradient."""
-    held = (evidence.signal.masked, evidence.metrics.get("mask/share"))
-    usable = [series for series in held if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
+    recorded = (evidence.signal.masked, evidence.metrics.get("mask/share"))
+    usable = [series for series in recorded if series is not None and len(series.finite()[0]) >= MIN_LOGGED]
     if not usable:
         return NotJudged(
             reason="no mask of what got gradient is recorded"
-            if not any(held)
+            if not any(recorded)
             else f"fewer than {MIN_LOGGED} steps have a mask",
             missing=("train_mask",),
             enable="record train_mask beside model_mask: true where a token got gradient",
@@ -40,17 +40,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _finding(series: Series, limits: Limits) -> Finding | None:
-    found = lasting_excess(series, limits["much"])
-    if found is None or last_mean(series) <= limits["much"]:
+    excess = lasting_excess(series, limits["much"])
+    if excess is None or last_mean(series) <= limits["much"]:
         return None
     return Finding(
-        severity=Severity.HIGH if found.last > limits["most"] else Severity.MEDIUM,
-        claim=f"{found.last:.0%} of the policy's tokens get no gradient",
-        observed=found.last,
-        limit=limits["much"],
+        severity=Severity.HIGH if excess.last > limits["most"] else Severity.MEDIUM,
+        claim=f"{excess.last:.0%} of the policy's tokens get no gradient",
         unit="share",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        **measured(excess),
         evidence=series_evidence(series),
         causes=(
             "overlong samples are filtered",
@@ -58,9 +55,9 @@ def _finding(series: Series, limits: Limits) -> Finding | None:
             "groups without signal are filtered",
             "a mask that is wrong",
         ),
-        confirm=(f"take ten masked sequences of step {found.onset}: cut, stale, without signal, or none of these?",),
+        confirm=(f"take ten masked sequences of step {excess.onset}: cut, stale, without signal, or none of these?",),
         next=("mend what makes samples unusable before filtering less", "then set the batch size to what is left"),
     )
 
 
-RULE = rule(check, "masked-share", Link.TRAINING_SIGNAL, much=MUCH, most=MOST)
+RULE = rule(check, "masked-share", Link.TRAINING_SIGNAL, much=SHARE_LIMIT, most=HIGH_SHARE)

@@ -21,9 +21,9 @@ from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fel
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 ZERO_STD_LIMIT = 0.5  # share of groups: the batch is less than half of what was paid for
-SOLVED = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
-HALF = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
-FULL, WHOLE = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
+SOLVED_SHARE = 0.8  # of the way from the first to the best reward: no signal because there is nothing left to learn
+MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then all wrong
+MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -43,9 +43,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     onset = series.excess(limit)
     if onset is None:
         return Healthy(reason=f"{last:.0%} of groups have no spread at the end, limit {limit:.0%}")
-    share = _way(evidence)
+    share = _risen_share(evidence)
     right = _mostly_right(evidence, onset)
-    solved = right if right is not None else (share is not None and share >= SOLVED) or _was_solved(evidence, onset)
+    solved = right
+    if solved is None:
+        solved = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     lost = not (solved or rising) and reward_fell(evidence)
@@ -71,28 +73,28 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _means(evidence: Evidence) -> tuple[IntArray, FloatArray, float] | None:
-    """Give steps and rolling means of the reward, and the change between two of them that is more than noise."""
+    """Return steps and rolling means of the reward, and the change between two of them that is more than noise."""
     series = evidence.metrics.get("reward/mean")
     if series is None or len(series.finite()[0]) < MIN_LOGGED:
         return None
     values = series.finite()[1]
     half = values[: max(MIN_LOGGED, len(values) // 2)]
-    spread, likeness = min(step_noise(half), step_noise(values))  # a later fault may have made it noisier
-    error = spread * math.sqrt((1 + likeness) / (1 - likeness) * 2 / series.width)
+    spread, ar1 = min(step_noise(half), step_noise(values))  # a later fault may have made it noisier
+    error = spread * math.sqrt((1 + ar1) / (1 - ar1) * 2 / series.width)
     steps, mean = series.rolling()
     steps, mean = steps[np.isfinite(mean)], mean[np.isfinite(mean)]
     return steps, mean, max(Z_LIMIT * error, MIN_CHANGE * abs(float(mean.max())))
 
 
-def _way(evidence: Evidence, step: int | None = None) -> float | None:
-    """Give how far of the way from its first to its best level the reward stood at `step`, or stands at the end.
+def _risen_share(evidence: Evidence, step: int | None = None) -> float | None:
+    """Return how far of the way from its first to its best level the reward stood at `step`, or stands at the end.
 
     None where it never rose beyond its noise: a flat reward has no way to be measured on.
     """
-    found = _means(evidence)
-    if found is None:
+    means = _means(evidence)
+    if means is None:
         return None
-    steps, mean, noise = found
+    steps, mean, noise = means
     if mean.max() - mean[0] <= noise:
         return None
     place = len(mean) - 1 if step is None else max(0, int(np.searchsorted(steps, step, side="right")) - 1)
@@ -100,17 +102,17 @@ def _way(evidence: Evidence, step: int | None = None) -> float | None:
 
 
 def _rose_since(evidence: Evidence, step: int) -> bool:
-    """Tell whether the reward rose from `step` on, whatever became of it later: groups were silent, and it learnt."""
-    found = _means(evidence)
-    if found is None:
+    """Return whether the reward rose from `step` on, whatever became of it later: groups were silent, and it learnt."""
+    means = _means(evidence)
+    if means is None:
         return False
-    steps, mean, noise = found
+    steps, mean, noise = means
     since = mean[min(int(np.searchsorted(steps, step)), len(mean) - 1) :]
     return bool(since.max() - since[0] > noise)
 
 
 def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
-    """Tell whether silent groups were mostly right when they fell silent; None where the reward's scale does not tell.
+    """Return whether silent groups were mostly right when they fell silent; None where the scale does not tell.
 
     Of rewards between 0 and 1 the share of groups that are all wrong is no larger than what the mean lacks to 1.
     """
@@ -120,18 +122,18 @@ def _mostly_right(evidence: Evidence, onset: int) -> bool | None:
     steps, mean = series.rolling()
     place = min(int(np.searchsorted(steps, onset)), len(steps) - 1)
     values = series.finite()[1][: place + 1]
-    if values.min() < 0 or values.max() > WHOLE:
+    if values.min() < 0 or values.max() > MAX_FULL_REWARD:
         return None
-    return bool(mean[place] >= HALF)
+    return bool(mean[place] >= MIN_RIGHT_REWARD)
 
 
 def _was_solved(evidence: Evidence, onset: int) -> bool:
-    """Tell whether the reward stood near its best when the groups fell silent, whatever became of it later."""
-    way = _way(evidence, onset)
-    if way is not None:
-        return way >= SOLVED
+    """Return whether the reward stood near its best when the groups fell silent, whatever became of it later."""
+    risen = _risen_share(evidence, onset)
+    if risen is not None:
+        return risen >= SOLVED_SHARE
     series = evidence.metrics.get("reward/mean")  # flat: solved from the start, where rewards are shares of tasks done
-    return series is not None and FULL <= float(np.median(series.finite()[1])) <= WHOLE
+    return series is not None and MIN_FULL_REWARD <= float(np.median(series.finite()[1])) <= MAX_FULL_REWARD
 
 
 RULE = rule(check, "no-signal-groups", Link.TRAINING_SIGNAL, limit=ZERO_STD_LIMIT)

@@ -15,34 +15,27 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, logged, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, requires_metric, series_evidence
 
-MOST = 0.5  # of the responses: more are cut than end
-RISEN = 0.25  # of the responses: what a share that rose must reach to matter
-MARGIN = 0.2  # over its own early level
+SHARE_LIMIT = 0.5  # of the responses: more are cut than end
+RISE_FLOOR = 0.25  # of the responses: what a share that rose must reach to matter
+RISE_MARGIN = 0.2  # over its own early level
 ENABLE = "log the share of responses that end at the length limit"
 
 
-def check(evidence: Evidence, limits: Limits) -> Verdict:
+@requires_metric("len/clipped_frac", what="share of cut responses", enable=ENABLE)
+def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of responses cut at the limit."""
-    series = logged(evidence, "len/clipped_frac", what="share of cut responses", enable=ENABLE)
-    if isinstance(series, NotJudged):
-        return series
-    found = lasting_excess(series, limits["most"])
+    excess = lasting_excess(series, limits["most"])
+    rise = lasting_rise(series, floor=limits["risen"], margin=RISE_MARGIN)
     last = last_mean(series)
-    if found is not None and last > limits["most"]:
-        reward = outcome(evidence)
-        onset, interval = found.onset, found.interval
-        risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
-        if risen is not None and risen.onset < onset:
-            onset, interval = risen.onset, risen.interval
-        return _finding(evidence, series, limits["most"], onset, interval, reward)
-    risen = lasting_rise(series, floor=limits["risen"], margin=MARGIN)
-    if risen is not None and not risen.ended:
-        limit = risen.limit
-        return _finding(evidence, series, limit, risen.onset, risen.interval, outcome(evidence))
+    if excess is not None and last > limits["most"]:
+        first = rise if rise is not None and rise.onset < excess.onset else excess
+        return _finding(evidence, series, limits["most"], first.onset, first.interval, outcome(evidence))
+    if rise is not None and not rise.ended:
+        return _finding(evidence, series, rise.limit, rise.onset, rise.interval, outcome(evidence))
     return Healthy(reason=f"{last:.0%} of responses are cut at the end")
 
 
@@ -50,7 +43,7 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     last = last_mean(series)
     masked = evidence.run.context.get("mask_truncated_completions") is True
     return Finding(
-        severity=Severity.HIGH if reward is Outcome.FELL and last > MOST else Severity.MEDIUM,
+        severity=Severity.HIGH if reward is Outcome.FELL and last > SHARE_LIMIT else Severity.MEDIUM,
         claim=f"{last:.0%} of responses are cut at the length limit{outcome_clause(reward)}"
         + ("; they are masked out of the loss" if masked else ""),
         observed=last,
@@ -72,4 +65,4 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     )
 
 
-RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=MOST, risen=RISEN)
+RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=SHARE_LIMIT, risen=RISE_FLOOR)
