@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,50 +10,43 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.rules.single_series import logarithms
+from ptt.diagnostics.rules.single_series import derived, logarithms
 
 FOLDS: Final = (1, 2, 3, 4, 6, 8)  # optimiser steps a generation: every so many steps, one takes far longer
 LENGTHS: Final = ("tokens/step", "tokens/seen", "len/response_mean")
-PARTS: Final = re.compile(
+STEP_PARTS: Final = re.compile(
     r"^(?:timing_s|timing|timing/train|timeperf|time)/|^perf/.*_(?:time|s)$|^(?:train/)?tools/.*latency_s$|^env/.*_s$"
 )
-WHOLE: Final = re.compile(r"(?:^|/)(?:step|total|total_step_time|step_time|train_step)$")
+WHOLE_STEP: Final = re.compile(r"(?:^|/)(?:step|total|total_step_time|step_time|train_step)$")
 
 
 def folded(series: Series) -> Series:
-    """Give the means over the steps that belong together, each at its last step; the series as it is where none do.
+    """Return the means over the steps that belong together, each at its last step; the series as it is where none do.
 
     A loop that uses one generation for several updates takes long at one step and short at the next. The right fold is
     the one whose means scatter least for their number.
     """
-    _, values = series.finite()
-    best, least = series, np.inf
+    steps, values = series.finite()
+    best, lowest = series, np.inf
     for size in FOLDS:
         if len(values) < MIN_VALUES * size:
             break
-        found = _means(series, size)
-        scatter = float(np.median(np.abs(np.diff(found.finite()[1])))) * np.sqrt(size)
-        if scatter < 0.8 * least:  # a finer one is kept unless a coarser one is clearly quieter
-            best, least = found, scatter
+        end = len(values) // size * size
+        means = values[:end].reshape(-1, size).mean(axis=1)
+        scatter = float(np.median(np.abs(np.diff(means)))) * np.sqrt(size)
+        if scatter < 0.8 * lowest:  # a finer one is kept unless a coarser one is clearly quieter
+            best, lowest = derived(series, steps[size - 1 : end : size], means), scatter
     return best
 
 
-def _means(series: Series, size: int) -> Series:
-    steps, values = series.finite()
-    count = len(values) // size
-    cut = values[: count * size].reshape(count, size).mean(axis=1)
-    ends = steps[size - 1 : count * size : size]
-    return replace(series, steps=ends, values=cut, flags=np.zeros(count, np.uint8))
-
-
 def change_point(series: Series, alarm: int) -> int:
-    """Give the first step of the later of two levels, around the step at which a mean over a window passed a limit.
+    """Return the first step of the later of two levels, around the step at which a mean over a window passed a limit.
 
     Least squares over the window before, the two before it and the one after: a mean passes long after a sudden rise.
     """
     steps, values = series.finite()
-    place = int(np.searchsorted(steps, alarm))
-    start, end = max(0, place - 3 * series.width), min(len(values), place + series.width)
+    index = int(np.searchsorted(steps, alarm))
+    start, end = max(0, index - 3 * series.width), min(len(values), index + series.width)
     near = values[start:end]
     if len(near) < 4:
         return alarm
@@ -66,40 +58,33 @@ def change_point(series: Series, alarm: int) -> int:
 
 
 def length_of(evidence: Evidence) -> Series | None:
-    """Give the work of a step: tokens, or the mean length of a response; None where neither is logged."""
+    """Return the work of a step: tokens, or the mean length of a response; None where neither is logged."""
     for name in LENGTHS:
         series = evidence.metrics.get(name)
         if series is None or len(series.finite()[0]) < MIN_VALUES:
             continue
         if name != "tokens/seen":
-            return in_logs_safe(series)
+            logs = logarithms(series)
+            return derived(series, logs.steps, np.exp(logs.values))
         steps, values = series.finite()
         gained = np.diff(values) / np.diff(steps)
-        if (gained > 0).mean() > 0.9:  # a count that starts anew on resume goes back once
-            usable = gained > 0
-            flags = np.zeros(int(usable.sum()), np.uint8)
-            return replace(series, steps=steps[1:][usable], values=gained[usable], flags=flags)
+        usable = gained > 0
+        if usable.mean() > 0.9:  # a count that starts anew on resume goes back once
+            return derived(series, steps[1:][usable], gained[usable])
     return None
 
 
-def in_logs_safe(series: Series) -> Series:
-    """Give the positive values of a series."""
-    logs = logarithms(series)
-    return replace(logs, values=np.exp(logs.values))
-
-
-def ratio_around(series: Series, step: int, *, early_until: int | None = None) -> float | None:
-    """Give the mean from a step on over the mean of the early part before it; None where either has under 5 values."""
+def ratio_around(series: Series, step: int) -> float | None:
+    """Return the mean from a step on over the mean before it; None where either has under 5 values."""
     steps, values = series.finite()
-    before = values[steps < step] if early_until is None else values[steps <= early_until]
-    after = values[steps >= step]
+    before, after = values[steps < step], values[steps >= step]
     if len(before) < 5 or len(after) < 5 or before.mean() <= 0:
         return None
     return float(after.mean() / before.mean())
 
 
 def per_token(times: Series, lengths: Series) -> Series:
-    """Give the mean time over the mean length, in bins that hold a value of both."""
+    """Return the mean time over the mean length, in bins that hold a value of both."""
     steps, values = times.finite()
     long_steps, long_values = lengths.finite()
     edges = np.searchsorted(steps, long_steps, side="right")
@@ -108,31 +93,32 @@ def per_token(times: Series, lengths: Series) -> Series:
     sums = np.cumsum(np.append(0.0, values))
     starts = np.append(max(0, bins[0] - int(np.median(np.diff(bins))) if len(bins) > 1 else 0), bins[:-1])
     means = (sums[bins] - sums[starts]) / np.maximum(1, bins - starts)
-    return replace(times, steps=at, values=means / sizes, flags=np.zeros(len(at), np.uint8))
+    return derived(times, at, means / sizes)
 
 
 def grown_part(evidence: Evidence, step: int) -> tuple[str, float, float] | None:
-    """Give the part of a step whose time grew most from a step on: its name, seconds before and after."""
-    found = []
-    every = [*evidence.metrics.values(), *evidence.other.values()]
-    for series in every:
+    """Return the part of a step whose time grew most from a step on: its name, seconds before and after."""
+    parts = []
+    for series in (*evidence.metrics.values(), *evidence.other.values()):
         name = series.raw_name
-        if series.name == "time/step" or not PARTS.search(name) or WHOLE.search(name):
+        if series.name == "time/step" or not STEP_PARTS.search(name) or WHOLE_STEP.search(name):
             continue
         steps, values = series.finite()
         before, after = values[steps < step], values[steps >= step]
         if len(before) >= 5 and len(after) >= 5:
-            found.append((float(after.mean() - before.mean()), name, float(before.mean()), float(after.mean())))
-    if not found or max(found)[0] <= 0:
-        return None
-    _, name, early, late = max(found)
-    return name, early, late
+            parts.append((float(after.mean() - before.mean()), name, float(before.mean()), float(after.mean())))
+    growth, name, early, late = max(parts, default=(0.0, "", 0.0, 0.0))
+    return None if growth <= 0 else (name, early, late)
 
 
 def device_gb(evidence: Evidence) -> float | None:
-    """Give the memory of the smallest device, where the run's files tell."""
-    found = evidence.run.context.get("gpu_memory_gb")
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
+    """Return the memory of the smallest device, where the run's files tell."""
+    return _positive_setting(evidence, "gpu_memory_gb")
+
+
+def _positive_setting(evidence: Evidence, name: str) -> float | None:
+    value = evidence.run.context.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
 CRASH: Final = re.compile(
@@ -146,35 +132,32 @@ ENDED: Final = ("completed", "finished")
 
 
 def done_share(evidence: Evidence) -> float | None:
-    """Give the share of the steps that were set which the run reached; None where their number is not known."""
-    planned = evidence.run.context.get("max_steps")
-    last = evidence.run.last_step
-    if not isinstance(planned, int | float) or isinstance(planned, bool) or planned <= 0 or last is None:
-        return None
-    return last / planned
+    """Return the share of the steps that were set which the run reached; None where their number is not known."""
+    planned, last = _positive_setting(evidence, "max_steps"), evidence.run.last_step
+    return None if planned is None or last is None else last / planned
 
 
 def ended_well(evidence: Evidence, *, done: float = 0.999) -> bool:
-    """Tell whether the run says that it completed, or reached the steps that were set."""
+    """Return whether the run says that it completed, or reached the steps that were set."""
     share = done_share(evidence)
     if share is not None and share >= done:
         return True
-    codes = [found.group(1) for event in evidence.events if (found := EXIT_CODE.match(event.text))]
-    closed = bool(codes) and codes[-1] == "0"
+    codes = [code.group(1) for event in evidence.events if (code := EXIT_CODE.match(event.text))]
+    closed = codes[-1:] == ["0"]
     return evidence.run.context.get("status") in ENDED or (closed and share is None)
 
 
 def is_open(evidence: Evidence) -> bool:
-    """Tell whether a log was opened and never closed: killed, crashed, or still going on."""
+    """Return whether a log was opened and never closed: killed, crashed, or still going on."""
     context = evidence.run.context
     return context.get("status") == "running" or context.get("exit_record") is False
 
 
 def crash_traces(evidence: Evidence) -> tuple[str, ...]:
-    """Give what the processes said of an end that was not planned, the last words first."""
-    found = []
+    """Return what the processes said of an end that was not planned, the last words first."""
+    traces = []
     for event in evidence.events:
         code = EXIT_CODE.match(event.text)
         if (code and code.group(1) != "0") or (not code and CRASH.search(event.text)):
-            found.append(f"{event.text} ({event.source})")
-    return tuple(reversed(found))
+            traces.append(f"{event.text} ({event.source})")
+    return tuple(reversed(traces))

@@ -13,9 +13,6 @@ Source: what prime-rl's guide says of `time/wait_for_batch` and `time/wait_for_p
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
@@ -23,19 +20,13 @@ from ptt.diagnostics.evidence.baseline_shift import early_level
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import aligned, derived, late_mean, metric_evidence
 
-WAITING = 0.5  # of the time of a step; see the source above
-ALL_GENERATION = 0.9
+WAITING_LIMIT = 0.5  # of the time of a step; see the source above
+GENERATION_LIMIT = 0.9
 SHARES = {"idle/trainer": "the trainer", "idle/rollout": "the side that samples"}
 TIMES = {"time/wait_rollout": "the trainer", "time/wait_trainer": "the side that samples"}
-FOR = {"the trainer": "samples", "the side that samples": "new weights"}
-
-
-class Share(NamedTuple):
-    """How much of the time one side waits, by step."""
-
-    who: str
-    series: Series
+WAITS_FOR = {"the trainer": "samples", "the side that samples": "new weights"}
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -48,64 +39,59 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="only loops whose two sides run at the same time can wait so: prime-rl logs time/wait_for_batch, "
             "slime perf/train_wait_time, NeMo-RL exposed_generation, veRL's asynchronous trainer idle_ratio",
         )
-    broken = []
-    told = []
-    for share in shares:
-        _, mean = share.series.rolling()
+    limit = limits["waiting"]
+    findings = []
+    shares_at_end = []
+    for side, share in shares.items():
+        _, mean = share.rolling()
         last = float(mean[np.isfinite(mean)][-1])
-        told.append(f"{share.who} waits for {last:.0%} of a step at the end")
-        onset = share.series.excess(limits["waiting"])
-        if onset is not None and last > limits["waiting"]:
-            broken.append(_finding(share, onset, last, limits["waiting"]))
-    if broken:
-        return Broken(findings=tuple(broken))
-    return Healthy(reason="; ".join(told), notes=_generation(evidence))
+        shares_at_end.append(f"{side} waits for {last:.0%} of a step at the end")
+        onset = share.excess(limit)
+        if onset is not None and last > limit:
+            findings.append(_finding(side, share, onset, last, limit))
+    if findings:
+        return Broken(findings=tuple(findings))
+    return Healthy(reason="; ".join(shares_at_end), notes=_generation(evidence))
 
 
-def _shares(evidence: Evidence) -> list[Share]:
-    """Give the share of each side that is known, the writer's own before one made from times."""
-    found: dict[str, Series] = {}
-    for name, who in SHARES.items():
+def _shares(evidence: Evidence) -> dict[str, Series]:
+    """Return the share of time that each side waits, where known, the writer's own before one made from times."""
+    shares: dict[str, Series] = {}
+    for name, side in SHARES.items():
         series = evidence.metrics.get(name)
         if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
-            found[who] = series
-    for name, who in TIMES.items():
-        made = share_of(evidence.metrics.get(name), evidence.metrics.get("time/step"))
-        if made is not None:
-            found.setdefault(who, made)
-    return [Share(who, series) for who, series in found.items()]
+            shares[side] = series
+    for name, side in TIMES.items():
+        share = _share_of_step(evidence, name)
+        if share is not None:
+            shares.setdefault(side, share)
+    return shares
 
 
-def share_of(part: Series | None, whole: Series | None) -> Series | None:
-    """Give a part's share of the whole at the steps both have; the part may lie outside of what counts as the step."""
+def _share_of_step(evidence: Evidence, name: str) -> Series | None:
+    """Return the share of a time in that of the step, where both are logged; it may lie outside of the step's time."""
+    part, whole = evidence.metrics.get(name), evidence.metrics.get("time/step")
     if part is None or whole is None:
         return None
-    steps, left, right = np.intersect1d(part.finite()[0], whole.finite()[0], return_indices=True)
-    times, wholes = part.finite()[1][left], whole.finite()[1][right]
+    steps, times, wholes = aligned(part, whole)
     usable = (wholes > 0) & (times >= 0)
     if usable.sum() < MIN_LOGGED:
         return None
-    ratio = times[usable] / np.maximum(wholes[usable], times[usable])
-    return replace(part, steps=steps[usable], values=ratio, flags=np.zeros(int(usable.sum()), np.uint8))
+    return derived(part, steps[usable], times[usable] / np.maximum(wholes[usable], times[usable]))
 
 
-def _finding(share: Share, onset: int, last: float, limit: float) -> Finding:
-    trainer = share.who == "the trainer"
-    level = early_level(share.series)
+def _finding(side: str, share: Series, onset: int, last: float, limit: float) -> Finding:
+    trainer = side == "the trainer"
+    level = early_level(share)
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{share.who.capitalize()} waits for {FOR[share.who]} for {last:.0%} of the time of a step",
+        claim=f"{side.capitalize()} waits for {WAITS_FOR[side]} for {last:.0%} of the time of a step",
         observed=last,
         limit=limit,
         unit="share",
         onset_step=onset,
-        onset_interval=(share.series.first_above(limit, onset), onset),
-        evidence={
-            "metric": share.series.name,
-            "logged_as": share.series.raw_name,
-            "who_waits": share.who,
-            "early_share": level.median if level is not None else None,
-        },
+        onset_interval=(share.first_above(limit, onset), onset),
+        evidence=metric_evidence(share, who_waits=side, early_share=level.median if level is not None else None),
         causes=(
             "a few very long answers that a whole batch waits for",
             "slow tools or a slow reward",
@@ -128,22 +114,22 @@ def _finding(share: Share, onset: int, last: float, limit: float) -> Finding:
 
 
 def _generation(evidence: Evidence) -> tuple[Finding, ...]:
-    share = share_of(evidence.metrics.get("time/generation"), evidence.metrics.get("time/step"))
-    if share is None or (onset := share.excess(ALL_GENERATION)) is None:
+    share = _share_of_step(evidence, "time/generation")
+    if share is None or (onset := share.excess(GENERATION_LIMIT)) is None:
         return ()
-    last = float(np.mean(share.finite()[1][-share.width :]))
+    last = late_mean(share)
     note = Finding(
         severity=Severity.INFO,
         claim=f"Generation takes {last:.0%} of a step",
         observed=last,
-        limit=ALL_GENERATION,
+        limit=GENERATION_LIMIT,
         unit="share",
         onset_step=onset,
-        evidence={"metric": share.name, "logged_as": share.raw_name},
+        evidence=metric_evidence(share),
         causes=("long answers", "slow tools"),
         next=("if time matters, look at the longest answers of a batch first",),
     )
     return (note,)
 
 
-RULE = rule(check, "idle-rollout", Link.SYSTEMS, waiting=WAITING)
+RULE = rule(check, "idle-rollout", Link.SYSTEMS, waiting=WAITING_LIMIT)

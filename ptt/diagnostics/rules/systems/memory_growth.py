@@ -21,113 +21,107 @@ from ptt.diagnostics.evidence.machines import Measure
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.rules.systems import device_gb, length_of, ratio_around
 
-GROWN = 1.2  # times the early level: allocators settle within that
-DOUBLED = 2.0  # where the size of the device is not known
-NEARLY_FULL = 0.9  # of the device
-STILL = 0.15  # of the whole growth lies in the last third: a straight line has a third there, a settled one none
+GROWTH_FACTOR = 1.2  # times the early level: allocators settle within that
+UNSIZED_FACTOR = 2.0  # where the size of the device is not known
+FULL_SHARE = 0.9  # of the device
+LATE_SHARE = 0.15  # of the whole growth lies in the last third: a straight line has a third there, a settled one none
 PERCENT = ("gpu.memoryAllocated", "memory_percent", "proc.memory.percent", "memory")  # of W&B, in per cent
 MEMORY = ("mem/peak_gb", "mem/host_gb")
 
 
-class Grown(NamedTuple):
+class Growth(NamedTuple):
     """A memory series that rose, and how far its device reaches."""
 
-    severity: int
+    grade: int  # 0: low, 1: medium, 2: high
     series: Series
     place: str
-    found: BaselineShift
+    rise: BaselineShift
     size: float | None
     still: bool
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every memory series of the run, of all devices."""
-    held = [(name, evidence.metrics[name]) for name in MEMORY if name in evidence.metrics]
-    held += [
+    memory = [(name, evidence.metrics[name]) for name in MEMORY if name in evidence.metrics]
+    memory += [
         (f"{metric.name} of {place}", series)
         for metric in (evidence.machines.of(Measure.MEMORY) if evidence.machines else ())
         for place, series in metric.places.items()
         if metric.by_step
     ]
-    held = [(place, series) for place, series in held if len(series.finite()[0]) >= MIN_VALUES]
-    if not held:
+    memory = [(place, series) for place, series in memory if len(series.finite()[0]) >= MIN_VALUES]
+    if not memory:
         return NotJudged(
             reason=f"no memory is logged at {MIN_VALUES} steps or more",
             missing=("mem/peak_gb",),
             enable="log the peak of torch.cuda.max_memory_reserved() at every step; W&B samples it by itself",
         )
     size = device_gb(evidence)
-    grown = [one for place, series in held if (one := _grown(place, series, size, limits)) is not None]
+    grown = [growth for place, series in memory if (growth := _growth(place, series, size, limits)) is not None]
     if not grown:
-        reason = f"none of {len(held)} memory series rose lastingly by a factor of {limits['grown']:g}"
-        return Healthy(reason=reason)
-    worst = max(grown, key=lambda one: (one.severity, one.found.last / max(one.found.early, 1e-9), one.place))
+        return Healthy(reason=f"none of {len(memory)} memory series rose lastingly by a factor of {limits['grown']:g}")
+    worst = max(grown, key=lambda growth: (growth.grade, growth.rise.last / max(growth.rise.early, 1e-9), growth.place))
     finding = _finding(evidence, worst, len(grown), limits)
     if finding.severity.at_least(Severity.MEDIUM):
         return finding
     return Healthy(reason=finding.claim, notes=(finding,))
 
 
-def _grown(place: str, series: Series, device: float | None, limits: Limits) -> Grown | None:
-    found = lasting_rise(series, floor=0.0, factor=limits["grown"])
-    if found is None or found.ended or found.early <= 0:
+def _growth(place: str, series: Series, device: float | None, limits: Limits) -> Growth | None:
+    rise = lasting_rise(series, floor=0.0, factor=limits["grown"])
+    if rise is None or rise.ended or rise.early <= 0:
         return None
-    still = _still(series, found)
+    still = _still_grows(series, rise)
     size = 100.0 if series.raw_name in PERCENT else device if series.name == "mem/peak_gb" else None
-    full = size is not None and found.last >= limits["nearly_full"] * size
-    near = size is not None and found.last + (found.last - found.early) >= size
-    doubled = size is None and found.last >= DOUBLED * found.early
-    severity = 0 if not still else 2 if full else 1 if near or doubled else 0
-    return Grown(severity, series, place, found, size, still)
+    if size is None:
+        grade = int(rise.last >= UNSIZED_FACTOR * rise.early)
+    else:
+        full, near = rise.last >= limits["nearly_full"] * size, rise.last + (rise.last - rise.early) >= size
+        grade = 2 if full else int(near)
+    return Growth(grade if still else 0, series, place, rise, size, still)
 
 
-def _still(series: Series, found: BaselineShift) -> bool:
-    """Tell whether the last third of the steps still adds its part to the growth."""
+def _still_grows(series: Series, rise: BaselineShift) -> bool:
+    """Return whether the last third of the steps still adds its part to the growth."""
     _, values = series.finite()
     part = max(5, len(values) // 6)
     late, before = float(np.mean(values[-part:])), float(np.mean(values[-3 * part : -2 * part]))
-    return late - before >= STILL * (late - found.early)
+    return late - before >= LATE_SHARE * (late - rise.early)
 
 
-def _finding(evidence: Evidence, worst: Grown, count: int, limits: Limits) -> Finding:
-    found, size = worst.found, worst.size
+def _finding(evidence: Evidence, worst: Growth, count: int, limits: Limits) -> Finding:
+    rise, size = worst.rise, worst.size
     lengths = length_of(evidence)
-    longer = ratio_around(lengths, found.onset) if lengths is not None else None
-    by_length = longer is not None and longer >= found.last / found.early
+    longer = ratio_around(lengths, rise.onset) if lengths is not None else None
+    by_length = longer is not None and longer >= rise.last / rise.early
     unit = "%" if worst.series.raw_name in PERCENT else "GB" if worst.place in MEMORY else "units"
-    level = Severity.LOW if by_length else (Severity.LOW, Severity.MEDIUM, Severity.HIGH)[worst.severity]
     of = f" of {size:.4g}" if size is not None else ""
     return Finding(
-        severity=level,
-        claim=f"{worst.place} grew from {found.early:.4g} to {found.last:.4g}{of} {unit}"
+        severity=Severity.LOW if by_length else (Severity.LOW, Severity.MEDIUM, Severity.HIGH)[worst.grade],
+        claim=f"{worst.place} grew from {rise.early:.4g} to {rise.last:.4g}{of} {unit}"
         + (", and still grows" if worst.still else ", and has settled")
         + ("; the tokens of a step grew along" if by_length else ""),
-        observed=found.last,
-        limit=size if size is not None else found.early * (DOUBLED if worst.severity else limits["grown"]),
+        observed=rise.last,
+        limit=size if size is not None else rise.early * (UNSIZED_FACTOR if worst.grade else limits["grown"]),
         unit=unit,
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={
-            "metric": worst.series.name,
-            "logged_as": worst.series.raw_name,
-            "where": worst.place,
-            "early": found.early,
-            "device": size,
-            "series_that_grew": count,
-            "work_ratio": longer,
-        },
+        onset_step=rise.onset,
+        onset_interval=rise.interval,
+        evidence=metric_evidence(
+            worst.series, where=worst.place, early=rise.early, device=size, series_that_grew=count, work_ratio=longer
+        ),
         causes=(
             "tensors kept with their graph: losses or log-probabilities gathered for logging without detach()",
             "a cache of an engine or of a data loader that is never emptied",
             "longer sequences, in a batch that is padded to its longest",
         ),
         confirm=(
-            f"take memory snapshots at steps {found.onset} and {found.onset + 100} of a rerun and compare what is held",
+            f"take memory snapshots at steps {rise.onset} and {rise.onset + 100} of a rerun and compare what is held",
         ),
         next=("detach what is gathered for logging; restart from the last checkpoint before the device is full",),
     )
 
 
-RULE = rule(check, "memory-growth", Link.SYSTEMS, grown=GROWN, nearly_full=NEARLY_FULL, families=EVERY)
+RULE = rule(check, "memory-growth", Link.SYSTEMS, grown=GROWTH_FACTOR, nearly_full=FULL_SHARE, families=EVERY)

@@ -11,24 +11,26 @@ Source: a fifth of the mean is where Microsoft's toolkit speaks of imbalance; re
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import ByRank, Measure
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, finite_series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
+from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.rules.systems import device_gb
 
-IMBALANCE = 0.2  # (largest - smallest) / mean
-NEARLY_FULL = 0.9  # of the device
+IMBALANCE_LIMIT = 0.2  # (largest - smallest) / mean
+FULL_SHARE = 0.9  # of the device
 PERCENT = ("gpu.memoryAllocated", "memory_percent", "gpu.memory")
 GIGABYTES = "gb"
 
 
-class Ratio(NamedTuple):
+class Imbalance(NamedTuple):
     """The spread of one memory metric between ranks, by step."""
 
     series: Series  # (largest - smallest) / mean
@@ -37,7 +39,7 @@ class Ratio(NamedTuple):
     top: float | None  # the largest's level
 
     @property
-    def middle(self) -> float:
+    def median(self) -> float:
         """The median over the run."""
         return float(np.median(self.series.finite()[1]))
 
@@ -45,10 +47,10 @@ class Ratio(NamedTuple):
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of memory between ranks, or Microsoft's own rows of it."""
     metrics = evidence.machines.of(Measure.MEMORY) if evidence.machines else ()
-    ratios = [found for metric in metrics if (found := _ratio(metric)) is not None]
+    ratios = [ratio for metric in metrics if (ratio := _ratio(metric)) is not None]
     rows = evidence.other.get("memory_imbalance_ratio")
     if rows is not None and len(rows.finite()[0]) >= 2:
-        ratios.append(Ratio(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
+        ratios.append(Imbalance(rows, f"rank {_last(evidence, 'memory_max_rank')}", None, None))
     if not ratios and evidence.run.context.get("world_size") == 1:
         return does_not_apply("a run of one process")
     if not ratios:
@@ -57,36 +59,30 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("ranks",),
             enable="log torch.cuda.max_memory_reserved() on every rank, or let W&B sample every node",
         )
-    off = [found for found in ratios if found.series.excess(limits["imbalance"]) is not None]
-    if not off:
-        worst = max(found.middle for found in ratios)
-        reason = f"largest and smallest differ by {worst:.0%} of their mean, limit {limits['imbalance']:.0%}"
-        return Healthy(reason=reason)
-    worst_of = max(off, key=lambda found: found.middle)
-    finding = _finding(worst_of, device_gb(evidence), limits)
+    above = [ratio for ratio in ratios if ratio.series.excess(limits["imbalance"]) is not None]
+    worst = max(above or ratios, key=lambda ratio: ratio.median)
+    if not above:
+        differ = f"largest and smallest differ by {worst.median:.0%} of their mean"
+        return Healthy(reason=f"{differ}, limit {limits['imbalance']:.0%}")
+    finding = _finding(worst, device_gb(evidence), limits)
     if finding.severity is Severity.MEDIUM:
         return finding
     return Healthy(reason=f"{finding.claim}; none is known to be full", notes=(finding,))
 
 
-def _ratio(metric: ByRank) -> Ratio | None:
-    """Give (largest - smallest) / mean by step, who is largest, the size of the device, the largest's level."""
-    steps = None
-    for series in metric.places.values():
-        held = series.finite()[0]
-        steps = held if steps is None else np.intersect1d(steps, held)
-    if steps is None or len(steps) < MIN_LOGGED:
+def _ratio(metric: ByRank) -> Imbalance | None:
+    """Return (largest - smallest) / mean by step, who is largest, the size of the device, the largest's level."""
+    by_place = [series.finite() for series in metric.places.values()]
+    if not by_place or len(steps := reduce(np.intersect1d, [steps for steps, _ in by_place])) < MIN_LOGGED:
         return None
-    values = np.stack([s.finite()[1][np.searchsorted(s.finite()[0], steps)] for s in metric.places.values()], axis=1)
+    values = np.stack([logged[np.searchsorted(at, steps)] for at, logged in by_place], axis=1)
     mean = values.mean(axis=1)
     ratio = np.divide(np.ptp(values, axis=1), mean, out=np.zeros(len(steps)), where=mean > 0)
     level = np.median(values, axis=0)
     largest = int(np.argmax(level))
-    series = Series(
-        name=metric.name, raw_name=metric.name, steps=steps, values=ratio, flags=np.zeros(len(steps), np.uint8)
-    )
     size = 100.0 if metric.name in PERCENT else None
-    return Ratio(series, list(metric.places)[largest], size, float(level[largest]))
+    place = list(metric.places)[largest]
+    return Imbalance(finite_series(metric.name, steps, ratio), place, size, float(level[largest]))
 
 
 def _last(evidence: Evidence, name: str) -> int | None:
@@ -95,26 +91,20 @@ def _last(evidence: Evidence, name: str) -> int | None:
     return int(values[-1]) if len(values) else None
 
 
-def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
-    series, place, top, limit = found.series, found.place, found.top, limits["imbalance"]
-    device = found.size if found.size is not None else known if GIGABYTES in series.raw_name.lower() else None
+def _finding(ratio: Imbalance, known: float | None, limits: Limits) -> Finding:
+    series, place, top, limit = ratio.series, ratio.place, ratio.top, limits["imbalance"]
+    device = ratio.size if ratio.size is not None else known if GIGABYTES in series.raw_name.lower() else None
     full = device is not None and top is not None and top >= limits["nearly_full"] * device
-    onset, middle = series.excess(limit), found.middle
+    onset, median = series.excess(limit), ratio.median
     return Finding(
         severity=Severity.MEDIUM if full else Severity.LOW,
-        claim=f"{series.raw_name} differs between ranks by {middle:.0%} of its mean; {place} uses most"
+        claim=f"{series.raw_name} differs between ranks by {median:.0%} of its mean; {place} uses most"
         + (", and is nearly full" if full else ""),
-        observed=middle,
+        observed=median,
         limit=limit,
         unit="share",
         onset_step=onset,
-        evidence={
-            "metric": series.name,
-            "logged_as": series.raw_name,
-            "largest": place,
-            "largest_level": top,
-            "device": device,
-        },
+        evidence=metric_evidence(series, largest=place, largest_level=top, device=device),
         causes=(
             "a rank that also holds an engine, the optimiser or the logits",
             "sequences that are not balanced between ranks",
@@ -125,4 +115,4 @@ def _finding(found: Ratio, known: float | None, limits: Limits) -> Finding:
     )
 
 
-RULE = rule(check, "memory-imbalance", Link.SYSTEMS, imbalance=IMBALANCE, nearly_full=NEARLY_FULL, families=EVERY)
+RULE = rule(check, "memory-imbalance", Link.SYSTEMS, imbalance=IMBALANCE_LIMIT, nearly_full=FULL_SHARE, families=EVERY)

@@ -17,13 +17,13 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import ended_well
 
-LEAST_EVENTS = 1.0
-PROOF = re.compile(  # no advice is worded so
+MIN_EVENTS = 1.0
+OOM_ERROR = re.compile(  # no advice is worded so
     r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
     r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory",
     re.IGNORECASE,
 )
-SAYS = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
+OOM_PHRASE = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
 ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you|risk)\b|\bwarn", re.IGNORECASE)
 
 
@@ -38,29 +38,27 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("events",),
             enable="keep the trainer's output (python train.py 2>&1 | tee RUN/train.log), or let W&B keep it",
         )
-    reason = f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out"
-    return Healthy(reason=reason)
+    return Healthy(reason=f"none of {len(evidence.events)} recorded lines and events speaks of memory that ran out")
 
 
 def _ran_out(text: str) -> bool:
-    """Tell whether a line says that memory ran out, and does not only advise against it."""
-    return bool(PROOF.search(text)) or (bool(SAYS.search(text)) and not ADVICE.search(text))
+    """Return whether a line says that memory ran out, and does not only advise against it."""
+    return bool(OOM_ERROR.search(text)) or (bool(OOM_PHRASE.search(text)) and not ADVICE.search(text))
 
 
 def _finding(evidence: Evidence, said: list[Event]) -> Finding:
     first = said[0]
-    known = [event.step for event in said if event.step is not None]
+    steps = [event.step for event in said if event.step is not None]
     went_on = ended_well(evidence)
-    onset = min(known, default=None)
     return Finding(
         severity=Severity.MEDIUM if went_on else Severity.HIGH,
         claim=f"A process ran out of memory, {len(said)} times by its output"
         + ("; the run went on to its end" if went_on else ""),
         observed=float(len(said)),
-        limit=LEAST_EVENTS,
+        limit=MIN_EVENTS,
         unit="lines",
-        onset_step=onset,
-        onset_interval=None if onset is None else (onset, max(known)),
+        onset_step=min(steps, default=None),
+        onset_interval=(min(steps), max(steps)) if steps else None,
         evidence={"said": first.text, "source": first.source, "kind": first.kind},
         causes=("a batch of the longest answers", "memory that grew over the run", "an engine that shares the device"),
         confirm=(f"read {first.source} around that line: which process, which size, which batch?",),
@@ -71,4 +69,4 @@ def _finding(evidence: Evidence, said: list[Event]) -> Finding:
     )
 
 
-RULE = rule(check, "out-of-memory", Link.SYSTEMS, events=LEAST_EVENTS, families=EVERY)
+RULE = rule(check, "out-of-memory", Link.SYSTEMS, events=MIN_EVENTS, families=EVERY)

@@ -11,19 +11,19 @@ of Hugging Face trainers.
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import crash_traces, done_share, ended_well, is_open
 
-DONE = 0.999  # of the steps that were set: the last one may not have been saved
+MIN_DONE_SHARE = 0.999  # of the steps that were set: the last one may not have been saved
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
     share = done_share(evidence)
     if ended_well(evidence, done=limits["done"]):
-        told = f"it reached {share:.0%} of the steps that were set" if share is not None else "it says it completed"
-        return Healthy(reason=told)
+        reached = f"it reached {share:.0%} of the steps that were set" if share is not None else "it says it completed"
+        return Healthy(reason=reached)
     traces = crash_traces(evidence)
     if traces or (is_open(evidence) and share is not None):
         return _finding(evidence, traces, share, Severity.HIGH if traces else Severity.MEDIUM)
@@ -44,12 +44,6 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
     planned = float(limit) if isinstance(limit, int | float) and limit > 0 else None
     how = traces[0] if traces else "its log was opened and never closed" if is_open(evidence) else "no word of its end"
     of = f" of {planned:.0f}" if planned else ""
-    facts: dict[str, JsonScalar] = {
-        "status": context.get("status"),
-        "exit_reason": context.get("exit_reason"),
-        "done_share": share,
-        "traces": len(traces),
-    }
     return Finding(
         severity=severity,
         claim=f"The run ends at step {last}{of}: {how}",
@@ -58,7 +52,12 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
         unit="steps",
         onset_step=last,
         onset_interval=None if last is None else (last, last),
-        evidence=facts,
+        evidence={
+            "status": context.get("status"),
+            "exit_reason": context.get("exit_reason"),
+            "done_share": share,
+            "traces": len(traces),
+        },
         causes=(
             "an exception, or a rank that timed out in a collective",
             "a scheduler that stopped or preempted it",
@@ -69,4 +68,4 @@ def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, s
     )
 
 
-RULE = rule(check, "run-cut-short", Link.SYSTEMS, done=DONE, families=EVERY)
+RULE = rule(check, "run-cut-short", Link.SYSTEMS, done=MIN_DONE_SHARE, families=EVERY)

@@ -28,26 +28,26 @@ from ptt.diagnostics.rules.interface import (
     Healthy,
     Limits,
     NotJudged,
-    Rule,
     Verdict,
     does_not_apply,
+    rule,
 )
 from ptt.diagnostics.statistics.rank_scores import MIN_STEPS, RankScores, score_ranks, weighted_share
 
-SCORE = 0.75  # of the best rank, or of its own best: see the source above
-FAR_BELOW = 0.5
-CHRONIC = 0.5  # of the windows, or of their weighted share at the end
+SCORE_LIMIT = 0.75  # of the best rank, or of its own best: see the source above
+HIGH_SCORE = 0.5
+CHRONIC_SHARE = 0.5  # of the windows, or of their weighted share at the end
 SILENT_SHARE = 0.1  # of the steps, at the end of the run
 SILENT_STEPS = 20
-OTHERS_FINE = 0.9  # score of the middle rank against its own best: else all slowed down, which is no straggler
-ROWS = 3  # of Microsoft's straggler rows that name one rank, as its own notion of consistent
+MIN_MEDIAN_SCORE = 0.9  # score of the middle rank against its own best: else all slowed down, which is no straggler
+MIN_ROWS = 3  # of Microsoft's straggler rows that name one rank, as its own notion of consistent
 ENABLE = (
     "record the time of the forward and backward pass by rank, before gradients are summed: NVIDIA's resiliency "
     "extension, AReaL's perf_tracer, or one JSON line a step and rank with a file name that holds rank_N"
 )
 
 
-class Slow(NamedTuple):
+class SlowRank(NamedTuple):
     """One rank that is slow in one timing."""
 
     metric: ByRank
@@ -62,12 +62,13 @@ class Slow(NamedTuple):
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge times by rank, and who fell silent."""
-    timings = evidence.machines.of(Measure.TIME, Measure.WHOLE_STEP) if evidence.machines else ()
-    silent = [finding for metric in _all(evidence) if (finding := _silent(metric)) is not None][:1]
+    machines = evidence.machines
+    timings = machines.of(Measure.TIME, Measure.WHOLE_STEP) if machines else ()
+    by_step = [metric for metric in machines.metrics if metric.by_step] if machines else []
+    silent = [finding for metric in by_step if (finding := _silent(metric)) is not None][:1]
     scored = [(metric, scores) for metric in timings if metric.by_step and (scores := _scores(metric)) is not None]
-    rows = _by_rows(evidence, limits)
-    slow = [one for metric, scores in scored for one in _slow(metric, scores, limits["score"])]
-    findings = [*_findings(slow, limits), *silent, *rows]
+    slow = [rank for metric, scores in scored for rank in _slow_ranks(metric, scores, limits["score"])]
+    findings = [*_findings(slow, limits["score"]), *silent, *_by_rows(evidence, limits["score"])]
     broken = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
     if broken:
         return Broken(findings=broken)
@@ -90,20 +91,16 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return NotJudged(reason=reason, missing=("ranks",), enable=ENABLE)
 
 
-def _all(evidence: Evidence) -> tuple[ByRank, ...]:
-    return tuple(metric for metric in evidence.machines.metrics if metric.by_step) if evidence.machines else ()
-
-
 def _scores(metric: ByRank) -> RankScores | None:
     return score_ranks({place: series.finite() for place, series in metric.places.items()})
 
 
-def _slow(metric: ByRank, scores: RankScores, limit: float) -> list[Slow]:
-    """Give the ranks below the limit, by either score; nobody where most ranks slowed down alike."""
-    others = np.median(scores.own, axis=1, keepdims=True) >= OTHERS_FINE
+def _slow_ranks(metric: ByRank, scores: RankScores, limit: float) -> list[SlowRank]:
+    """Return the ranks below the limit, by either score; nobody where most ranks slowed down alike."""
+    others = np.median(scores.own, axis=1, keepdims=True) >= MIN_MEDIAN_SCORE
     against_best = (scores.relative < limit) & scores.beyond
     against_self = (scores.own < limit) & others & ~against_best
-    found = []
+    slow = []
     for column, place in enumerate(scores.places):
         flags = against_best[:, column] | against_self[:, column]
         if not flags.any():
@@ -111,79 +108,67 @@ def _slow(metric: ByRank, scores: RankScores, limit: float) -> list[Slow]:
         own = int(against_self[:, column].sum()) > int(against_best[:, column].sum())
         score = (scores.own if own else scores.relative)[flags, column]
         share = float(flags.mean())
-        found.append(
-            Slow(
-                metric,
-                place,
-                float(np.median(score)),
-                own,
-                bool(max(share, weighted_share(flags)) >= CHRONIC and (flags.sum() > 1 or len(flags) == 1)),
-                int(scores.starts[np.argmax(flags)]),
-                int(flags.sum()),
-                len(flags),
-            )
-        )
-    return found
+        chronic = bool(max(share, weighted_share(flags)) >= CHRONIC_SHARE and (flags.sum() > 1 or len(flags) == 1))
+        onset, count = int(scores.starts[np.argmax(flags)]), int(flags.sum())
+        slow.append(SlowRank(metric, place, float(np.median(score)), own, chronic, onset, count, len(flags)))
+    return slow
 
 
-def _findings(slow: list[Slow], limits: Limits) -> list[Finding]:
-    """Give one finding a rank, of the timing in which it is slowest; the five slowest ranks."""
-    worst: dict[str, Slow] = {}
-    for one in slow:
-        held = worst.get(one.place)
-        if held is None or (one.chronic, -one.score) > (held.chronic, -held.score):
-            worst[one.place] = one
-    ordered = sorted(worst.values(), key=lambda one: (not one.chronic, one.score, one.place))
-    return [_finding(one, len(worst), limits["score"]) for one in ordered[:5]]
+def _findings(slow: list[SlowRank], limit: float) -> list[Finding]:
+    """Return one finding a rank, of the timing in which it is slowest; the five slowest ranks."""
+    worst: dict[str, SlowRank] = {}
+    for rank in sorted(slow, key=lambda rank: (not rank.chronic, rank.score, rank.place)):
+        worst.setdefault(rank.place, rank)
+    return [_finding(rank, len(worst), limit) for rank in list(worst.values())[:5]]
 
 
-def _finding(one: Slow, ranks: int, limit: float) -> Finding:
-    against = "its own best" if one.own else "the best rank"
-    often = f"in {one.windows} of {one.of} windows"
-    whole = one.metric.measure is Measure.WHOLE_STEP
-    severity = Severity.HIGH if one.score < FAR_BELOW else Severity.MEDIUM
+def _finding(rank: SlowRank, slow_ranks: int, limit: float) -> Finding:
+    name, whole = rank.metric.name, rank.metric.measure is Measure.WHOLE_STEP
+    against = "its own best" if rank.own else "the best rank"
+    often = f"in {rank.windows} of {rank.of} windows"
+    severity = Severity.HIGH if rank.score < HIGH_SCORE else Severity.MEDIUM
     return Finding(
-        severity=severity if one.chronic else Severity.LOW,
-        claim=f"{one.place} takes {1 / one.score:.2g} times as long as {against} for {one.metric.name}, {often}"
+        severity=severity if rank.chronic else Severity.LOW,
+        claim=f"{rank.place} takes {1 / rank.score:.2g} times as long as {against} for {name}, {often}"
         + ("; the time includes waiting for all ranks, so that the truth is worse" if whole else ""),
-        observed=one.score,
+        observed=rank.score,
         limit=limit,
         unit="score",
-        onset_step=one.onset,
+        onset_step=rank.onset,
         evidence={
-            "metric": one.metric.name,
-            "rank": one.place,
+            "metric": name,
+            "rank": rank.place,
             "against": against,
-            "chronic": one.chronic,
-            "slow_ranks": ranks,
-            "ranks": len(one.metric.places),
+            "chronic": rank.chronic,
+            "slow_ranks": slow_ranks,
+            "ranks": len(rank.metric.places),
         },
         causes=(
             "a device that throttles or has errors, a slow link",
             "more tokens than the others get, or longer ones",
             "another process on that node",
         ),
-        confirm=(f"swap {one.place} with another device: does the slowness move with the device or with the rank?",),
+        confirm=(f"swap {rank.place} with another device: does the slowness move with the device or with the rank?",),
         next=("replace the device, or balance the tokens between ranks; change nothing in the optimisation",),
     )
 
 
 def _silent(metric: ByRank) -> Finding | None:
-    """Find a rank that recorded up to some step and no more."""
+    """Return the finding on a rank that recorded up to some step and no more."""
     last = {place: int(series.steps[-1]) for place, series in metric.places.items() if len(series.steps) >= MIN_STEPS}
     if len(last) < 2:
         return None
     end, start = max(last.values()), min(int(series.steps[0]) for series in metric.places.values())
     place, at = min(last.items(), key=lambda item: (item[1], item[0]))
-    gap = end - at
-    if gap < max(SILENT_STEPS, SILENT_SHARE * (end - start)):
+    gap, limit = end - at, max(SILENT_STEPS, SILENT_SHARE * (end - start))
+    if gap < limit:
         return None
     count = sum(end - step >= gap / 2 for step in last.values())
     return Finding(
         severity=Severity.HIGH if count < len(last) / 2 else Severity.LOW,
         claim=f"{place} recorded {metric.name} up to step {at} and no more; others go on to step {end}",
         observed=float(gap),
-        limit=float(max(SILENT_STEPS, SILENT_SHARE * (end - start))),
+        limit=float(limit),
         unit="steps",
         onset_step=at + 1,
         onset_interval=(at, at + 1),
@@ -196,24 +181,23 @@ def _silent(metric: ByRank) -> Finding | None:
     )
 
 
-def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
-    """Take Microsoft's rows: a rank and how many times the mean of all ranks its step takes."""
+def _by_rows(evidence: Evidence, limit: float) -> list[Finding]:
+    """Judge Microsoft's rows: a rank and how many times the mean of all ranks its step takes."""
     who, factor = evidence.other.get("straggler_rank"), evidence.other.get("straggler_slowdown_factor")
     if who is None or factor is None or not len(factor.finite()[0]):
         return []
-    ranks = who.finite()[1]
     at, factors = factor.finite()
-    usual, counts = np.unique(ranks, return_counts=True)
-    rank, times = int(usual[np.argmax(counts)]), int(counts.max())
-    middle = float(np.median(factors))
-    chronic = times >= ROWS and 1 / middle < limits["score"]
+    ranks, counts = np.unique(who.finite()[1], return_counts=True)
+    rank, times = int(ranks[np.argmax(counts)]), int(counts.max())
+    median = float(np.median(factors))
+    chronic = times >= MIN_ROWS and 1 / median < limit
     return [
         Finding(
             severity=Severity.MEDIUM if chronic else Severity.LOW,
-            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {middle:.2g} times "
+            claim=f"Microsoft's callback noted rank {rank} as the slowest {times} times, at {median:.2g} times "
             "the mean; its times include waiting for all ranks, so that the truth is worse",
-            observed=1 / middle,
-            limit=limits["score"],
+            observed=1 / median,
+            limit=limit,
             unit="score",
             onset_step=int(at[0]),
             evidence={"metric": "straggler_slowdown_factor", "logged_as": factor.raw_name, "rank": rank, "rows": times},
@@ -224,4 +208,4 @@ def _by_rows(evidence: Evidence, limits: Limits) -> list[Finding]:
     ]
 
 
-RULE = Rule(id="stragglers", link=Link.SYSTEMS, check=check, limits={"score": SCORE}, families=EVERY)
+RULE = rule(check, "stragglers", Link.SYSTEMS, score=SCORE_LIMIT, families=EVERY)

@@ -21,16 +21,16 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import JsonScalar, Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Rule, Verdict
-from ptt.diagnostics.rules.single_series import logarithms, logged
+from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token, ratio_around
 
-SLOWER = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
-FAR_SLOWER = 3.0
+SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
+HIGH_FACTOR = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
-LEAST_ROWS = 3
-STALLED_S = 0.05  # seconds a step: below, it is the timer that is slow
+MIN_ROWS = 3
+MIN_STEP_S = 0.05  # seconds a step: below, it is the timer that is slow
 ENABLE = "log the time of every step; with its parts (generation, tools, update) the slow one can be named"
 
 
@@ -40,66 +40,58 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if isinstance(series, NotJudged):
         return _by_throughput(evidence, limits) or _by_rows(evidence) or series
     times = folded(series)
-    found = lasting_rise(times, floor=STALLED_S, factor=limits["slower"])
-    if found is None or found.early <= 0:  # steps of no time were not timed
+    shift = lasting_rise(times, floor=MIN_STEP_S, factor=limits["slower"])
+    if shift is None or shift.early <= 0:  # steps of no time were not timed
         _, values = times.finite()
         early, last = float(np.median(values[: times.width])), float(np.median(values[-times.width :]))
-        reason = f"a step takes {early:.3g} s at first and {last:.3g} s at the end"
-        return Healthy(reason=reason)
-    onset = change_point(times, found.onset)
-    begun = replace(found, onset=onset, interval=(min(onset, found.interval[0]), found.onset))
+        return Healthy(reason=f"a step takes {early:.3g} s at first and {last:.3g} s at the end")
+    onset = change_point(times, shift.onset)
+    begun = replace(shift, onset=onset, interval=(min(onset, shift.interval[0]), shift.onset))
     return _judged(evidence, series, begun, limits)
 
 
-def _judged(evidence: Evidence, series: Series, found: BaselineShift, limits: Limits) -> Verdict:
-    early, late = found.early, found.extreme if found.ended else found.last
+def _judged(evidence: Evidence, series: Series, shift: BaselineShift, limits: Limits) -> Verdict:
+    early, late = shift.early, shift.extreme if shift.ended else shift.last
     lengths = length_of(evidence)
-    longer = ratio_around(lengths, found.onset) if lengths is not None else None
+    longer = ratio_around(lengths, shift.onset) if lengths is not None else None
     explained = lengths is not None and _explained(series, lengths, limits)
-    notes = found.ended or explained
-    part = grown_part(evidence, found.onset)
-    why = "; it came back" if found.ended else "; the tokens of a step grew along" if explained else ""
+    notes = shift.ended or explained
+    part = grown_part(evidence, shift.onset)
+    why = "; it came back" if shift.ended else "; the tokens of a step grew along" if explained else ""
     unknown = "; how much work a step is, is not logged" if lengths is None else ""
-    facts: dict[str, JsonScalar] = {
-        "metric": series.name,
-        "logged_as": series.raw_name,
-        "early_s": early,
-        "late_s": late,
-        "work_ratio": longer,
-        "work_logged_as": lengths.raw_name if lengths is not None else None,
-    }
+    work = lengths.raw_name if lengths is not None else None
+    facts = metric_evidence(series, early_s=early, late_s=late, work_ratio=longer, work_logged_as=work)
     if part is not None:
         facts |= {"grew_most": part[0], "grew_most_early_s": part[1], "grew_most_late_s": part[2]}
     times = late / early
     finding = Finding(
-        severity=Severity.LOW if notes else Severity.HIGH if times >= FAR_SLOWER else Severity.MEDIUM,
+        severity=Severity.LOW if notes else Severity.HIGH if times >= HIGH_FACTOR else Severity.MEDIUM,
         claim=f"A step takes {late:.3g} s where it took {early:.3g} s at first{why}{unknown}",
         observed=times,
         limit=limits["slower"],
         unit="x",
-        onset_step=found.onset,
-        onset_interval=found.interval,
+        onset_step=shift.onset,
+        onset_interval=shift.interval,
         evidence=facts,
         causes=_causes(part[0] if part else ""),
-        confirm=_confirm(found.onset, part),
+        confirm=_confirm(shift.onset, part),
         next=(
             "mend the part that grew; leave the optimisation as it is",
             "set a time limit on each tool call and reward, and log how often it is met",
         ),
     )
-    if notes:
-        reason = f"a step takes {late:.3g} s where it took {early:.3g} s at first{why}"
-        return Healthy(reason=reason, notes=(finding,))
-    return finding
+    if not notes:
+        return finding
+    return Healthy(reason=f"a step takes {late:.3g} s where it took {early:.3g} s at first{why}", notes=(finding,))
 
 
 def _explained(series: Series, lengths: Series, limits: Limits) -> bool:
-    """Tell whether the time of a token did not rise: longer steps are then more work, not slower machines."""
-    each = per_token(series, lengths)
-    if len(each.finite()[0]) < MIN_VALUES:
+    """Return whether the time of a token did not rise: longer steps are then more work, not slower machines."""
+    token_times = per_token(series, lengths)
+    if len(token_times.finite()[0]) < MIN_VALUES:
         return False
-    found = lasting_rise(each, floor=0.0, factor=limits["slower"])
-    return found is None or found.ended
+    shift = lasting_rise(token_times, floor=0.0, factor=limits["slower"])
+    return shift is None or shift.ended
 
 
 def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
@@ -107,29 +99,28 @@ def _by_throughput(evidence: Evidence, limits: Limits) -> Verdict | None:
     if series is None or len(series.finite()[0]) < MIN_VALUES:
         return None
     times = folded(series)
-    found = lasting_fall(logarithms(times), ceiling=math.inf, margin=math.log(limits["slower"]))
-    if found is None or found.ended:
-        reason = f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}"
-        return Healthy(reason=reason)
-    early, late = math.exp(found.early), math.exp(found.last)
-    part = grown_part(evidence, found.onset)
+    shift = lasting_fall(logarithms(times), ceiling=math.inf, margin=math.log(limits["slower"]))
+    if shift is None or shift.ended:
+        return Healthy(reason=f"{series.raw_name} did not fall lastingly by a factor of {limits['slower']:g}")
+    early, late = math.exp(shift.early), math.exp(shift.last)
+    part = grown_part(evidence, shift.onset)
     return Finding(
-        severity=Severity.HIGH if early / late >= FAR_SLOWER else Severity.MEDIUM,
+        severity=Severity.HIGH if early / late >= HIGH_FACTOR else Severity.MEDIUM,
         claim=f"{series.raw_name} fell from {early:.4g} to {late:.4g} tokens a second",
         observed=early / late,
         limit=limits["slower"],
         unit="x",
-        onset_step=found.onset,
-        onset_interval=found.interval,
-        evidence={"metric": series.name, "logged_as": series.raw_name, "early": early, "late": late},
+        onset_step=shift.onset,
+        onset_interval=shift.interval,
+        evidence=metric_evidence(series, early=early, late=late),
         causes=_causes(part[0] if part else ""),
-        confirm=_confirm(found.onset, part),
+        confirm=_confirm(shift.onset, part),
         next=("log the time of each part of a step", "mend the part that grew"),
     )
 
 
 def _by_rows(evidence: Evidence) -> Verdict | None:
-    """Take Microsoft's own rows: written where its last ten steps took 1.5 times its first fifty.
+    """Judge Microsoft's own rows: written where its last ten steps took 1.5 times its first fifty.
 
     Ten steps are few: a healthy run passes now and then. Only rows at every other look, up to the end, are a verdict.
     """
@@ -139,13 +130,13 @@ def _by_rows(evidence: Evidence) -> Verdict | None:
     steps, values = series.finite()
     end = evidence.run.last_step or int(steps[-1])
     due = (end - int(steps[0])) / ROW_EVERY + 1
-    lasting = len(values) >= max(LEAST_ROWS, due / 2) and end - int(steps[-1]) <= 2 * ROW_EVERY
+    lasting = len(values) >= max(MIN_ROWS, due / 2) and end - int(steps[-1]) <= 2 * ROW_EVERY
     last = float(np.median(values))
     finding = Finding(
         severity=Severity.MEDIUM if lasting else Severity.LOW,
         claim=f"Microsoft's callback noted steps {last:.3g} times as long as at first, {len(values)} times",
         observed=last,
-        limit=SLOWER,
+        limit=SLOWDOWN_FACTOR,
         unit="x",
         onset_step=int(steps[0]),
         evidence={"metric": "slowdown_factor", "logged_as": series.raw_name, "rows": len(values)},
@@ -187,4 +178,4 @@ def _confirm(onset: int, part: tuple[str, float, float] | None) -> tuple[str, ..
     )
 
 
-RULE = Rule(id="throughput-drop", link=Link.SYSTEMS, check=check, limits={"slower": SLOWER}, families=EVERY)
+RULE = rule(check, "throughput-drop", Link.SYSTEMS, slower=SLOWDOWN_FACTOR, families=EVERY)
