@@ -195,15 +195,15 @@ def not_found(tails: Tails, tail: JudgedTail, signature: Signature) -> RuleVerdi
     late = float(tail.post.windows[2])
     base = {"link": Link.POLICY_UPDATE, "observed": late, "unit": "nats", "slice": tails.post.name}
     evidence = {"pair": tails.pair, "percentile": tail.name}
+    notes: tuple[Finding, ...] = ()
     if tail.grew and conditions["material"] is False:
-        note = _note("tail-growth-immaterial", f"Tails grew but do not matter yet: {signature.reason}", base, evidence)
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
-    if tail.grew and conditions["localised"] is False:
+        claim = f"Tails grew but do not matter yet: {signature.reason}"
+        notes = (_note("tail-growth-immaterial", claim, base, evidence),)
+    elif tail.grew and conditions["localised"] is False:
         return Broken(findings=(_everywhere(tails, tail, signature, base | {"evidence": evidence}),))
-    if conditions["lasting"] is False and _humped(tail.post, tails.windows):
-        note = _note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence)
-        return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=(note,))
-    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason)
+    elif conditions["lasting"] is False and _humped(tail.post, tails.windows):
+        notes = (_note("tail-hump", f"Post-tool tails rose and came back: {signature.reason}", base, evidence),)
+    return Healthy(id=ID, link=Link.POLICY_UPDATE, reason=signature.reason, notes=notes)
 
 
 def _everywhere(tails: Tails, tail: JudgedTail, signature: Signature, base: Mapping[str, object]) -> Finding:

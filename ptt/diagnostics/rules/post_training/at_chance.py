@@ -10,8 +10,6 @@ What to do: overfit a few dozen pairs first. If that fails, the pipeline is wron
 Source: at the start of DPO both rewards are 0, so the loss is ln 2 (arXiv 2305.18290, eq. 7); the test is our own.
 """
 
-from __future__ import annotations
-
 import math
 
 from ptt.diagnostics.evidence import Evidence

@@ -10,8 +10,6 @@ Source: the weights of KTO (arXiv 2402.01306, section 4.2 gives that range); the
 of it.
 """
 
-from __future__ import annotations
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity

@@ -10,8 +10,6 @@ Source: likelihood displacement (arXiv 2410.08847). That a doubling matters is o
 healthy runs show.
 """
 
-from __future__ import annotations
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule

@@ -8,8 +8,6 @@ What to do: look at the gradient norm and the learning rate first: is either 0, 
 Source: the run's own first level; no absolute loss means anything across models and data.
 """
 
-from __future__ import annotations
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity

@@ -8,8 +8,6 @@ kind from there on, are what to look at.
 Source: relative to the run's own best; margins scale with beta, so no absolute limit means anything.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence

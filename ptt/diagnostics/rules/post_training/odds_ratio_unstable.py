@@ -8,8 +8,6 @@ What to do: lower the learning rate or the weight of the odds-ratio term (beta),
 Source: odds ratio preference optimisation (arXiv 2403.07691, eq. 6); relative to the run's own early movement.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence

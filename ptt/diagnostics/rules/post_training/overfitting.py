@@ -11,10 +11,8 @@ Source: early stopping's generalisation loss (Prechelt 1998, "Early stopping, bu
 limits are our own: a few per cent are common in the last epoch of a run that answers better all the same.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,13 +26,13 @@ from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 RISE_LIMIT = 0.1  # of the lowest evaluation loss
 NOTE_RISE = 0.05
 HIGH_RISE = 0.3
-MIN_EVALUATIONS: Final = 5  # fewer have no lowest one with a course on both sides
-LAST_EVALUATIONS: Final = 3  # evaluations that must agree
-MIN_RISE: Final = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
-Z_LIMIT: Final = 4.0  # times the scatter of one evaluation about its neighbours
+MIN_EVALUATIONS = 5  # fewer have no lowest one with a course on both sides
+LAST_EVALUATIONS = 3  # evaluations that must agree
+MIN_RISE = 0.02  # nats: pairs that are all learnt have losses near 0, of which any part is nothing
+Z_LIMIT = 4.0  # times the scatter of one evaluation about its neighbours
 MEMORISED_RATIO = 0.1  # training loss over evaluation loss: an order of magnitude
 MIN_LOSS_GAP = 0.5  # nats: with less the two differ by little more than rounding near 0
-ENABLE: Final = 'evaluate on held-out data while training: in TRL eval_strategy="steps" with an eval_dataset'
+ENABLE = 'evaluate on held-out data while training: in TRL eval_strategy="steps" with an eval_dataset'
 
 
 class Path(NamedTuple):
@@ -57,24 +55,21 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the evaluation loss, with the training loss beside it."""
     series = evidence.eval_loss
     if series is None or len(series.finite()[0]) < MIN_EVALUATIONS:
-        reason = (
-            "no evaluation loss is logged"
-            if series is None
-            else f"{len(series.finite()[0])} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
-        )
-        return _unjudged(reason, "eval/loss", ENABLE)
+        count = 0 if series is None else len(series.finite()[0])
+        few = f"{count} evaluation losses are logged; {MIN_EVALUATIONS} are needed"
+        reason = "no evaluation loss is logged" if series is None else few
+        return NotJudged(reason=reason, missing=("eval/loss",), enable=ENABLE)
     path = loss_path(series, limits["noted"])
     then, now = _train(evidence.metrics.get("loss/total"), path.best_step)
     lowest = f"the evaluation loss is lowest at step {path.best_step} ({path.best:.3g})"
     summary = f"{lowest}, {path.last:.3g} over the last three"
     rose = path.onset is not None and path.rise >= limits["noted"]
     if then is None or now is None:
+        if not rose:
+            return Healthy(reason=summary)
         reason = f"{summary}; without the training loss overfitting cannot be told from divergence"
-        return (
-            _unjudged(reason, "loss/total", "log the training loss: logging_steps=1")
-            if rose
-            else Healthy(reason=summary)
-        )
+        enable = "log the training loss: logging_steps=1"
+        return NotJudged(reason=reason, missing=("loss/total",), enable=enable)
     if rose and now < then:
         return _rising(series, path, summary, then, now, limits)
     if now < MEMORISED_RATIO * path.last and path.last - now > limits["apart"]:
@@ -82,10 +77,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _finding(series, path, Severity.MEDIUM, claim, then, now, limits["apart"])
     also = f"; the training loss rose as well ({then:.3g} to {now:.3g})" if rose else ""
     return Healthy(reason=summary + also)
-
-
-def _unjudged(reason: str, missing: str, enable: str) -> NotJudged:
-    return NotJudged(reason=reason, missing=(missing,), enable=enable)
 
 
 def loss_path(series: Series, rise: float) -> Path:

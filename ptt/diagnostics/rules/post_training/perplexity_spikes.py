@@ -10,8 +10,6 @@ Source: a median and a median deviation that the point itself is no part of, so 
 that kind and skipping their batches: PaLM (arXiv 2204.02311, section 5.1).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -9,8 +9,6 @@ Source: our own; human agreement on preference pairs is commonly 0.65 to 0.8 (ar
 0.73).
 """
 
-from __future__ import annotations
-
 import math
 
 from ptt.diagnostics.evidence import Evidence

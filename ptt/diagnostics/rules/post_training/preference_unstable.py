@@ -9,8 +9,6 @@ What to do: see whether the batches are sorted by source or length; if not, lowe
 Source: binomial noise p(1-p)/B; the limits are our own.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ a token that stood at one nat, as is usual, then stands beyond ln of a vocabular
 drawn blindly.
 """
 
-from __future__ import annotations
-
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, requires, rule
