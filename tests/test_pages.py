@@ -17,7 +17,7 @@ def test_generated_pages_are_current() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_readme_lists_every_exit_code() -> None:

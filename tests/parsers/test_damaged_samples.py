@@ -53,7 +53,7 @@ def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
     if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
         header = data.partition(b"\n")[0]
         return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]
-    return (rel.endswith(".jsonl") or rel in LINES) and (not line or data[size : size + 1] == b"\n")
+    return (rel.endswith((".jsonl", ".txt", ".log")) or rel in LINES) and (not line or data[size : size + 1] == b"\n")
 
 
 @pytest.mark.parametrize("rel", SAMPLES)

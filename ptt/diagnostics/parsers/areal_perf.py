@@ -76,6 +76,7 @@ PARSER = Parser(
     name="areal_perf",
     describes="AReaL's perf_tracer, a file a rank: durations of phases and of rollout sessions by rank.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -54,6 +54,7 @@ PARSER = Parser(
     name="areal_rollouts",
     describes="AReaL's rollout dumps: trajectories with reward and policy version.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -115,6 +115,7 @@ PARSER = Parser(
     name="art_trajectories",
     describes="ART's trajectories, Parquet and the older lines: trajectories, turns, tool calls, rewards, evaluations.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -195,6 +195,7 @@ PARSER = Parser(
     name="inspect_log",
     describes="Logs of Inspect AI (.eval, .json): evaluations, trajectories, turns, tool calls, scores.",
     priority=80,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -121,6 +121,7 @@ PARSER = Parser(
     name="microsoft_agents",
     describes="Agent episodes of Microsoft's post-training toolkit: trajectories, turns, tool calls, outcomes.",
     priority=60,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -151,6 +151,7 @@ PARSER = Parser(
     name="microsoft_records",
     describes="Small files of Microsoft's post-training toolkit: settings, versions, why a run ended, resumes.",
     priority=60,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

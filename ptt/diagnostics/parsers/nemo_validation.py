@@ -77,6 +77,7 @@ PARSER = Parser(
     name="nemo_validation",
     describes="NeMo-RL's val_data_step*.jsonl: conversations of a validation, rewards and their mean.",
     priority=12,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -281,6 +281,7 @@ PARSER = Parser(
     name="otel_spans",
     describes="OpenTelemetry spans of agents (OTLP JSON): trajectories, turns, tool calls with latencies, evaluations.",
     priority=80,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

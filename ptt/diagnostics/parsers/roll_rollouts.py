@@ -57,6 +57,7 @@ PARSER = Parser(
     name="roll_rollouts",
     describes="ROLL's rollout_dump_dir: trajectories with score and domain.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -87,6 +87,7 @@ PARSER = Parser(
     name="skyrl_evals",
     describes="SkyRL's dumped_evals: trajectories of the evaluation, and evaluations by data source.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

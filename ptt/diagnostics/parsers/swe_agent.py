@@ -118,6 +118,7 @@ PARSER = Parser(
     name="swe_agent",
     describes="SWE-agent's .traj files: trajectories, turns and tool calls, their success guessed from the output.",
     priority=80,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

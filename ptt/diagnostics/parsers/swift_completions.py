@@ -84,6 +84,7 @@ PARSER = Parser(
     name="swift_completions",
     describes="ms-swift's completions.jsonl: trajectories, rewards by function, advantages.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -158,6 +158,7 @@ PARSER = Parser(
     name="tau_bench",
     describes="Results of tau-bench and tau2-bench: trajectories, turns, tool calls, rewards, evaluations.",
     priority=80,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

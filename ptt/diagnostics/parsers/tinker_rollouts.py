@@ -62,6 +62,7 @@ PARSER = Parser(
     name="tinker_rollouts",
     describes="Tinker's rollout summaries: trajectories with rewards, turn lengths and the sampler's step; no tokens.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -120,6 +120,7 @@ PARSER = Parser(
     name="trl_completions",
     describes="Completions that TRL logs as Parquet: trajectories, turns, tool calls, rewards; texts on request.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

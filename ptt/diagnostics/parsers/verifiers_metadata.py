@@ -64,6 +64,7 @@ PARSER = Parser(
     name="verifiers_metadata",
     describes="verifiers' metadata.json (up to 0.3): mean reward and metrics of an evaluation, model, sampling.",
     priority=12,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

@@ -84,6 +84,7 @@ PARSER = Parser(
     name="verifiers_results",
     describes="verifiers' results.jsonl (up to 0.3): trajectories, turns, tool calls, rewards; texts on request.",
     priority=12,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

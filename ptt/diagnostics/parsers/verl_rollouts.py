@@ -80,6 +80,7 @@ PARSER = Parser(
     name="verl_rollouts",
     describes="veRL's rollout_data_dir and validation_data_dir: trajectories, reward components, evaluations.",
     priority=10,
+    of_training=False,
     recognises=recognises,
     read=read,
 )

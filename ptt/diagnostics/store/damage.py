@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ptt.diagnostics.model import Diagnosis, Source
+from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.run_files import CLOSED
 from ptt.diagnostics.store.archives import DAMAGED
 from ptt.diagnostics.store.ingest import EMPTY, NEVER_EMPTY, RUN_DIR, UNREADABLE, UNRECOGNISED
@@ -16,13 +17,7 @@ MAX_LOST: Final = 0.01
 """Of a run's bytes. A trainer that was killed loses the record it was writing, which is less; of more nobody knows
 whether the run would have failed in it."""
 MAX_NAMED: Final = 3  # lost files that are named; the others are counted
-SAMPLE_FORMATS: Final = frozenset(
-    {
-        "areal_perf", "areal_rollouts", "art_trajectories", "inspect_log", "microsoft_agents", "microsoft_records",
-        "nemo_validation", "otel_spans", "roll_rollouts", "skyrl_evals", "swe_agent", "swift_completions", "tau_bench",
-        "tinker_rollouts", "trl_completions", "verifiers_metadata", "verifiers_results", "verl_rollouts",
-    }
-)  # fmt: skip
+SAMPLE_FORMATS: Final = frozenset(parser.name for parser in PARSERS if not parser.of_training)
 """Formats that hold neither tokens nor metrics of training: samples, spans, evaluations. One such file that is lost
 counts by its size alone."""
 

@@ -124,5 +124,6 @@ class Parser:
     name: str
     describes: str  # one line for the docs: whose file it is and what it yields
     priority: int  # on the same metric at the same step the lower number wins
+    of_training: bool = True  # False: samples, spans or evaluations alone; a lost file of them counts by its size
     recognises: Callable[[RunFile], bool]
     read: Callable[[RunFile], Iterator[Piece]]
