@@ -18,9 +18,17 @@ import math
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
-from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import lasting_excess, logarithms, peak_median, series_evidence, without_zeros
+from ptt.diagnostics.rules.single_series import (
+    Measured,
+    lasting_excess,
+    logarithms,
+    measured,
+    peak_median,
+    series_evidence,
+    without_zeros,
+)
 
 P999_LIMIT = math.log(10.0)  # nats: the widest cap in use
 RATIO_LIMIT = 10.0  # the same as a ratio
@@ -66,7 +74,7 @@ def _of_tokens(series: Series, pair: str, limit: float) -> list[Finding]:
     severity = excess.severity(Severity.HIGH if excess.peak > HIGH_FACTOR * limit else Severity.MEDIUM)
     claim = f"One token in a thousand has a {pair} ratio beyond {math.exp(limit):.3g} or its inverse{excess.recovery}"
     evidence = series_evidence(series, pair=pair, last_mean=excess.last, **excess.recovery_evidence)
-    return [_finding(claim, severity, excess.peak, limit, "nats", excess.onset, excess.interval, evidence)]
+    return [_finding(claim, severity, "nats", measured(excess, observed=excess.peak), evidence)]
 
 
 def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
@@ -81,35 +89,26 @@ def _of_extremes(series: Series, limits: Limits) -> list[Finding]:
     which = "greatest" if up else "least"
     claim = f"The {which} importance ratio of a step went from {early:.3g} to {observed:.3g}"
     evidence = series_evidence(series, early=early, last=math.exp(min(shift.last, MAX_LOG)))
-    limit = math.exp(shift.limit)
-    return [_finding(claim, Severity.MEDIUM, observed, limit, "ratio", shift.onset, shift.interval, evidence)]
+    numbers = Measured(
+        observed=observed, limit=math.exp(shift.limit), onset_step=shift.onset, onset_interval=shift.interval
+    )
+    return [_finding(claim, Severity.MEDIUM, "ratio", numbers, evidence)]
 
 
-def _finding(
-    claim: str,
-    severity: Severity,
-    observed: float,
-    limit: float,
-    unit: str,
-    onset: int,
-    interval: Steps,
-    evidence: dict[str, JsonScalar],
-) -> Finding:
+def _finding(claim: str, severity: Severity, unit: str, numbers: Measured, evidence: dict[str, JsonScalar]) -> Finding:
+    step = numbers["onset_step"]
     return Finding(
         severity=severity,
         claim=claim,
-        observed=observed,
-        limit=limit,
         unit=unit,
-        onset_step=onset,
-        onset_interval=interval,
+        **numbers,
         evidence=evidence,
         causes=(
             "updates too large for the batch they are made on",
             "stale rollouts",
             "engine and trainer compute different probabilities",
         ),
-        confirm=(f"list the ten tokens with the largest |r| of step {onset}: one sequence, one tool, or everywhere?",),
+        confirm=(f"list the ten tokens with the largest |r| of step {step}: one sequence, one tool, or everywhere?",),
         next=(
             "mend what parts the two policies: lag, engine, size of the update",
             "only then cap the ratio (2 to 10) or mask the tokens beyond it, and say so in the run's settings",
