@@ -44,13 +44,13 @@ class Vocabulary:
     text: str
 
     def knows(self, word: str) -> bool:
-        """Tell whether this is a word of ours, whatever its first letter's case, in capitals, or the plural of one."""
+        """Return whether this is a word of ours, whatever its first letter's case, in capitals, or the plural of one."""
         small = _SPLIT.sub("", word[:1].lower() + word[1:])
         singular = small.removesuffix("s") if len(small) > MIN_PLURAL else small
         return not self.words.isdisjoint((word, small, singular, word.lower() if word.isupper() else word))
 
     def harmless(self, word: str) -> bool:
-        """Tell whether this is a number, a sign, a word of ours, or a number joined to one."""
+        """Return whether this is a number, a sign, a word of ours, or a number joined to one."""
         if is_number(word) or _SIGNS.fullmatch(word) or self.knows(word):
             return True
         parts = re.split(r"[-@–→]", word)
@@ -59,7 +59,7 @@ class Vocabulary:
 
 
 def is_number(word: str) -> bool:
-    """Tell whether this is a number with its unit; addresses, dates, times since 1970 and long ids are none."""
+    """Return whether this is a number with its unit; addresses, dates, times since 1970 and long ids are none."""
     return bool(_NUMBER.fullmatch(word) or _POWER.fullmatch(word))
 
 
@@ -117,7 +117,7 @@ class Hasher:
         return f"{prefix}-{digits}"
 
     def made(self, word: str) -> bool:
-        """Tell whether a word is a hash that was made here."""
+        """Return whether a word is a hash that was made here."""
         return bool(_MADE.fullmatch(word)) and word.rsplit("-", 1)[1].split(".")[0] in self._digits
 
     @staticmethod
@@ -230,7 +230,7 @@ class Masker:
         return word.replace(core, self._hash.name("name", core))
 
     def _named(self, word: str) -> bool:
-        """Tell whether a name of the run's own is joined to a number or a word of ours here."""
+        """Return whether a name of the run's own is joined to a number or a word of ours here."""
         return any(part in self._known for part in JOINTS.split(word))
 
     def _file(self, path: str) -> str:

@@ -141,7 +141,7 @@ COUNTED: Sequence[Column] = (("ESS/n", "ess_fraction", _two_digits), ("Weights c
 
 
 def heaviness(diagnosis: Diagnosis) -> Part | None:
-    """Say whether means of the weights can be trusted, and how far out the tokens lie."""
+    """Return whether means of the weights can be trusted, and how far out the tokens lie."""
     rows = rows_where(diagnosis, "heaviness")
     if not rows:
         return None
@@ -306,7 +306,7 @@ LAGS: Sequence[Column] = (
 
 
 def staleness(diagnosis: Diagnosis) -> Part | None:
-    """Say whether tails are longer where rollouts are older."""
+    """Return whether tails are longer where rollouts are older."""
     rows = rows_where(diagnosis, "staleness")
     if not rows:
         return None

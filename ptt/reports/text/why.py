@@ -271,7 +271,7 @@ def no_signature(diagnosis: Diagnosis) -> str:
 
 
 def samples(diagnosis: Diagnosis) -> bool:
-    """Tell whether tail growth after tool calls is a question to this run: not to training that samples nothing."""
+    """Return whether tail growth after tool calls is a question to this run: not to training that samples nothing."""
     return all(item.applies for item in diagnosis.not_judged if item.id == SIGNATURE)
 
 
