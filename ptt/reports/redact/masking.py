@@ -44,7 +44,7 @@ class Vocabulary:
     text: str
 
     def knows(self, word: str) -> bool:
-        """Return whether this is a word of ours, whatever its first letter's case, in capitals, or the plural of one."""
+        """Return whether this is a word of ours, with any case of its first letter, in capitals, or a plural."""
         small = _SPLIT.sub("", word[:1].lower() + word[1:])
         singular = small.removesuffix("s") if len(small) > MIN_PLURAL else small
         return not self.words.isdisjoint((word, small, singular, word.lower() if word.isupper() else word))
