@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -15,7 +14,7 @@ from msgspec.structs import force_setattr
 from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.diagnostics.gate.subjects import Subject, name_of
 from ptt.diagnostics.model import JsonScalar, Severity
-from ptt.diagnostics.rules import LIMITS
+from ptt.diagnostics.rules import LIMITS, RULES
 from ptt.diagnostics.verdict.catalogue import OF_ONE_RULE
 
 MIN_STEPS: Final = 20
@@ -137,26 +136,11 @@ class Policy:
         return settings
 
 
-MAX_SEVERITY: Final[Mapping[str, Severity]] = MappingProxyType(
-    {
-        "tail-growth-immaterial": Severity.INFO,
-        **dict.fromkeys(
-            ("preference-plateau", "loss-plateau", "reward-jump", "rounded-logprobs", "versions-unknown"), Severity.LOW
-        ),
-        **dict.fromkeys(
-            ("advantage-scale", "components-diverge", "copied-logprobs", "eval-protocol-changed", "eval-spikes",
-             "explained-variance-low", "gradient-spikes", "idle-rollout", "judge-spikes", "kto-imbalance",
-             "length-inflation", "memory-imbalance", "missing-parts", "odds-ratio-unstable", "old-logprobs-off",
-             "one-sided-clipping", "perplexity-spikes", "policy-drift", "preference-unstable", "repeated-sequences",
-             "repetition-rise", "resumed-segments", "retokenised-turns", "reward-outliers", "reward-shape",
-             "reward-variance", "split-gap", "tool-diversity", "tool-latency", "truncated-support", "underused-tools",
-             "value-scale"),
-            Severity.MEDIUM,
-        ),
-    }
-)  # fmt: skip
-"""Findings that are never more severe than this, whatever the run; all others can be critical. A test holds it against
-the rules."""
+MAX_SEVERITY: Final[Mapping[str, Severity]] = {
+    "tail-growth-immaterial": Severity.INFO,
+    **{rule.id: rule.max_severity for rule in RULES if rule.max_severity is not Severity.CRITICAL},
+}
+"""Findings that are never more severe than this, whatever the run; all others can be critical."""
 
 
 @dataclass(frozen=True, kw_only=True)

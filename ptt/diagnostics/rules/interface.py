@@ -111,6 +111,7 @@ class Rule:
     limits: Limits = field(default_factory=dict)
     judges_nan: bool = False  # whether NaN is what the rule judges
     families: frozenset[Family] = ONLINE  # the kinds of training that can fail so
+    max_severity: Severity = Severity.CRITICAL  # no finding is worse, whatever the run: a gate cannot ask for more
 
     def run(self, evidence: Evidence) -> model.RuleVerdict:
         """Check with the limits in force; a run that cannot fail so is not asked."""
@@ -145,10 +146,19 @@ def rule(
     *,
     families: frozenset[Family] = ONLINE,
     judges_nan: bool = False,
+    max_severity: Severity = Severity.CRITICAL,
     **limits: float,
 ) -> Rule:
     """Return the rule of a check: its id, its link, and its limits by name."""
-    return Rule(id=name, link=link, check=check, limits=limits, judges_nan=judges_nan, families=families)
+    return Rule(
+        id=name,
+        link=link,
+        check=check,
+        limits=limits,
+        judges_nan=judges_nan,
+        families=families,
+        max_severity=max_severity,
+    )
 
 
 class RequestedMetrics(Mapping[str, Series]):

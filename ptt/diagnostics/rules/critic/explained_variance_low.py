@@ -60,4 +60,11 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "explained-variance-low", Link.CRITIC, worse=MIN_VARIANCE, learnt=LEARNT_VARIANCE)
+RULE = rule(
+    check,
+    "explained-variance-low",
+    Link.CRITIC,
+    max_severity=Severity.MEDIUM,
+    worse=MIN_VARIANCE,
+    learnt=LEARNT_VARIANCE,
+)

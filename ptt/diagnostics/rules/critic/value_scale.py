@@ -64,4 +64,4 @@ def check(values: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "value-scale", Link.CRITIC, off=MAX_DISTANCE)
+RULE = rule(check, "value-scale", Link.CRITIC, max_severity=Severity.MEDIUM, off=MAX_DISTANCE)

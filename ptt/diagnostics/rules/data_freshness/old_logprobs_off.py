@@ -77,4 +77,11 @@ def _finding(claim: str, series: Series, observed: float, limit: float, interval
     )
 
 
-RULE = rule(check, "old-logprobs-off", Link.DATA_FRESHNESS, never_near=MAX_NEAREST_P99, nearer=MAX_DISTANCE_RATIO)
+RULE = rule(
+    check,
+    "old-logprobs-off",
+    Link.DATA_FRESHNESS,
+    max_severity=Severity.MEDIUM,
+    never_near=MAX_NEAREST_P99,
+    nearer=MAX_DISTANCE_RATIO,
+)

@@ -40,4 +40,4 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "copied-logprobs", Link.DATA_VALIDITY, copied=ZERO_SHARE)
+RULE = rule(check, "copied-logprobs", Link.DATA_VALIDITY, max_severity=Severity.MEDIUM, copied=ZERO_SHARE)

@@ -87,4 +87,4 @@ def _gap_finding(coverage: Coverage) -> Finding:
     )
 
 
-RULE = rule(check, "missing-parts", Link.DATA_VALIDITY, gaps=MAX_GAPS)
+RULE = rule(check, "missing-parts", Link.DATA_VALIDITY, max_severity=Severity.MEDIUM, gaps=MAX_GAPS)

@@ -35,4 +35,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "repeated-sequences", Link.DATA_VALIDITY, share=MAX_SHARE)
+RULE = rule(check, "repeated-sequences", Link.DATA_VALIDITY, max_severity=Severity.MEDIUM, share=MAX_SHARE)

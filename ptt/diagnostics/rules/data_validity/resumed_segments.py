@@ -85,4 +85,6 @@ def _metrics(logged: list[Overlap]) -> Finding:
     )
 
 
-RULE = rule(check, "resumed-segments", Link.DATA_VALIDITY, steps=MIN_STEPS, families=EVERY)
+RULE = rule(
+    check, "resumed-segments", Link.DATA_VALIDITY, max_severity=Severity.MEDIUM, steps=MIN_STEPS, families=EVERY
+)

@@ -46,4 +46,11 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="large |r| against the engine do not gather where turns begin")
 
 
-RULE = rule(check, "retokenised-turns", Link.DATA_VALIDITY, share=MIN_BOUNDARY_SHARE, material=MIN_P99)
+RULE = rule(
+    check,
+    "retokenised-turns",
+    Link.DATA_VALIDITY,
+    max_severity=Severity.MEDIUM,
+    share=MIN_BOUNDARY_SHARE,
+    material=MIN_P99,
+)

@@ -36,4 +36,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, rounded=ROUNDED_SHARE)
+RULE = rule(check, "rounded-logprobs", Link.DATA_VALIDITY, max_severity=Severity.LOW, rounded=ROUNDED_SHARE)

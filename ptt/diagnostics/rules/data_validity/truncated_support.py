@@ -51,4 +51,4 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason="r against the engine is not one-sided")
 
 
-RULE = rule(check, "truncated-support", Link.DATA_VALIDITY, one_sided=ONE_SIDED_SHARE)
+RULE = rule(check, "truncated-support", Link.DATA_VALIDITY, max_severity=Severity.MEDIUM, one_sided=ONE_SIDED_SHARE)

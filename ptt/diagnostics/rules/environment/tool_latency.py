@@ -84,4 +84,12 @@ def _finding(name: str, series: Series, rise: BaselineShift, limits: Limits) -> 
     )
 
 
-RULE = rule(check, "tool-latency", Link.ENVIRONMENT, floor=MIN_SECONDS, factor=RISE_FACTOR, slow=SLOW_SECONDS)
+RULE = rule(
+    check,
+    "tool-latency",
+    Link.ENVIRONMENT,
+    max_severity=Severity.MEDIUM,
+    floor=MIN_SECONDS,
+    factor=RISE_FACTOR,
+    slow=SLOW_SECONDS,
+)

@@ -135,5 +135,11 @@ def _finding(name: str, fall: BaselineShift, severity: Severity, calls: Series, 
 
 
 RULE = rule(
-    check, "underused-tools", Link.ENVIRONMENT, left=FALL_FACTOR, was_used=MIN_EARLY_CALLS, others=MIN_REMAINING_SHARE
+    check,
+    "underused-tools",
+    Link.ENVIRONMENT,
+    max_severity=Severity.MEDIUM,
+    left=FALL_FACTOR,
+    was_used=MIN_EARLY_CALLS,
+    others=MIN_REMAINING_SHARE,
 )

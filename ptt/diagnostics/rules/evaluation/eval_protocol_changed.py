@@ -69,4 +69,6 @@ def _changed(setting: Setting, size_limit: float) -> Finding | None:
     )  # fmt: skip
 
 
-RULE = rule(check, "eval-protocol-changed", Link.EVALUATION, size=SIZE_LIMIT, families=EVERY)
+RULE = rule(
+    check, "eval-protocol-changed", Link.EVALUATION, max_severity=Severity.MEDIUM, size=SIZE_LIMIT, families=EVERY
+)

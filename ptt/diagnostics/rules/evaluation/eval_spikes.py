@@ -93,4 +93,4 @@ def _shared(trained: Series, before: int, at: int, after: int) -> bool:
     return bool(here.mean() - max(left.mean(), right.mean()) > 3 * noise)
 
 
-RULE = rule(check, "eval-spikes", Link.EVALUATION, sds=SPIKE_SDS, families=EVERY)
+RULE = rule(check, "eval-spikes", Link.EVALUATION, max_severity=Severity.MEDIUM, sds=SPIKE_SDS, families=EVERY)

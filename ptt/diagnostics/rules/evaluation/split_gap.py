@@ -97,4 +97,4 @@ def _grown(pair: Pair, limit: float) -> Finding | None:
         next=("choose the checkpoint by the held-out split", "widen or refresh the training tasks"))  # fmt: skip
 
 
-RULE = rule(check, "split-gap", Link.EVALUATION, gap=GAP_LIMIT, families=EVERY)
+RULE = rule(check, "split-gap", Link.EVALUATION, max_severity=Severity.MEDIUM, gap=GAP_LIMIT, families=EVERY)

@@ -116,5 +116,11 @@ def _entropy(steps: IntArray, table: FloatArray, minimum: float) -> tuple[Series
 
 
 RULE = rule(
-    check, "tool-diversity", Link.EXPLORATION, left=FALL_FACTOR, was=MIN_EARLY_ENTROPY, others=MIN_REMAINING_SHARE
+    check,
+    "tool-diversity",
+    Link.EXPLORATION,
+    max_severity=Severity.MEDIUM,
+    left=FALL_FACTOR,
+    was=MIN_EARLY_ENTROPY,
+    others=MIN_REMAINING_SHARE,
 )

@@ -114,4 +114,6 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=reason, notes=(note,))
 
 
-RULE = rule(check, "gradient-spikes", Link.NUMERICS, times_median=SPIKE_FACTOR, families=EVERY)
+RULE = rule(
+    check, "gradient-spikes", Link.NUMERICS, max_severity=Severity.MEDIUM, times_median=SPIKE_FACTOR, families=EVERY
+)

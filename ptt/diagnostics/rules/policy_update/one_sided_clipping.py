@@ -75,5 +75,11 @@ def _finding(side: str, share: Series, total: FloatArray, limits: Limits) -> Fin
 
 
 RULE = rule(
-    check, "one-sided-clipping", Link.POLICY_UPDATE, one_side=ONE_SIDE_LIMIT, clipped=MIN_CLIPPED, much=MEDIUM_CLIPPED
+    check,
+    "one-sided-clipping",
+    Link.POLICY_UPDATE,
+    max_severity=Severity.MEDIUM,
+    one_side=ONE_SIDE_LIMIT,
+    clipped=MIN_CLIPPED,
+    much=MEDIUM_CLIPPED,
 )

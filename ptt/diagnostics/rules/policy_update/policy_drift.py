@@ -44,4 +44,12 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=f"the cosine ends at {last_mean(series):.3g}, limit {limits['near']:g}")
 
 
-RULE = rule(check, "policy-drift", Link.POLICY_UPDATE, near=LOW_COSINE, far=MEDIUM_COSINE, families=EVERY)
+RULE = rule(
+    check,
+    "policy-drift",
+    Link.POLICY_UPDATE,
+    max_severity=Severity.MEDIUM,
+    near=LOW_COSINE,
+    far=MEDIUM_COSINE,
+    families=EVERY,
+)

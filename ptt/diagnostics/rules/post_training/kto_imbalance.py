@@ -61,4 +61,11 @@ def check(share: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "kto-imbalance", Link.TRAINING_SIGNAL, least_share=MIN_SHARE, families=PREFERENCE)
+RULE = rule(
+    check,
+    "kto-imbalance",
+    Link.TRAINING_SIGNAL,
+    max_severity=Severity.MEDIUM,
+    least_share=MIN_SHARE,
+    families=PREFERENCE,
+)

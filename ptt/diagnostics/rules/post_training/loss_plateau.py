@@ -58,4 +58,6 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=summary, notes=(note,))
 
 
-RULE = rule(check, "loss-plateau", Link.TRAINING_SIGNAL, least_fall=MIN_FALL_SHARE, families=OFFLINE)
+RULE = rule(
+    check, "loss-plateau", Link.TRAINING_SIGNAL, max_severity=Severity.LOW, least_fall=MIN_FALL_SHARE, families=OFFLINE
+)

@@ -58,4 +58,4 @@ def check(moves: Series, _: Evidence, limits: Limits) -> Verdict:
     )
 
 
-RULE = rule(check, "odds-ratio-unstable", Link.NUMERICS, floor=FLOOR, families=PREFERENCE)
+RULE = rule(check, "odds-ratio-unstable", Link.NUMERICS, max_severity=Severity.MEDIUM, floor=FLOOR, families=PREFERENCE)

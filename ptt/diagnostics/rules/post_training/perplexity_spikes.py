@@ -94,4 +94,6 @@ def leaps(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     return height, deviations
 
 
-RULE = rule(check, "perplexity-spikes", Link.NUMERICS, leap=LEAP_LIMIT, families=SUPERVISED)
+RULE = rule(
+    check, "perplexity-spikes", Link.NUMERICS, max_severity=Severity.MEDIUM, leap=LEAP_LIMIT, families=SUPERVISED
+)

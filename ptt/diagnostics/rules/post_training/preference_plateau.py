@@ -54,4 +54,4 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=reason, notes=(note,))
 
 
-RULE = rule(check, "preference-plateau", Link.TRAINING_SIGNAL, rise=MAX_RISE, families=PAIRS)
+RULE = rule(check, "preference-plateau", Link.TRAINING_SIGNAL, max_severity=Severity.LOW, rise=MAX_RISE, families=PAIRS)

@@ -102,4 +102,11 @@ def excess_swing(values: FloatArray, pairs: int) -> tuple[float, float]:
     return math.sqrt(max(0.0, variance - drawn)), variance / drawn
 
 
-RULE = rule(check, "preference-unstable", Link.TRAINING_SIGNAL, times=VARIANCE_FACTOR, families=PAIRS)
+RULE = rule(
+    check,
+    "preference-unstable",
+    Link.TRAINING_SIGNAL,
+    max_severity=Severity.MEDIUM,
+    times=VARIANCE_FACTOR,
+    families=PAIRS,
+)

@@ -63,4 +63,4 @@ def _finding(
     )  # fmt: skip
 
 
-RULE = rule(check, "components-diverge", Link.REWARD, fall=MIN_FALL_SHARE)
+RULE = rule(check, "components-diverge", Link.REWARD, max_severity=Severity.MEDIUM, fall=MIN_FALL_SHARE)

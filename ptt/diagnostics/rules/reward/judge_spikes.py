@@ -120,4 +120,4 @@ def _finding(series: Series, jump: Jump, limit: float) -> Finding:
               " against labels of people"))  # fmt: skip
 
 
-RULE = rule(check, "judge-spikes", Link.REWARD, jump=JUMP_Z_LIMIT)
+RULE = rule(check, "judge-spikes", Link.REWARD, max_severity=Severity.MEDIUM, jump=JUMP_Z_LIMIT)

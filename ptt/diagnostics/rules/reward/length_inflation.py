@@ -124,4 +124,4 @@ def _gain(series: Series, since: int, minimum: float) -> Gain:
     return Gain(name=series.raw_name, state=state, start=start, late=late)
 
 
-RULE = rule(check, "length-inflation", Link.REWARD, growth=GROWTH_FACTOR)
+RULE = rule(check, "length-inflation", Link.REWARD, max_severity=Severity.MEDIUM, growth=GROWTH_FACTOR)

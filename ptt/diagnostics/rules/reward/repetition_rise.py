@@ -41,4 +41,4 @@ def check(series: Series, _: Evidence, limits: Limits) -> Verdict:
         next=("take repetition or length out of what is paid for, in a short run",))  # fmt: skip
 
 
-RULE = rule(check, "repetition-rise", Link.REWARD, share=SHARE_LIMIT)
+RULE = rule(check, "repetition-rise", Link.REWARD, max_severity=Severity.MEDIUM, share=SHARE_LIMIT)

@@ -74,4 +74,4 @@ def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | Non
     return int(steps[place + width]), before, after, height / noise if noise > 0 else 0.0
 
 
-RULE = rule(check, "reward-jump", Link.REWARD, jump=JUMP_Z_LIMIT)
+RULE = rule(check, "reward-jump", Link.REWARD, max_severity=Severity.LOW, jump=JUMP_Z_LIMIT)

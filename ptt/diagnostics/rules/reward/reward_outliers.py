@@ -53,4 +53,4 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = rule(check, "reward-outliers", Link.REWARD, far=DISTANCE_FACTOR)
+RULE = rule(check, "reward-outliers", Link.REWARD, max_severity=Severity.MEDIUM, far=DISTANCE_FACTOR)

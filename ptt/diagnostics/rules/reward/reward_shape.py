@@ -49,4 +49,4 @@ def check(samples: Samples, _: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-RULE = rule(check, "reward-shape", Link.REWARD, alike=EQUAL_SHARE_LIMIT)
+RULE = rule(check, "reward-shape", Link.REWARD, max_severity=Severity.MEDIUM, alike=EQUAL_SHARE_LIMIT)

@@ -64,4 +64,4 @@ def _dispersion_index(spread: Series, reward: Series) -> Series | None:
     return derived(spread, steps[usable], np.square(deviations[usable]) / means[usable])
 
 
-RULE = rule(check, "reward-variance", Link.REWARD, growth=GROWTH_FACTOR)
+RULE = rule(check, "reward-variance", Link.REWARD, max_severity=Severity.MEDIUM, growth=GROWTH_FACTOR)

@@ -132,4 +132,4 @@ def _generation(evidence: Evidence) -> tuple[Finding, ...]:
     return (note,)
 
 
-RULE = rule(check, "idle-rollout", Link.SYSTEMS, waiting=WAITING_LIMIT)
+RULE = rule(check, "idle-rollout", Link.SYSTEMS, max_severity=Severity.MEDIUM, waiting=WAITING_LIMIT)

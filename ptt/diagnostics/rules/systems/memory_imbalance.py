@@ -115,4 +115,12 @@ def _finding(ratio: Imbalance, known: float | None, limits: Limits) -> Finding:
     )
 
 
-RULE = rule(check, "memory-imbalance", Link.SYSTEMS, imbalance=IMBALANCE_LIMIT, nearly_full=FULL_SHARE, families=EVERY)
+RULE = rule(
+    check,
+    "memory-imbalance",
+    Link.SYSTEMS,
+    max_severity=Severity.MEDIUM,
+    imbalance=IMBALANCE_LIMIT,
+    nearly_full=FULL_SHARE,
+    families=EVERY,
+)

@@ -70,4 +70,11 @@ def _finding(series: Series, shift: BaselineShift, verb: str, reward: Outcome) -
     )
 
 
-RULE = rule(check, "advantage-scale", Link.TRAINING_SIGNAL, exploded=GROWTH_FACTOR, vanished=FALL_FACTOR)
+RULE = rule(
+    check,
+    "advantage-scale",
+    Link.TRAINING_SIGNAL,
+    max_severity=Severity.MEDIUM,
+    exploded=GROWTH_FACTOR,
+    vanished=FALL_FACTOR,
+)
