@@ -95,6 +95,7 @@ def test_a_run_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
     assert "there is no such file or folder" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_never_goes_into_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(HEALTHY, run)
@@ -168,6 +169,7 @@ def test_completion_can_be_installed() -> None:
     assert "complete" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 @pytest.mark.parametrize("wait", [0.0, 0.2, 0.4])
 def test_the_process_that_draws_leaves_ctrl_c_to_its_parent(
@@ -183,6 +185,7 @@ def test_the_process_that_draws_leaves_ctrl_c_to_its_parent(
     assert Path("o/report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_ctrl_c_takes_the_process_that_draws_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,8 @@ import pytest
 
 import ptt
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 SEED = 20_260_128
 Harm = Callable[[pl.DataFrame, np.random.Generator], pl.DataFrame]

@@ -41,6 +41,7 @@ def archive(run: Path, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_kept_says_what_was_judged_to_the_last_byte(name: str, tmp_path: Path) -> None:
     fresh = api.diagnose(SAMPLES / name)

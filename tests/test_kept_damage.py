@@ -317,6 +317,7 @@ def test_one_folder_is_written_by_one_at_a_time(tmp_path: Path) -> None:
     assert not place.exists()  # nothing was written there
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_name_keep_their_reports_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for seed in ("seedA", "seedB"):

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from ptt.cli.app import app
 
+pytestmark = pytest.mark.slow
+
 STEPS = 300
 BETA = 0.1
 

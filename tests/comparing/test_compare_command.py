@@ -27,6 +27,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_compare_writes_its_files_and_a_second_time_the_same_bytes(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (*BASE.rglob("*"), *ARM.rglob("*"))}
     first = ptt("compare", BASE, ARM, "--jobs", "2", cwd=tmp_path)

@@ -60,6 +60,7 @@ def outputs(found: Comparison, width: int = 100) -> str:
     return " ".join(out.getvalue().split())
 
 
+@pytest.mark.slow
 def test_findings_alone_show_verdicts_side_by_side_and_what_is_missing(tmp_path: Path) -> None:
     places = []
     for name in ("healthy", "collapse"):
@@ -192,6 +193,7 @@ def test_other_kinds_of_training_are_compared_in_what_they_share(base: str, arm:
     assert found.not_compared
 
 
+@pytest.mark.slow
 def test_more_than_four_arms_keep_their_cautions_in_sight(tmp_path: Path) -> None:
     names = ("tool_tail_growth", "healthy", "kl_penalised", "collapse")
     found = api.compare([*(SAMPLES / name for name in names), run(tmp_path / "bare"), run(tmp_path / "more")])

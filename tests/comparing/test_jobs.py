@@ -10,6 +10,7 @@ from ptt.reports.compare.json import compare_json
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 
 
+@pytest.mark.slow
 def test_two_at_a_time_say_what_one_by_one_do(tmp_path: Path) -> None:
     runs = [SAMPLES / "healthy", SAMPLES / "kl_penalised"]
     alone = api.compare(runs, out=tmp_path / "a")

@@ -11,6 +11,8 @@ from scipy.signal import lfilter
 from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, lasting_fall, lasting_rise, step_noise
 from ptt.diagnostics.evidence.series import condense
 
+pytestmark = pytest.mark.slow
+
 Array = npt.NDArray[np.float64]
 
 

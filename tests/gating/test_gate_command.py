@@ -105,6 +105,7 @@ def test_a_bad_archive_is_told_and_the_others_are_judged() -> None:
     assert page.index("trl_sft_overfit") < page.index("torn") < page.index(">empty<") < page.index("trl_sft_healthy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "drawn"), [("all", 2), ("failed", 1), ("none", 0)])
 def test_reports_are_drawn_of_those_that_were_asked_for(which: str, drawn: int) -> None:
     gate(f"runs/{HEALTHY}", f"runs/{BROKEN}", "--reports", which)
@@ -359,6 +360,7 @@ def test_a_report_that_cannot_be_drawn_leaves_what_was_judged(monkeypatch: pytes
     assert files(OUT / "trl_sft_overfit") >= {"findings.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 def test_a_killed_process_costs_its_run_and_no_other() -> None:
     shutil.rmtree(OUT)
@@ -375,6 +377,7 @@ def test_a_killed_process_costs_its_run_and_no_other() -> None:
     assert list(Path("tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: signal.Signals) -> None:

@@ -412,6 +412,7 @@ def odd(value: Any, dice: random.Random) -> Any:
     return [odd(entry, dice) for entry in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slime_dumps", "token_tensors", "verl_batches"])
 def test_fields_of_another_kind_or_shape_never_raise(tmp_path: Path, name: str) -> None:
     dice = random.Random(name)
@@ -472,6 +473,7 @@ def test_a_legacy_file_is_refused_with_advice(tmp_path: Path) -> None:
     assert "load and save it again" in losses(pieces_of(written(tmp_path / "step_1.pt", legacy)))[2]
 
 
+@pytest.mark.slow
 def test_a_run_of_dumps_is_judged_like_the_same_run_in_parquet(tmp_path: Path) -> None:
     made = sequences_of(Story(post=rising(0.05, 1.5)))
     recorded = tmp_path / "recorded"

@@ -351,6 +351,7 @@ def test_a_document_of_nothing_but_brackets_is_not_built(tmp_path: Path) -> None
 HOSTILE: list[Any] = [None, True, -1, 2**70, 1e400, "x", "\ud800", [], {}, [None], [{"role": 1}], {"a": {"b": []}}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rel", [rel for rel, (_, data) in made.TRACE_SAMPLES.items() if data[:1] in (b"{", b"[")])
 def test_any_value_in_any_place_is_read_or_lost_but_never_raised(tmp_path: Path, rel: str) -> None:
     name, data = made.TRACE_SAMPLES[rel]
@@ -389,6 +390,7 @@ def test_a_zip_directory_that_would_fill_the_machine_is_not_read(tmp_path: Path)
     assert "is cut or damaged" in _in_child(path, "inspect_log")
 
 
+@pytest.mark.slow
 def test_long_conversations_take_no_more_than_their_length(tmp_path: Path) -> None:
     """Calls that results answer in the opposite order, by ids that are there, wrong, or for calls without any."""
     number = 50_000

@@ -40,6 +40,7 @@ def words(diagnosis: Diagnosis) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
 
 
+@pytest.mark.slow
 def test_what_is_lacking_is_said_once_and_nothing_is_made_up(
     judged: dict[str, api.Diagnosis], findings: dict[str, Path]
 ) -> None:
@@ -57,6 +58,7 @@ def test_what_is_lacking_is_said_once_and_nothing_is_made_up(
                 assert phrase not in text, (name, phrase)
 
 
+@pytest.mark.slow
 def test_what_it_holds_is_said_as_in_the_whole_report(
     judged: dict[str, api.Diagnosis], findings: dict[str, Path]
 ) -> None:

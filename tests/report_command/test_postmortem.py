@@ -71,6 +71,7 @@ def test_golden(name: str, judged: dict[str, api.Diagnosis]) -> None:
     assert text == place.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_run_gets_the_parts_that_fit_it(judged: dict[str, api.Diagnosis]) -> None:
     always = {"Summary", "Timeline", "Evidence", "What followed from what", "What could not be judged, and why",
               "Action items", "Open questions"}  # fmt: skip

@@ -89,6 +89,7 @@ def changed(way: tuple[Any, ...], value: Any) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_every_run_comes_back_to_the_last_byte(judged: dict[str, api.Diagnosis], findings: dict[str, Path]) -> None:
     assert len(findings) >= 16
     for name, place in findings.items():

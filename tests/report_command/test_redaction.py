@@ -128,6 +128,7 @@ def poisoned(value: Any, number: list[int]) -> Any:
     return dataclasses.replace(value, **held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rules"),  # every id a stranger's, or every rule one of the user's own
     [("tool_tail_growth", ""), ("reward_hacking", model.CUSTOM), ("trl_dpo_rejected_collapse", "")],
@@ -197,6 +198,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return run, rule
 
 
+@pytest.mark.slow
 def test_a_run_full_of_secrets_gives_none_away(planted: tuple[Path, Path], tmp_path: Path) -> None:
     run, rule = planted
     opened = api.open_run(run, out=tmp_path / "o", settings=Settings(keep_text=True), rules=[rule])

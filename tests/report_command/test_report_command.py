@@ -65,6 +65,7 @@ def test_findings_json_alone_gives_a_report(diagnosed: Path, tmp_path: Path) -> 
         }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_without_a_salt_findings_json_alone_is_redacted_with_a_warning(diagnosed: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copy(diagnosed / "findings.json", tmp_path))
     warning = "a name that can be guessed can be confirmed from its hash"
@@ -78,6 +79,7 @@ def test_without_a_salt_findings_json_alone_is_redacted_with_a_warning(diagnosed
         assert "Redacted" in (out / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_postmortem_lies_beside_its_figures(diagnosed: Path, tmp_path: Path) -> None:
     done = called(diagnosed, "--postmortem", "--out", tmp_path / "o")
     assert done.exit_code == 0, done.output
@@ -92,6 +94,7 @@ def test_a_postmortem_lies_beside_its_figures(diagnosed: Path, tmp_path: Path) -
     assert all((tmp_path / "p" / way).is_file() for way in elsewhere)
 
 
+@pytest.mark.slow
 def test_a_redacted_report_names_nothing_and_is_the_same_every_time(
     diagnosed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +117,7 @@ def test_a_redacted_report_names_nothing_and_is_the_same_every_time(
     assert name != json.loads(first["findings.json"])["run"]["name"]
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_first_and_its_store_is_not_among_what_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,7 @@ def test_seeds_of_an_arm_are_said(read: dict[str, Structure]) -> None:
     assert "Arms of several runs are pooled by the geometric mean." in said(read["ten"])
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_files(tmp_path: Path) -> None:
     first = write_compare_figures(comparisons.two_arms(), tmp_path / "a")
     again = write_compare_figures(comparisons.two_arms(), tmp_path / "b")

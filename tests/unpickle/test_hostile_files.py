@@ -328,6 +328,7 @@ def test_a_wrong_safetensors_header_is_refused(worker: Worker, tmp_path: Path, n
     assert reason in refusal(worker, tmp_path, data, "a.safetensors")
 
 
+@pytest.mark.slow
 def test_flipped_bytes_end_in_values_or_a_reason(worker: Worker, tmp_path: Path) -> None:
     """Also where no checksum stands in the way: the pickle alone."""
     files = [path.read_bytes() for path in sorted(FIXTURES.rglob("*.*")) if path.suffix in (".pkl", ".dp")]
