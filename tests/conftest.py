@@ -10,7 +10,7 @@ import pytest
 from judged_runs import shared_folder
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import RuleVerdict
+from ptt.diagnostics.model import Healthy, RuleVerdict
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.rules.interface import Rule
 
@@ -23,7 +23,8 @@ run_rule = Rule.run
 def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
     """Run a rule and count its answer."""
     verdict = run_rule(rule, evidence)
-    ANSWERS[rule.id].add(type(verdict).__name__)
+    noted = isinstance(verdict, Healthy) and verdict.notes  # a finding too mild to break anything
+    ANSWERS[rule.id] |= {type(verdict).__name__, *(["Broken"] if noted else [])}
     return verdict
 
 

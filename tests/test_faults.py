@@ -124,6 +124,33 @@ def test_a_fault_in_a_healthy_run_is_named_and_never_found_as_the_signature(faul
     assert others == set()
 
 
+def truncate_the_engine(frame: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
+    lower = pl.element() - 0.05  # the engine renormalised over what top_p left
+    return frame.with_columns(
+        pl.col("policy_logp").alias("rollout_logp"),
+        pl.col("policy_logp", "ref_logp").list.eval(lower),
+    )
+
+
+def retokenise_turns(frame: pl.DataFrame, generator: np.random.Generator) -> pl.DataFrame:
+    engine = []
+    for logps, mask in frame.select("policy_logp", "model_mask").iter_rows():
+        values = np.array(logps, dtype=np.float64) - np.abs(generator.normal(0, 1e-3, len(logps)))
+        sampled = np.array(mask)
+        values[1:][sampled[1:] & ~sampled[:-1]] -= 4.0  # the first token of a turn is another one
+        engine.append(values.tolist())
+    return frame.with_columns(pl.Series("rollout_logp", engine, dtype=frame.schema["policy_logp"]))
+
+
+@pytest.mark.parametrize(
+    ("harm", "name"), [(truncate_the_engine, "truncated-support"), (retokenise_turns, "retokenised-turns")]
+)
+def test_an_engine_that_scored_other_tokens_is_named(harm: Harm, name: str, tmp_path: Path) -> None:
+    found = harmed("healthy", harm, tmp_path)
+    assert found.crashes == ()
+    assert name in {finding.id for finding in found.findings}
+
+
 def test_no_fault_is_seen_where_there_is_none() -> None:
     for story in ("healthy", "tool_tail_growth", "kl_penalised", "collapse"):
         links = {finding.link for finding in ptt.diagnose(SAMPLES / story).findings}
