@@ -49,12 +49,13 @@ WATCHED: Final = listed("watched")
 def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggregates:
     """Return each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
     movements = {}
+    judged = 0
     offline = evidence.algorithm.family not in (None, Family.ONLINE)  # where nobody looks for what nobody logs
     for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
         values = np.empty(0) if series is None else series.finite()[1]
         movements[name] = classify_trend(values) if len(values) >= MIN_LOGGED else "cannot_say"
-    judged = sum(name != "cannot_say" for name in movements.values())
+        judged += len(values) >= MIN_LOGGED
     alarms: dict[str, int] = {}
     intervals: dict[str, Steps] = {}
     for verdict in verdicts:
