@@ -58,7 +58,7 @@ def plain_errors() -> Iterator[None]:
         where = error.filename2 or error.filename or "the output"
         _print_error(f"{where}: {error.strerror}; choose another place with --out, or make room.")
         raise typer.Exit(Exit.USAGE) from error
-    except Exception as error:  # Polars' own kind, which is not imported here for it: a full disk in its words
+    except Exception as error:  # a full disk in Polars' words; its error types are not imported here: start-up counts
         if not (why := no_room(error)):
             raise  # a bug of ours
         _print_error(f"the output: {why}; choose another place with --out, or make room.")

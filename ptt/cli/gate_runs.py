@@ -87,8 +87,8 @@ def gate_kept(task: Task) -> GatedRun | None:
         return _write_run(task, opened, gated) if drawn or not _wants_report(task, gated) else None
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException:
-        return None  # whatever it is, it is met again, and reported, where the run is opened
+    except BaseException:  # a panic of Polars as well: it is met again, and reported, where the run is opened
+        return None
 
 
 def _judge(task: Task, opened: LoadedRun) -> GatedRun:

@@ -16,7 +16,7 @@ from ptt.diagnostics.parsers.unpickle import arrays
 from ptt.diagnostics.parsers.unpickle.pickles import Evaluation, texts_of, unpickle
 from ptt.diagnostics.parsers.unpickle.values import Budget, Plain, RefusedError
 
-MAX_MEMBERS: Final = 200_000
+MAX_MEMBERS: Final = 200_000  # a checkpoint has some thousands; each costs an object before anything is read
 LOCAL: Final = struct.Struct("<4s5H3I2H")  # the header before each member
 # What zipfile and the header before a member raise for archives that are cut, lie about sizes or name other methods.
 DAMAGE: Final = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError, OSError, LookupError)
