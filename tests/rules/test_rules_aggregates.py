@@ -87,3 +87,10 @@ def test_of_several_alarms_the_first_counts_and_harmless_or_undated_or_foreign_o
         ],
     )
     assert found.alarms == {"entropy": 40}
+
+
+def test_a_logged_metric_counts_as_judged_even_if_its_movement_cannot_be_said() -> None:
+    short = 5 + 0.1 * noise(11)  # enough values to raise an alarm on, too few to tell a trend
+    found = judged(reward_mean=short, loss_total=short, kl_ref=0.001 * short)
+    assert set(found.metrics.values()) == {"cannot_say"}
+    assert found.status == "quiet"
