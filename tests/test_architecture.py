@@ -1,6 +1,7 @@
 """The import table: who may know whom. Data flows one way; a file that stands in no room fails here."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def room_of(dotted: str) -> str:
     return parts[0]
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -92,11 +94,13 @@ def imports_of(path: Path) -> set[str]:
     return imported
 
 
+@cache
 def exists(dotted: str) -> bool:
     path = ROOT.parent.joinpath(*dotted.split("."))
     return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
+@cache
 def modules() -> list[tuple[str, Path]]:
     """Return every module of the package but those that hold a docstring alone."""
     paths = [

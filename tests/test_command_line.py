@@ -52,9 +52,9 @@ def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
         assert {f"{figure}.svg", f"{figure}.png"} <= names
 
 
-@pytest.mark.parametrize(("limit", "code"), [("critical", 3), ("high", 3), ("never", 0)])
-def test_fail_on_ends_with_three_when_a_finding_is_as_bad(limit: str, code: int, tmp_path: Path) -> None:
-    assert ptt("diagnose", BROKEN, "--fail-on", limit, cwd=tmp_path).returncode == code
+def test_fail_on_ends_with_three_when_a_finding_is_as_bad(tmp_path: Path) -> None:
+    limits = ("critical", "high", "never")
+    assert [ptt("diagnose", BROKEN, "--fail-on", limit, cwd=tmp_path).returncode for limit in limits] == [3, 3, 0]
 
 
 def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_a_kl_penalty_suppresses_the_growth() -> None:
     assert free > 2.5 * held
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    "story", [pytest.param(story, marks=() if story == "collapse" else pytest.mark.slow) for story in STORIES]
+)
 def test_the_same_run_gives_the_same_bytes_and_is_left_as_it_was(story: str, tmp_path: Path) -> None:
     before = state(SAMPLES / story)
     first = ptt.diagnose(SAMPLES / story, out=tmp_path / "a")
@@ -85,6 +87,7 @@ def test_the_same_run_gives_the_same_bytes_and_is_left_as_it_was(story: str, tmp
     assert state(SAMPLES / story) == before
 
 
+@pytest.mark.slow
 def test_figures_have_the_same_bytes_each_time(tmp_path: Path) -> None:
     from ptt.reports.figures.drawing import write_figures
 

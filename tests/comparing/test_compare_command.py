@@ -67,6 +67,7 @@ def test_wrong_usage_ends_with_two_before_any_run_is_opened(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_unreadable_run_ends_with_five(tmp_path: Path) -> None:
     missing = ptt("compare", BASE, tmp_path / "nowhere", cwd=tmp_path)
     assert missing.returncode == 5
@@ -78,6 +79,7 @@ def test_an_unreadable_run_ends_with_five(tmp_path: Path) -> None:
     assert "broken.tar.zst" in done.stderr
 
 
+@pytest.mark.slow
 def test_runs_of_which_nothing_is_known_end_with_four(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -87,11 +87,13 @@ def test_tails_of_one_and_a_half_times_the_baselines_fail_it() -> None:
     assert found["baseline:tails.post_observation.all"]["observed"] == pytest.approx(1.6, rel=0.05)
 
 
+@pytest.mark.slow
 def test_of_two_seeds_too_little_is_known_to_pass_such_a_run_and_a_worse_one_fails() -> None:
     assert gate("runs/worse", "--baseline", "two.toml").exit_code in (3, 4)
     assert gate("runs/much-worse", "--baseline", "two.toml").exit_code == 3
 
 
+@pytest.mark.slow
 def test_runs_that_passed_and_moved_away_together_are_told_everywhere() -> None:
     done = gate("runs/moved-*", "runs/seed-1", "runs/worse", "--markdown", "gate.md")
     assert done.exit_code == 3, done.stdout  # the one that failed and the baseline's own do not count
@@ -103,6 +105,7 @@ def test_runs_that_passed_and_moved_away_together_are_told_everywhere() -> None:
         assert "away from the baseline beyond noise in kl/ref" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_nothing_is_told_of_runs_that_did_not_move_nor_of_the_baselines_own() -> None:
     assert gate("runs/seed-1", "runs/seed-2", "runs/seed-3", "runs/seed-4").exit_code == 0
     assert not told()["notes"]
@@ -110,6 +113,7 @@ def test_nothing_is_told_of_runs_that_did_not_move_nor_of_the_baselines_own() ->
     assert not told()["notes"]
 
 
+@pytest.mark.slow
 def test_a_metric_that_turned_into_nan_is_no_noise(place: Path) -> None:
     made("nan", 4)
     log = place / "runs" / "nan" / "metrics.jsonl"
@@ -124,6 +128,7 @@ def test_a_metric_that_turned_into_nan_is_no_noise(place: Path) -> None:
         assert "no numbers" in checks()["baseline:entropy"]["claim"]
 
 
+@pytest.mark.slow
 def test_a_metric_that_the_run_does_not_log_any_more_blinds_the_gate_unless_the_policy_lets_it_pass(
     place: Path,
 ) -> None:

@@ -49,6 +49,7 @@ def test_the_store_gives_the_report_of_the_run_to_the_last_byte(diagnosed: Path,
     assert tree(diagnosed) == before
 
 
+@pytest.mark.slow
 def test_findings_json_alone_gives_a_report(diagnosed: Path, tmp_path: Path) -> None:
     alone = tmp_path / "mailed"
     alone.mkdir()
@@ -132,6 +133,7 @@ def test_a_run_is_judged_first_and_its_store_is_not_among_what_is_shared(
     assert (tmp_path / "ptt-report/healthy/store").is_dir()  # where `ptt diagnose` would keep it
 
 
+@pytest.mark.slow
 def test_json_prints_findings_and_nothing_else(diagnosed: Path, tmp_path: Path) -> None:
     done = called(diagnosed, "--json", "--out", tmp_path / "o")
     assert done.stdout == (diagnosed / "findings.json").read_text(encoding="utf-8")
@@ -153,6 +155,7 @@ def test_options_that_would_do_nothing_are_refused(more: list[str], told: str, d
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.slow
 def test_what_it_is_made_from_is_never_written_over(diagnosed: Path, tmp_path: Path) -> None:
     before = tree(diagnosed)
     file = tmp_path / "file"
