@@ -45,6 +45,7 @@ def test_json_goes_to_standard_output_alone(tmp_path: Path) -> None:
     assert done.stdout == (tmp_path / "o" / "findings.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
     ptt("diagnose", BROKEN, "--figures", tmp_path / "figures", cwd=tmp_path)
     names = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -57,6 +58,7 @@ def test_fail_on_ends_with_three_when_a_finding_is_as_bad(tmp_path: Path) -> Non
     assert [ptt("diagnose", BROKEN, "--fail-on", limit, cwd=tmp_path).returncode for limit in limits] == [3, 3, 0]
 
 
+@pytest.mark.slow
 def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:
     assert ptt("diagnose", HEALTHY, "--fail-on", "medium", cwd=tmp_path).returncode == 0
 

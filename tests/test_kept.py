@@ -69,6 +69,7 @@ def test_tables_and_profile_come_back_as_they_were(tmp_path: Path) -> None:
     assert by_step["n"].sum() == fresh.run.model_tokens
 
 
+@pytest.mark.slow
 def test_an_archive_that_did_not_change_is_not_opened_again(tmp_path: Path) -> None:
     packed = archive(SAMPLES / "healthy", tmp_path / "h.tar.gz")
     first = opened(packed, tmp_path / "o")
@@ -106,6 +107,7 @@ def test_a_folder_and_its_archive_are_the_same_source(tmp_path: Path) -> None:
     assert opened(packed, tmp_path / "a").source == opened(SAMPLES / "healthy", tmp_path / "b").source != other
 
 
+@pytest.mark.slow
 def test_other_settings_and_other_rules_are_judged_anew(tmp_path: Path) -> None:
     rules = tmp_path / "mine.toml"
     text = '[[rule]]\nid = "mine"\nmetric = "reward/mean"\nis = "> {limit}"\nseverity = "high"\nclaim = "so it is"\n'
@@ -119,7 +121,14 @@ def test_other_settings_and_other_rules_are_judged_anew(tmp_path: Path) -> None:
     assert ids(after) - ids(before) == {"custom:mine"}
 
 
-@pytest.mark.parametrize("damage", ["torn", "gone table", "other version", "wrong type", "path"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "torn",
+        "gone table",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("other version", "wrong type", "path")),
+    ],
+)
 def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
     first = opened(SAMPLES / "healthy", tmp_path / "o")
     place = tmp_path / "o" / "store" / "kept" / "diagnosis.json"

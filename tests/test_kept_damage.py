@@ -272,6 +272,7 @@ print(found.diagnosis.to_json() == api.diagnose(sys.argv[1]).to_json(), found.pr
 """
 
 
+@pytest.mark.slow
 def test_processes_that_judge_one_run_at_once_all_get_it(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     command = [sys.executable, "-c", LOOK, str(run), str(tmp_path / "o")]

@@ -157,6 +157,7 @@ def test_samples_without_an_id_tie_nothing(tmp_path: Path) -> None:
     assert found.tables["top_sequences"]["text"].null_count() == found.tables["top_sequences"].height
 
 
+@pytest.mark.slow
 def test_texts_are_kept_only_where_asked_for_and_shown_escaped(tmp_path: Path) -> None:
     frame, out = rows_of(), tmp_path / "out"
     write_samples(write_recorder_run(tmp_path / "run", frame), frame)

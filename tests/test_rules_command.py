@@ -108,6 +108,7 @@ def test_foreign_text_does_not_steer_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in ptt("rules", "--check", tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_diagnose_takes_rules_and_fails_on_them(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(GOOD.replace("kl/ref", "reward/mean").replace("0.05", "-100"))
     (tmp_path / "b.alerts").write_text("all: entropy < -100 -> critical: none\n")

@@ -130,6 +130,7 @@ def test_tools_that_vanish_are_no_improvement(kept: Path) -> None:
     assert words["reward/mean"] == "lower"
 
 
+@pytest.mark.slow
 def test_two_halves_of_one_run_show_no_difference(kept: Path, tmp_path: Path) -> None:
     for name, wanted in (("one", (0, 1)), ("two", (8, 9))):
         (tmp_path / name / "tokens").mkdir(parents=True)
@@ -146,6 +147,7 @@ def test_two_halves_of_one_run_show_no_difference(kept: Path, tmp_path: Path) ->
     assert any(item.what == "metrics" for item in found.not_compared)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_run_is_told_to_be_one(kept: Path, tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "healthy", tmp_path / "copy")
     found = api.compare([SAMPLES / "healthy", tmp_path / "copy"], out=kept)

@@ -82,6 +82,7 @@ def test_findings_alone_show_verdicts_side_by_side_and_what_is_missing(tmp_path:
     assert "Each run by itself" in mixed.stdout
 
 
+@pytest.mark.slow
 def test_a_run_and_its_own_store_are_said_to_hold_the_same_files(tmp_path: Path) -> None:
     api.open_run(SAMPLES / "healthy", out=tmp_path / "kept")
     found = api.compare([SAMPLES / "healthy", tmp_path / "kept" / "store"])

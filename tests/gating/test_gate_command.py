@@ -207,6 +207,7 @@ def test_a_findings_json_that_is_none_cannot_be_read(content: str) -> None:
     assert outcomes() == {"findings": "unreadable"} or list(outcomes().values()) == ["unreadable"]
 
 
+@pytest.mark.slow
 def test_one_process_and_several_say_the_same_bytes() -> None:
     words = ("runs/*", "--reports", "none", "--as-of", "2026-01-31")
     for jobs in ("1", "3"):
@@ -411,6 +412,7 @@ def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(
     assert done.stderr == "ptt: new: No space left on device; choose another place with --out, or make room.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="file names that are no text")
 def test_runs_named_as_our_own_files_or_by_no_text_get_folders_of_their_own(here: Path) -> None:
     names = ["index.html", "gate.json", ".lock", "junit.xml", os.fsdecode(b"bad\xff"), "a\nb"]

@@ -324,6 +324,7 @@ def test_a_zip_bomb_is_refused_whatever_size_it_claims(tmp_path: Path, lie: bool
     assert ("is damaged" if lie else "is larger than 256 MB") in note
 
 
+@pytest.mark.slow
 def test_a_document_larger_than_the_cap_is_not_held(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     with path.open("wb") as handle:
@@ -333,6 +334,7 @@ def test_a_document_larger_than_the_cap_is_not_held(tmp_path: Path) -> None:
     assert "holds more than 512 MB" in _in_child(path, "tau_bench")
 
 
+@pytest.mark.slow
 def test_a_line_of_a_gigabyte_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
     with path.open("wb") as handle:

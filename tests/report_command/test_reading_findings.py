@@ -218,6 +218,7 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXTS, min_size=6, max_size=6), steps=st.tuples(st.integers(-(2**53), 2**53), st.integers()))
 def test_hostile_texts_and_steps_make_a_harmless_page(texts: list[str], steps: tuple[int, int], tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ def test_no_line_runs_through_the_step_of_an_alarm(samples: dict[str, Diagnosis]
         assert not box.x0 <= ax.transData.transform((place, 0))[0] <= box.x1
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_twice_and_leave_no_parts(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     first = write_figures(samples["baseline"], tmp_path / "a")
     second = write_figures(samples["baseline"], tmp_path / "b")

@@ -43,6 +43,7 @@ def test_growth_of_one_slice_is_not_growth_of_the_other() -> None:
     assert tails.post.percentiles["p95"].trend_p < 0.005 < tails.text.percentiles["p95"].trend_p
 
 
+@pytest.mark.slow
 def test_without_growth_intervals_hold_one_and_trends_are_seldom_significant() -> None:
     held = significant = 0
     for seed in range(20):

@@ -120,6 +120,7 @@ def test_no_token_beyond_a_limit_is_not_none_for_certain() -> None:
     assert (1 - row["above_100_hi"]) ** row["n"] == pytest.approx(0.025)
 
 
+@pytest.mark.slow
 def test_ratios_are_post_over_text_and_their_intervals_hold_the_truth() -> None:
     held = 0
     for seed in range(20):

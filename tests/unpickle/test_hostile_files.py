@@ -172,6 +172,7 @@ def test_text_by_reference_is_refused_before_it_is_copied(worker: Worker, tmp_pa
     assert "more text" in refusal(worker, tmp_path, data)
 
 
+@pytest.mark.slow
 def test_slow_files_end_by_work_and_by_clock(tmp_path: Path) -> None:
     same = b"".join(b"I%d\nN" % (at * ((1 << 61) - 1)) for at in range(60_000))  # all of one hash
     data = b"\x80\x02}(" + same + b"u."
