@@ -15,6 +15,7 @@ from draw_rooms import draw
 from ptt.diagnostics import schema
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.gate.policy import Policy
+from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.parsers import PARSERS, InPlace, Rows
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.schema import LOGPS, TABLES
@@ -118,12 +119,29 @@ rules = []  # files and folders of rules of your own, as seen from this file; do
 [slices]
 min_observation = {shortest}  # tokens; a shorter gap between model tokens is a template, not tool output
 
+[metrics]  # what logged names stand for, where no framework is known to log them: see below
+# "my/avg_rew" = "reward/mean"
+# "avg_reward" = ""  # no metric of the table, whatever its words tell
+
 [gate]  # what `ptt gate` demands of a run: docs/gate.md has all of its keys
 severity = "{severity}"
 cannot_say = "fail"
 min_steps = {min_steps}
 {limits}
 ```
+
+## Names of metrics
+
+What each framework calls its metrics is known. A name that no framework logs, such as `avg_rew` or `gradNorm`, is read
+by its words, where they name exactly one metric, none is left over, and nothing else in the run is that metric; the
+note on its file says so. `format_reward`, `reward_max` or `kl_coef` are not read: they say something else. `[metrics]`
+says what the other names stand for, and corrects a reading; `""` or `"ignore"` takes a name out of the table. Names are
+written as `ptt sources RUN` lists them, which prints the section ready to paste. A mapped name takes the place of other
+names of that metric in its file. The metrics are:
+
+| name | what it is |
+|---|---|
+{metrics}
 """
 
 
@@ -135,7 +153,11 @@ def settings() -> str:
     )
     gate = Policy()
     return SETTINGS.format(
-        shortest=Settings().min_observation, severity=gate.severity, min_steps=gate.extent.min_steps, limits=limits
+        shortest=Settings().min_observation,
+        severity=gate.severity,
+        min_steps=gate.extent.min_steps,
+        limits=limits,
+        metrics="\n".join(f"| `{name}` | {metric.label} |" for name, metric in metrics().items()),
     )
 
 

@@ -285,14 +285,22 @@ def diagnose(
         return _drawable(_judge(Path(run), folder, settings, keep=out is not None, progress=progress).diagnosis)
 
 
-def ingest(run: str | Path, *, out: str | Path, keep_text: bool = False, progress: Progress | None = None) -> Path:
+def ingest(
+    run: str | Path,
+    *,
+    out: str | Path,
+    keep_text: bool = False,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Path:
     """Parse the run into a Parquet store below `out` that stands without the run, and say where it is.
 
-    `keep_text` keeps the texts of samples, shortened.
+    `keep_text` keeps the texts of samples, shortened. Of the settings `[metrics]` matters: names are chosen here.
     """
+    settings = replace(settings or Settings(), keep_text=keep_text)
     with _unpacked(_location(Path(run), Path(out))) as location:
         with exclusive_lock(location.store.parent):
-            pipeline.ingest(location, copy=True, keep_text=keep_text, progress=progress)
+            pipeline.ingest(location, copy=True, settings=settings, progress=progress)
             pipeline.check_read(location)
         note_run(location.store, Path(run))
         return location.store
@@ -358,10 +366,10 @@ def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
     return None
 
 
-def sources(run: str | Path, *, progress: Progress | None = None) -> RunCoverage:
+def sources(run: str | Path, *, settings: Settings | None = None, progress: Progress | None = None) -> RunCoverage:
     """Return what the files of the run hold, which questions they answer, and what would record the rest."""
     with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
-        return pipeline.inspect(location, progress=progress)
+        return pipeline.inspect(location, settings, progress=progress)
 
 
 def rule_pages() -> tuple[Page, ...]:

@@ -265,24 +265,27 @@ def report(
 
 
 @app.command()
-def ingest(run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False) -> None:
+def ingest(
+    run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False, settings: SettingsOption = None
+) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():
         from ptt.cli import ingest as command
 
-        command.run(run, out=out, keep_text=keep_text)
+        command.run(run, out=out, keep_text=keep_text, settings=settings)
 
 
 @app.command()
 def sources(
     run: RunArgument,
+    settings: SettingsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say what was found in a run, which questions it answers, and the line that would record the rest."""
     with plain_errors():
         from ptt.cli import sources as command
 
-        command.run(run, as_json=json)
+        command.run(run, settings=settings, as_json=json)
 
 
 @app.command()

@@ -13,10 +13,11 @@ from ptt.reports.run.sources import print_sources, sources_json
 from ptt.version import __version__
 
 
-def run(path: Path, *, as_json: bool) -> None:
+def run(path: Path, *, settings: Path | None, as_json: bool) -> None:
     """Print what the run at `path` holds; nothing is kept."""
+    chosen = api.read_settings(settings)
     with progress_bar(Console(stderr=True)) as tell:
-        sources = api.sources(path, progress=tell)
+        sources = api.sources(path, settings=chosen, progress=tell)
     if as_json:
         typer.echo(sources_json(sources, __version__), nl=False)
     else:

@@ -11,11 +11,15 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from ptt.diagnostics.documents import DocumentError, Finite, closest, convert_document
+from ptt.diagnostics.documents import MAX_KEY, DocumentError, Finite, closest, convert_document
 from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.metrics.aliases import canonical, canonical_names
+from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
+IGNORE: Final = "ignore"  # in place of a canonical name: the metric is none of them, whatever its name tells
+MAX_MEANT: Final = 3  # metrics that an error suggests
 MAX_BYTES: Final = 4 << 20  # a settings file is a few pages of text; a larger one was given by mistake
 
 
@@ -28,11 +32,13 @@ class Settings:
     keep_text: bool = False
     rules: tuple[Path, ...] = ()  # files and folders of custom rules
     limits: Mapping[str, Mapping[str, float]] = dataclass_field(default_factory=dict)
+    metrics: Mapping[str, str] = dataclass_field(default_factory=dict)  # as logged -> canonical, "" for none
 
     def judged_by(self, *, rules: bool) -> tuple[str, ...]:
         """Name what a diagnosis depends on and is not the default; `rules`: custom ones are in force."""
         parts = {
             "[limits]": bool(self.limits),
+            "[metrics]": bool(self.metrics),
             "custom rules": rules,
             "[slices] min_observation": self.min_observation != Settings.min_observation,
         }
@@ -79,6 +85,7 @@ class _Document(_Table):
     diagnose: _Diagnose = field(default_factory=_Diagnose)
     slices: _Slices = field(default_factory=_Slices)
     limits: Mapping[str, Mapping[str, Finite]] = {}
+    metrics: Mapping[str, str] = {}
     gate: Any = None  # gate/read_policy.py reads it
 
 
@@ -86,6 +93,7 @@ def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[
     try:
         tables = convert_document(document, _Document, mapping="a table")
         _check_known(tables.limits, known)
+        metric_names = {raw: _metric_name(raw, name) for raw, name in tables.metrics.items()}
     except DocumentError as error:
         raise SettingsError(f"{path}: {error.sentence}") from error
     diagnose = tables.diagnose
@@ -95,6 +103,7 @@ def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[
         rules=tuple(path.parent / name for name in diagnose.rules),  # written as seen from the settings file
         fail_on=None if diagnose.fail_on == "never" else Severity(diagnose.fail_on),
         limits={rule: values for rule, values in tables.limits.items() if values},
+        metrics=metric_names,
     )
 
 
@@ -105,3 +114,14 @@ def _check_known(limits: Mapping[str, Mapping[str, float]], known: Mapping[str, 
         for name in values:
             if name not in known[rule]:
                 raise DocumentError(f"limits.{rule}", f"has the unknown key {name!r}; {closest(name, known[rule])}")
+
+
+def _metric_name(raw: str, name: str) -> str:
+    """Return the canonical name that a logged one stands for; "" where it is to stand for none."""
+    if name in ("", IGNORE):
+        return ""
+    if name in canonical_names():
+        return name
+    meant = list(dict.fromkeys([*filter(None, [canonical(name)]), *near_names(name)]))
+    suggested = f"is {' or '.join(meant[:MAX_MEANT])} meant?" if meant else closest(name, canonical_names())
+    raise DocumentError("metrics", f"maps {raw[:MAX_KEY]!r} to {name[:MAX_KEY]!r}, which is no metric; {suggested}")

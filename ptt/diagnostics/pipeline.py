@@ -44,6 +44,10 @@ Progress = Callable[[str, int, int], None]
 OTHER_SETTINGS: Final = (
     "Judged with other settings or custom rules than those in force here; ptt diagnose on the run judges it with these."
 )
+OTHER_NAMES: Final = (
+    "was made with other names under [metrics] than those given now; give the run, or make the store anew with "
+    "ptt ingest"
+)
 OTHER_VERSION: Final = "Judged by another version of ptt; ptt diagnose on the run judges it with this one."
 
 
@@ -85,11 +89,14 @@ def read_cached(location: RunLocation, settings: Settings) -> JudgedRun | None:
     return _cached(location, _mark(location, settings))
 
 
-def ingest(location: RunLocation, *, copy: bool, keep_text: bool = False, progress: Progress | None = None) -> Manifest:
+def ingest(
+    location: RunLocation, *, copy: bool, settings: Settings | None = None, progress: Progress | None = None
+) -> Manifest:
     """Parse a run into its store; `copy` takes recorder files along, so that the store stands alone.
 
-    `keep_text` keeps the texts of samples as well.
+    The settings say whether texts of samples are kept, and what metrics are called.
     """
+    settings = settings or Settings()
     files, notes = run_files(location.run)
     manifest = store_ingest.ingest(
         files,
@@ -97,7 +104,8 @@ def ingest(location: RunLocation, *, copy: bool, keep_text: bool = False, progre
         parsers=PARSERS,
         folder=location.store,
         ptt_version=__version__,
-        keep_text=keep_text,
+        keep_text=settings.keep_text,
+        metric_names=settings.metrics,
         on_file=progress and partial(progress, "reading files"),
     )
     if copy and manifest.in_place:
@@ -107,9 +115,11 @@ def ingest(location: RunLocation, *, copy: bool, keep_text: bool = False, progre
     return manifest
 
 
-def inspect(location: RunLocation, *, progress: Progress | None = None) -> RunCoverage:
+def inspect(
+    location: RunLocation, settings: Settings | None = None, *, progress: Progress | None = None
+) -> RunCoverage:
     """Say what the files of a run hold and what they can answer, without looking at any token."""
-    manifest = ingest(location, copy=False, progress=progress)
+    manifest = ingest(location, copy=False, settings=settings, progress=progress)
     coverage = run_coverage(location.name, location.store, manifest, location.root)
     if coverage.held or not (why := _only_archives(location, read_table(location.store, "sources"))):
         return coverage
@@ -148,7 +158,7 @@ def _read_and_judge(
     mark: str,
     progress: Progress | None,
 ) -> JudgedRun:
-    manifest = ingest(location, copy=False, keep_text=settings.keep_text, progress=progress)
+    manifest = ingest(location, copy=False, settings=settings, progress=progress)
     check_read(location)
     files = run_files(location.run)[0]
     mark += IN_PART * (bool(mark) and manifest.fingerprint.endswith(IN_PART))  # kept, and not for the next look
@@ -170,6 +180,8 @@ def diagnose_store(location: RunLocation, settings: Settings, *, as_judged: bool
     if kept is None or not (as_judged or kept.conditions == conditions):
         manifest = open_existing(store)
     if manifest is not None:
+        if settings.metrics and settings.metrics != manifest.metric_names:
+            raise InputError(f"{store}: {OTHER_NAMES}.")
         keep = kept is None or not kept.of_run  # what was made of the run says more, of checkpoints for one
         try:
             with exclusive_lock(store.parent):
@@ -261,7 +273,9 @@ def _mark(location: RunLocation, settings: Settings) -> str:
 
 def _in_force(settings: Settings) -> str:
     """Spell the settings that a diagnosis depends on; stores of earlier versions hold the hash of this text."""
-    return repr((settings.min_observation, sorted((rule, sorted(of.items())) for rule, of in settings.limits.items())))
+    limits = sorted((rule, sorted(of.items())) for rule, of in settings.limits.items())
+    metric_names = (sorted(settings.metrics.items()),) if settings.metrics else ()
+    return repr((settings.min_observation, limits, *metric_names))
 
 
 def check_read(location: RunLocation) -> None:

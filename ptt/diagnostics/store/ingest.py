@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from ptt.diagnostics.store.manifest import (
     read_manifest,
     write_manifest,
 )
+from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
 from ptt.diagnostics.store.wide_metrics import write_wide
 
 UNRECOGNISED: Final = "unrecognised"
@@ -48,14 +49,17 @@ def ingest(
     folder: Path,
     ptt_version: str,
     keep_text: bool = False,
+    metric_names: Mapping[str, str] | None = None,
     on_file: Progress | None = None,
 ) -> Manifest:
     """Make the store at `folder` from `files`, or keep the one there if it was made from the same files.
 
-    Texts of samples go into it only with `keep_text`. `on_file` hears how many files are done, and of how many.
+    Texts of samples go into it only with `keep_text`. `metric_names` says which canonical metric a logged name stands
+    for, or "" for none. `on_file` hears how many files are done, and of how many.
     """
+    metric_names = dict(metric_names or {})
     try:
-        state = fingerprint(files) + (" with texts" if keep_text else "")
+        state = fingerprint(files, metric_names) + (" with texts" if keep_text else "")
         kept = read_manifest(folder)
         if kept is not None and kept.fingerprint == state and kept.ptt_version == ptt_version:
             return kept
@@ -71,6 +75,7 @@ def ingest(
                 writer.read(file, next((parser for parser in parsers if parser.recognises(file)), None))
             if on_file is not None:
                 on_file(number + 1, len(files))
+        renames = writer.name_metrics(metric_names)
         in_part = writer.closed or any(note.startswith(CLOSED) for note in notes)
         manifest = Manifest(
             schema_version=VERSION,
@@ -81,8 +86,10 @@ def ingest(
             wide=tuple(writer.wide),
             facts=writer.facts(),
             notes=tuple(notes),
+            metric_names=metric_names,
+            guessed_names=renames.guessed,
         )
-        writer.close()
+        writer.close(renames.notes())
         write_manifest(part, manifest)
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
@@ -109,6 +116,7 @@ class _Writer:
     _waiting: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
+    _names: list[pl.DataFrame] = field(default_factory=list)  # of metrics that were written out
 
     def skip(self, file: RunFile, why: str) -> None:
         """Note a file that cannot be opened: all of it is lost, whatever it is."""
@@ -197,11 +205,25 @@ class _Writer:
     def _flush(self, table: str) -> Path:
         number = self._written.get(table, 0)
         self._written[table] = number + 1
-        target = self.folder / table / f"part-{number:05d}.parquet"
+        target = self.folder / table / part_name(number)
         target.parent.mkdir(exist_ok=True)
         frame = pl.concat(self._waiting.pop(table))
+        if table == "metrics":
+            self._names.append(names_in(frame))
         frame.write_parquet(target, compression_level=1)  # as small as by default, in half the time
         return target
+
+    def name_metrics(self, mapping: Mapping[str, str]) -> Renames:
+        """Give metrics the names that only all of a run tells, and say which they are."""
+        if "metrics" in self._waiting:
+            self._flush("metrics")
+        renames = rename(pl.concat([names_in_wide(self.wide), *self._names]), mapping)
+        if renames.names:
+            for number in range(self._written.get("metrics", 0)):
+                path = self.folder / "metrics" / part_name(number)
+                renames.rows(pl.read_parquet(path, glob=False)).write_parquet(path, compression_level=1)
+            self.wide = [renames.wide(part) for part in self.wide]
+        return renames
 
     def facts(self) -> Facts:
         """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""
@@ -210,11 +232,20 @@ class _Writer:
             merged.update({key: value for key, value in facts.items() if value is not None})
         return merged
 
-    def close(self) -> None:
-        """Write what is still waiting, and the list of sources."""
+    def close(self, notes: Mapping[str, str]) -> None:
+        """Write what is still waiting, and the list of sources with these notes on them besides their own."""
         for table in list(self._waiting):
             self._flush(table)
-        pl.DataFrame(self._sources, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
+        rows = [
+            (path, *rest, " ".join(str(part) for part in (note, notes.get(str(path))) if part) or None)
+            for path, *rest, note in self._sources
+        ]
+        pl.DataFrame(rows, schema=SOURCES, orient="row").write_parquet(self.folder / "sources.parquet")
+
+
+def part_name(number: int) -> str:
+    """Return what a part of a table is called in the store."""
+    return f"part-{number:05d}.parquet"
 
 
 def copy_sequences(frame: pl.LazyFrame, folder: Path) -> None:

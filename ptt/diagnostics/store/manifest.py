@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -74,11 +74,18 @@ class Manifest:
     wide: tuple[WidePart, ...]
     facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
+    metric_names: Mapping[str, str] = field(default_factory=dict)  # of the settings: raw -> canonical, "" for none
+    guessed_names: Mapping[str, str] = field(default_factory=dict)  # raw -> canonical, by the words of the name
 
 
-def fingerprint(files: Sequence[RunFile]) -> str:
-    """Hash the state of a run's files: path, size and time of change of each, and which we may not read by now."""
+def fingerprint(files: Sequence[RunFile], metric_names: Mapping[str, str] | None = None) -> str:
+    """Hash the state of a run's files: path, size and time of change of each, and which we may not read by now.
+
+    `metric_names`, what the settings call metrics, goes into what is made of them.
+    """
     digest = hashlib.sha256(f"schema {VERSION}\n".encode())
+    if metric_names:
+        digest.update(f"{sorted(metric_names.items())!r}\n".encode("utf-8", "surrogatepass"))
     for file in files:
         closed = "" if os.access(file.path, os.R_OK) else "\0closed"
         mark = f"{file.rel}\0{file.size}\0{file.path.stat().st_mtime_ns}{closed}\n"
