@@ -15,12 +15,15 @@ from ptt.diagnostics import compare as comparing
 from ptt.diagnostics import model, pipeline
 from ptt.diagnostics.compare import arms
 from ptt.diagnostics.compare.comparison import Comparison
+from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.files import Report, load_rules, report_on
 from ptt.diagnostics.errors import InputError, PttError, SettingsError
 from ptt.diagnostics.gate.against_baseline import with_baseline
 from ptt.diagnostics.gate.policy import Known, Policy
 from ptt.diagnostics.gate.read_policy import read_policy
+from ptt.diagnostics.metrics.aliases import canonical_names
+from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.parsers.io.run_files import not_readable
 from ptt.diagnostics.rules import LIMITS
 from ptt.diagnostics.store import archives, run_identity
@@ -242,7 +245,8 @@ def _unpacked(location: pipeline.RunLocation) -> Iterator[pipeline.RunLocation]:
 
 def read_settings(path: Path | None = None) -> Settings:
     """Read a settings file, or `./ptt.toml` where there is one; unknown keys raise SettingsError."""
-    return load_settings(path, known_limits=LIMITS)
+    names = KnownNames(limits=LIMITS, metrics=canonical_names(), near_metrics=near_names)
+    return load_settings(path, known=names)
 
 
 def gate_policy(path: Path | None = None, *, baseline: Path | None = None, rules: Paths = ()) -> Policy:

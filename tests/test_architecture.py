@@ -17,7 +17,7 @@ ALLOWED = {
     },
     "api": {
         "processes", "reports.run", "reports.figures", "pipeline", "gate", "compare", "verdict", "custom",
-        "rules", "store", "parsers.io", "config", "model", "errors", "version",
+        "rules", "store", "parsers.io", "metrics", "config", "model", "errors", "version",
     },
     "processes": set(),
     "recorders": set(),
@@ -56,7 +56,7 @@ ALLOWED = {
     "parsers.io": {"parsers.unpickle", "metrics", "schema", "errors"},
     "parsers.unpickle": set(),
     "metrics": set(),
-    "config": {"metrics", "model", "documents", "errors"},
+    "config": {"model", "documents", "errors"},
     "model": set(),
     "schema": set(),
     "documents": set(),

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ptt import api
+from ptt.api import read_settings
 from ptt.cli.app import app
-from ptt.diagnostics.config import load_settings
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 
@@ -50,7 +50,7 @@ def test_a_page_has_its_parts_and_limits_that_settings_take(name: str, tmp_path:
     toml = "\n".join(line.strip() for line in lines[begin + 1 :])
     assert tomllib.loads(toml) == {"limits": {name: dict(LIMITS[name])}}
     (tmp_path / "ptt.toml").write_text(toml)
-    assert load_settings(tmp_path / "ptt.toml", known_limits=LIMITS).limits == {name: dict(LIMITS[name])}
+    assert read_settings(tmp_path / "ptt.toml").limits == {name: dict(LIMITS[name])}
 
 
 def test_the_catalogue_and_a_page_as_json() -> None:

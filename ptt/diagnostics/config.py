@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
@@ -13,8 +13,6 @@ from msgspec import Meta, Struct, field
 
 from ptt.diagnostics.documents import MAX_KEY, DocumentError, Finite, closest, convert_document
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.metrics.aliases import canonical, canonical_names
-from ptt.diagnostics.metrics.guessed_names import near_names
 from ptt.diagnostics.model import Severity
 
 FILE_NAME: Final = "ptt.toml"
@@ -45,10 +43,19 @@ class Settings:
         return tuple(name for name, set_ in parts.items() if set_)
 
 
-def load_settings(path: Path | None, *, known_limits: Mapping[str, Mapping[str, float]]) -> Settings:
-    """Read `path`, or `./ptt.toml` where there is one; `known_limits` are the rules' own, by rule and name."""
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The names that settings may use."""
+
+    limits: Mapping[str, Mapping[str, float]]  # the rules' own, by rule and name
+    metrics: Collection[str]  # canonical names
+    near_metrics: Callable[[str], Sequence[str]]  # what another name may have meant, best first
+
+
+def load_settings(path: Path | None, *, known: Known) -> Settings:
+    """Read `path`, or `./ptt.toml` where there is one."""
     path, document = read_document(path)
-    return _settings(document, path, known_limits)
+    return _settings(document, path, known)
 
 
 def read_document(path: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -89,11 +96,11 @@ class _Document(_Table):
     gate: Any = None  # gate/read_policy.py reads it
 
 
-def _settings(document: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, float]]) -> Settings:
+def _settings(document: dict[str, Any], path: Path, known: Known) -> Settings:
     try:
         tables = convert_document(document, _Document, mapping="a table")
-        _check_known(tables.limits, known)
-        metric_names = {raw: _metric_name(raw, name) for raw, name in tables.metrics.items()}
+        _check_known(tables.limits, known.limits)
+        metric_names = {raw: _metric_name(raw, name, known) for raw, name in tables.metrics.items()}
     except DocumentError as error:
         raise SettingsError(f"{path}: {error.sentence}") from error
     diagnose = tables.diagnose
@@ -116,12 +123,12 @@ def _check_known(limits: Mapping[str, Mapping[str, float]], known: Mapping[str, 
                 raise DocumentError(f"limits.{rule}", f"has the unknown key {name!r}; {closest(name, known[rule])}")
 
 
-def _metric_name(raw: str, name: str) -> str:
+def _metric_name(raw: str, name: str, known: Known) -> str:
     """Return the canonical name that a logged one stands for; "" where it is to stand for none."""
     if name in ("", IGNORE):
         return ""
-    if name in canonical_names():
+    if name in known.metrics:
         return name
-    meant = list(dict.fromkeys([*filter(None, [canonical(name)]), *near_names(name)]))
-    suggested = f"is {' or '.join(meant[:MAX_MEANT])} meant?" if meant else closest(name, canonical_names())
+    meant = known.near_metrics(name)
+    suggested = f"is {' or '.join(meant[:MAX_MEANT])} meant?" if meant else closest(name, known.metrics)
     raise DocumentError("metrics", f"maps {raw[:MAX_KEY]!r} to {name[:MAX_KEY]!r}, which is no metric; {suggested}")

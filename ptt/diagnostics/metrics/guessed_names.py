@@ -95,11 +95,12 @@ def told_by(raw: str) -> str | None:
 
 
 def near_names(raw: str) -> list[str]:
-    """Return the metrics whose words a name holds, with others beside them that say something else or more."""
+    """Return the metrics that a name may mean: the one it is an alias of, and those whose words it holds."""
     known, read = _words(), _as_read(spelt_words(raw), _words().same)
     fitting = [reading for reading in known.readings if reading.needed <= read]
     most = max((len(reading.needed) for reading in fitting), default=0)
-    return list(dict.fromkeys(reading.name for reading in fitting if len(reading.needed) == most))
+    by_words = (reading.name for reading in fitting if len(reading.needed) == most)
+    return list(dict.fromkeys([*filter(None, [canonical(raw)]), *by_words]))
 
 
 def is_denied(name: str, logged: Collection[str]) -> bool:
