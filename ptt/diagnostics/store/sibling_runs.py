@@ -1,0 +1,426 @@
+"""Distinguish a folder that is one run from a folder that holds several, by what trainers and trackers left in it.
+
+A folder is one run unless two places below it hold records that cannot be of one: of the same kind, over the same
+steps from the start, and not of the same history. Ranks, checkpoints, segments of a resumed run, a tracker's folder
+and the dumps beside a trainer's output are parts of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.run_files import by_number
+from ptt.diagnostics.store.archives import is_packed
+from ptt.diagnostics.store.folder_roles import (
+    CHECKPOINT,
+    EVENT_FOLDER,
+    LOG_NAME,
+    MLFLOW_RUN,
+    NUMBER,
+    RANK,
+    WANDB_FILE,
+    WANDB_RUN,
+    Folder,
+    is_part,
+)
+from ptt.diagnostics.store.run_histories import (
+    History,
+    Relation,
+    Span,
+    differ_throughout,
+    relate_histories,
+    relate_spans,
+)
+
+STATE: Final = "trl_state"
+WANDB: Final = "wandb"
+TENSORBOARD: Final = "tensorboard"
+MLFLOW: Final = "mlflow_files"
+TOKENS: Final = (
+    "recorder", "recorder_jsonl", "nemo_tokens", "prime_tokens", "slime_dumps", "skyrl_batches", "verl_batches",
+    "token_tensors", "token_tables",
+)  # fmt: skip
+STRONG: Final = (STATE, WANDB, TENSORBOARD, MLFLOW, *TOKENS)
+"""Kinds that a run has of its own; a CSV, JSON lines or a console log may be of a part of it, or of many."""
+MAX_LOOKED_AT: Final = 12  # files of one folder whose content is looked at: dumps are alike
+MAX_NAMED: Final = 5  # spelt out in a sentence
+MAX_COMPARED: Final = 64  # places compared with one another: of more, two that conflict were found long before
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiblingRun:
+    """One of several runs in a folder."""
+
+    path: Path  # what to give for it
+    rel: str  # from the folder
+    mark: str  # what is its own: "trainer_state.json", "W&B run 1a2b3c"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderRuns:
+    """Whether a folder is one run or several, and why."""
+
+    folder: Path
+    runs: tuple[SiblingRun, ...] = ()  # empty where the folder is one run
+    reason: str = ""
+    notes: tuple[str, ...] = ()  # files that belong to none of the runs, records that two of them share
+
+    @property
+    def several(self) -> bool:
+        """Whether the folder holds more than one run."""
+        return len(self.runs) > 1
+
+
+def find_runs(folder: Path) -> FolderRuns:
+    """Say whether a folder is one run or several; a file, an archive and what cannot be entered are one."""
+    home = folder.resolve()
+    if not home.is_dir():
+        return FolderRuns(folder=folder)
+    content = _look(Folder(home, "", home))
+    verdict = _decide(content)
+    if not verdict.places:
+        return FolderRuns(folder=folder, reason=verdict.reason)
+    runs = tuple(
+        SiblingRun(path=folder / place.rel, rel=place.rel, mark=place.mark)
+        for place in sorted(verdict.places, key=lambda place: by_number(place.rel))
+    )
+    return FolderRuns(folder=folder, runs=runs, reason=verdict.reason, notes=tuple(verdict.notes))
+
+
+@dataclass(kw_only=True)
+class _Place:
+    """Where a run may lie: a folder or a file, with the records in it by kind."""
+
+    rel: str
+    mark: str = ""
+    tracker: str = ""  # the tracker's id of the run
+    records: dict[str, list[RunFile]] = field(default_factory=dict)
+    tracked_only: bool = False  # a tracker's own folder, which may be of a run that lies elsewhere
+    _histories: dict[str, History] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.rel.rsplit("/", 1)[-1]
+
+    def history(self, kind: str) -> History:
+        """Return what its records of a kind say, read once."""
+        if kind not in self._histories:
+            self._histories[kind] = History.read(self.records[kind])
+        return self._histories[kind]
+
+    @cached_property
+    def merged(self) -> History:
+        """What all its metrics say together."""
+        return History.joined(self.history(kind) for kind in self.records if kind not in TOKENS)
+
+
+@dataclass(kw_only=True)
+class _Content:
+    """What lies in a folder: records of its own, and places that may be runs."""
+
+    folder: Folder
+    own: dict[str, list[RunFile]] = field(default_factory=dict)
+    own_trackers: set[str] = field(default_factory=set)  # ids of W&B logs that lie directly in it
+    places: list[_Place] = field(default_factory=list)
+    several: list[_Verdict] = field(default_factory=list)  # folders below that hold several runs
+    archives: list[RunFile] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)  # files and folders that belong to no place
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it has a record that only a run itself has."""
+        return any(kind in self.own for kind in STRONG)
+
+    def take(self, part: _Content) -> None:
+        """Count what lies in a part of the folder as its own."""
+        for kind, files in part.own.items():
+            self.own.setdefault(kind, []).extend(files)
+        self.own_trackers |= part.own_trackers
+        self.places += part.places
+        self.several += part.several
+        self.loose += part.loose
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """The places that are runs of their own; none where all of it is one run."""
+
+    places: tuple[_Place, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def _look(folder: Folder) -> _Content:
+    """Gather what a folder holds, down to the places that may be runs."""
+    content = _Content(folder=folder)
+    _look_at_files(content)
+    for child in folder.folders():
+        if content.is_run:  # whatever else lies there is a part of it
+            break
+        if (tracked := _tracked(child)) is not None:
+            content.places.append(tracked)
+            continue
+        inside = _look(child)
+        if is_part(child) and not _has_own_state(inside):
+            content.take(inside)
+        else:
+            _add_place(content, inside)
+    return content
+
+
+def _has_own_state(content: _Content) -> bool:
+    """Return whether a folder named like a part (reward, lora, results) may be a run beside others."""
+    name = content.folder.name
+    return STATE in content.own and not CHECKPOINT.fullmatch(name) and not RANK.fullmatch(name)
+
+
+def _look_at_files(content: _Content) -> None:
+    """Sort the files directly in a folder: records of its own by kind, archives, and what is neither."""
+    shapes: set[str] = set()
+    tracked: dict[str, list[RunFile]] = {}
+    for file in content.folder.files:
+        if is_packed(file.name):
+            content.archives.append(file)
+        elif match := WANDB_FILE.fullmatch(file.name):
+            tracked.setdefault(match[1], []).append(file)
+        elif file.name.endswith("trainer_state.json"):
+            content.own.setdefault(STATE, []).append(file)
+        else:
+            shape = NUMBER.sub("#", file.name)
+            if shape in shapes or len(shapes) >= MAX_LOOKED_AT:
+                continue
+            shapes.add(shape)
+            kind = _kind(file)
+            if kind:
+                content.own.setdefault(kind, []).append(file)
+            content.loose.append(file.rel)
+    if len(tracked) == 1:
+        content.own[WANDB] = next(iter(tracked.values()))
+        content.own_trackers = set(tracked)
+    else:
+        content.places += [
+            _Place(rel=files[0].rel, mark=f"W&B run {run}", tracker=run, records={WANDB: files}, tracked_only=True)
+            for run, files in tracked.items()
+        ]
+
+
+def _kind(file: RunFile) -> str:
+    """Return what kind of record of training a file is; empty where it is none."""
+    parser = next((parser for parser in PARSERS if parser.recognises(file)), None)
+    file.looks.clear()
+    if parser is None or not parser.of_training:
+        return ""
+    return parser.name
+
+
+def _tracked(folder: Folder) -> _Place | None:
+    """Return a tracker's folder of one run: of W&B, MLflow, or TensorBoard as transformers and Lightning name it."""
+    if match := WANDB_RUN.fullmatch(folder.name):
+        logs = [file for file in folder.files if WANDB_FILE.fullmatch(file.name)]
+        records = {WANDB: logs} if logs else {}
+        return _Place(rel=folder.rel, mark=f"W&B run {match[1]}", tracker=match[1], records=records, tracked_only=True)
+    if MLFLOW_RUN.fullmatch(folder.name) and {"meta.yaml", "metrics", "params"} & folder.names:
+        logs = [file for child in folder.folders() if child.name == "metrics" for file in _all_files(child)]
+        records = {MLFLOW: logs} if logs else {}
+        return _Place(
+            rel=folder.rel,
+            mark=f"MLflow run {folder.name[:8]}",
+            tracker=folder.name,
+            records=records,
+            tracked_only=True,
+        )
+    if EVENT_FOLDER.fullmatch(folder.name):
+        logs = [file for file in folder.files if ".tfevents." in file.name]
+        if logs:
+            return _Place(rel=folder.rel, mark="TensorBoard events", records={TENSORBOARD: logs}, tracked_only=True)
+    return None
+
+
+def _all_files(folder: Folder) -> list[RunFile]:
+    return [*folder.files, *(file for child in folder.folders() for file in _all_files(child))]
+
+
+def _add_place(content: _Content, child: _Content) -> None:
+    """Count a folder below as a place that may be a run, as several, or as nothing."""
+    verdict = _Verdict() if child.is_run else _decide(child)
+    if verdict.places:
+        content.several.append(verdict)
+        return
+    records = dict(child.own)
+    trackers = set(child.own_trackers)
+    for place in () if child.is_run else child.places:  # a tracker's folder, or the one folder that all lies in
+        for kind, files in place.records.items():
+            records.setdefault(kind, []).extend(files)
+        trackers |= {place.tracker} - {""}
+    if not records and not child.places and not _is_log_folder(child):
+        content.loose.append(f"{child.folder.rel}/")
+        return
+    tracker = trackers.pop() if len(trackers) == 1 else ""
+    content.places.append(_Place(rel=child.folder.rel, mark=_mark(records, tracker), tracker=tracker, records=records))
+
+
+def _is_log_folder(content: _Content) -> bool:
+    """Return whether a folder in which nothing is recognised holds what is named like a log: it is worth a word."""
+    return any(LOG_NAME.fullmatch(name.rsplit("/", 1)[-1]) for name in content.loose)
+
+
+MARKS: Final = {
+    STATE: "trainer_state.json",
+    WANDB: "a W&B log",
+    TENSORBOARD: "TensorBoard events",
+    MLFLOW: "an MLflow run",
+    **dict.fromkeys(TOKENS, "token records"),
+}
+
+
+def _mark(records: dict[str, list[RunFile]], tracker: str) -> str:
+    for kind in STRONG:
+        if kind in records:
+            return f"W&B run {tracker}" if kind == WANDB and tracker else MARKS[kind]
+    return next((files[0].name for files in records.values()), "files named like logs")
+
+
+def _decide(content: _Content) -> _Verdict:
+    """Say whether the places in a folder are runs of their own."""
+    if content.is_run:
+        return _Verdict()
+    places = content.places
+    if content.several:
+        below = [place for verdict in content.several for place in verdict.places]
+        notes = [note for verdict in content.several for note in verdict.notes]
+        return _runs(content, below, content.several[0].reason, notes)
+    if not places and not content.own and len(content.archives) > 1:
+        packed = tuple(_Place(rel=file.rel, mark="an archive") for file in content.archives)
+        return _Verdict(
+            places=packed,
+            reason=f"{content.folder.rel or 'it'} holds {len(packed)} archives and nothing else that is read here",
+        )
+    if _is_logged_by_tracker(content):
+        return _Verdict()
+    pair = next(_conflicts(places, weak=not content.own), None)
+    if pair is None:
+        return _Verdict(reason=_joined(places))
+    return _runs(content, [], _conflict_reason(*pair), [])
+
+
+def _is_logged_by_tracker(content: _Content) -> bool:
+    """Return whether a folder's own metrics are those of a tracker's run below it: earlier tries lie beside that."""
+    if not all(place.tracked_only for place in content.places):
+        return False
+    own = _Place(rel="", records={kind: files[:1] for kind, files in content.own.items()})
+    return any(_same_history(place, own) for place in content.places)
+
+
+def _conflicts(places: list[_Place], *, weak: bool) -> Iterator[tuple[_Place, _Place, str]]:
+    """Yield pairs of places that cannot be one run, each with the kind of record that tells; empty for two kinds."""
+    compared = places[:MAX_COMPARED]
+    if len(compared) > 1 and all(RANK.fullmatch(place.name) for place in compared):
+        return
+    for kind in (*STRONG, *sorted({kind for place in compared for kind in place.records} - set(STRONG))):
+        if kind not in STRONG and not weak:
+            continue
+        holders = [place for place in compared if kind in place.records]
+        for first, second in combinations(holders, 2):
+            if _relation(first, second, kind) in (Relation.CONFLICT, Relation.COPY):
+                yield first, second, kind
+    whole = [place for place in compared if not place.tracked_only]
+    for first, second in combinations(whole, 2) if weak else ():
+        if not first.records.keys() & second.records.keys() and differ_throughout(first.merged, second.merged):
+            yield first, second, ""
+
+
+def _relation(first: _Place, second: _Place, kind: str) -> Relation:
+    if kind in TOKENS:
+        return relate_spans(_span(first, kind), _span(second, kind))
+    relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
+    if first.tracker and first.tracker == second.tracker:  # resumed under one id, or the whole folder was copied
+        copied = relation is Relation.COPY and not (first.tracked_only or second.tracked_only)
+        return Relation.COPY if copied else Relation.PART
+    return relation
+
+
+def _span(place: _Place, kind: str) -> Span:
+    """Return the steps that the names of a place's token files name; those of its folder where they name none."""
+    return Span.of_names(_dump_names(place.records[kind]))
+
+
+def _dump_names(files: list[RunFile]) -> list[str]:
+    """List what names the steps of dumps: their folders where there are several, else all files of that shape."""
+    if len(folders := {file.path.parent for file in files}) > 1:
+        return [folder.name for folder in folders]
+    shapes = {NUMBER.sub("#", file.name) for file in files}
+    return [name for folder in folders for name in _names(folder) if NUMBER.sub("#", name) in shapes]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:  # gone meanwhile
+        return []
+
+
+def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str]) -> _Verdict:
+    """Make every place a run, but a tracker's folder that logged one of the others."""
+    whole = [place for place in content.places if not place.tracked_only]
+    kept = [*below, *whole]
+    for place in (place for place in content.places if place.tracked_only):
+        twin = next((run for run in kept if _same_history(place, run)), None)
+        if twin is not None:
+            notes.append(f"{place.rel} logged the same run as {twin.rel} and is not judged again.")
+        elif place.records or not kept:
+            kept.append(place)
+        else:
+            notes.append(f"{place.rel} logged nothing and is not judged.")
+    kept_files = {file.rel for place in kept for files in place.records.values() for file in files}
+    loose = sorted({*content.loose, *(file.rel for file in content.archives)} - kept_files, key=by_number)
+    if loose:
+        notes.append(f"{_some(loose)} belong{'s' if len(loose) == 1 else ''} to none of the runs.")
+    return _Verdict(places=tuple(kept), reason=reason, notes=tuple(notes))
+
+
+def _same_history(tracked: _Place, run: _Place) -> bool:
+    """Return whether a tracker's log and a run's own records say the same."""
+    if tracked.tracker and tracked.tracker == run.tracker:
+        return True
+    kinds = [kind for kind in run.records if kind not in TOKENS]
+    return any(
+        relate_histories(tracked.history(kind), run.history(own), strong=False, exact=False)
+        in (Relation.PART, Relation.COPY)
+        for kind in tracked.records
+        for own in kinds[:2]
+    )
+
+
+def _conflict_reason(first: _Place, second: _Place, kind: str) -> str:
+    if not kind:
+        return f"{first.rel} ({first.mark}) and {second.rel} ({second.mark}) log other values at the same steps"
+    record = MARKS.get(kind) or first.records[kind][0].name
+    both = f"{first.rel} and {second.rel} each have {record}"
+    if first.tracker and second.tracker:
+        both = f"{first.rel} and {second.rel} are {first.mark} and {second.mark}"
+    if kind in TOKENS:
+        return f"{both} of the same steps"
+    relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
+    same = relation is Relation.COPY
+    return f"{both} from the start on, {'as copies of one another' if same else 'with different values'}"
+
+
+def _joined(places: list[_Place]) -> str:
+    """Say why places that hold records are one run; empty where there is nothing to say."""
+    holders = [place for place in places if place.records and not place.tracked_only]
+    if len(holders) < 2:
+        return ""
+    return f"{_some([place.rel for place in holders])} hold no records that could not be of one run"
+
+
+def _some(names: list[str]) -> str:
+    named = ", ".join(names[:MAX_NAMED])
+    return named if len(names) <= MAX_NAMED else f"{named} and {len(names) - MAX_NAMED} more"

@@ -1,0 +1,386 @@
+"""Several runs in a folder are several runs; what is a part of one run, or goes on from it, is not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_runs import (
+    pack,
+    rows_of,
+    write_console,
+    write_events,
+    write_jsonl,
+    write_mlflow,
+    write_state,
+    write_tokens,
+    write_wandb,
+)
+from parser_samples import make_samples
+
+from ptt.diagnostics.store.sibling_runs import find_runs
+
+ROOT = Path(__file__).parents[2]
+Make = Callable[[Path], object]
+HEX = ("0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210")
+
+
+def runs_in(folder: Path) -> list[str]:
+    return [run.rel for run in find_runs(folder).runs]
+
+
+def states(*names: str) -> Make:
+    def make(home: Path) -> None:
+        for seed, name in enumerate(names):
+            write_state(home / name, rows_of(seed))
+
+    return make
+
+
+def seeds_with_tokens(home: Path) -> None:
+    for seed in (1, 2, 3):
+        write_tokens(home / f"seed_{seed}" / "tokens", range(1, 6), seed=seed)
+
+
+def sweep(home: Path) -> None:
+    for run in ("a1b2c3d4", "e5f6a7b8", "c9d0e1f2"):
+        write_wandb(home, run, rows_of(ord(run[0])))
+
+
+def exported_sweep(home: Path) -> None:
+    sweep(home)
+    for folder in list((home / "wandb").iterdir()):
+        shutil.move(folder / f"run-{folder.name[-8:]}.wandb", home)
+    shutil.rmtree(home / "wandb")
+
+
+def event_starts(home: Path) -> None:
+    for seed, name in enumerate(("Jan01_10-00-00_host", "Jan02_10-00-00_host")):
+        write_events(home / "runs" / name, rows_of(seed))
+
+
+def lightning_versions(home: Path) -> None:
+    for seed in (0, 1):
+        write_events(home / "lightning_logs" / f"version_{seed}", rows_of(seed))
+
+
+def experiments(home: Path) -> None:
+    for seed, run in enumerate(HEX):
+        write_mlflow(home, run, rows_of(seed))
+
+
+def multirun(home: Path) -> None:
+    for job in (0, 1, 2):
+        folder = home / "multirun" / "2026-01-01" / "10-00-00" / str(job)
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra" / "config.yaml").write_text(f"seed: {job}\n", encoding="utf-8")
+        write_jsonl(folder / "metrics.jsonl", rows_of(job))
+
+
+def console_arms(home: Path) -> None:
+    for seed, arm in enumerate(("baseline", "variant")):
+        write_console(home / arm / "train.log", rows_of(seed))
+
+
+def archives(home: Path) -> None:
+    for seed in (1, 2):
+        pack(write_state(home / f"seed_{seed}", rows_of(seed)))
+        shutil.rmtree(home / f"seed_{seed}")
+
+
+def only_checkpoints(home: Path) -> None:
+    for seed in (1, 2):
+        for step in (10, 30):
+            write_state(home / f"run-{seed}" / f"checkpoint-{step}", rows_of(seed, last=step))
+
+
+def iterative_rounds(home: Path) -> None:
+    for number in (1, 2):
+        write_state(home / f"round_{number}", rows_of(number))
+
+
+def two_writers(home: Path) -> None:
+    write_state(home / "first_try", rows_of(1))
+    write_jsonl(home / "second_try" / "metrics.jsonl", [{**row, "loss": row["loss"] + 5} for row in rows_of(2)])
+
+
+def copies(home: Path) -> None:
+    for name in ("mine", "theirs"):
+        write_tokens(write_state(home / name, rows_of(1)) / "tokens", (1, 2, 3))
+
+
+SEVERAL: dict[str, tuple[Make, int]] = {
+    "seeds with a trainer state each": (states("seed_1", "seed_2", "seed_3"), 3),
+    "seeds below an experiment": (states("experiment/seed_1", "experiment/seed_2"), 2),
+    "arms with seeds": (states("a/seed_1", "a/seed_2", "b/seed_1", "b/seed_2"), 4),
+    "runs below runs/": (states("runs/one", "runs/two"), 2),
+    "recorders' folders": (seeds_with_tokens, 3),
+    "runs of W&B": (sweep, 3),
+    "logs of W&B side by side": (exported_sweep, 3),
+    "starts of TensorBoard": (event_starts, 2),
+    "versions of Lightning": (lightning_versions, 2),
+    "runs of MLflow": (experiments, 2),
+    "jobs of Hydra": (multirun, 3),
+    "console logs of two arms": (console_arms, 2),
+    "archives": (archives, 2),
+    "runs that left checkpoints alone": (only_checkpoints, 2),
+    "rounds that each train from the start": (iterative_rounds, 2),
+    "runs of two writers": (two_writers, 2),
+    "copies": (copies, 2),
+    "stages named like parts": (states("lora/sft", "lora/reward", "lora/dpo"), 3),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_runs_are_several(name: str, tmp_path: Path) -> None:
+    make, count = SEVERAL[name]
+    make(tmp_path)
+    found = find_runs(tmp_path)
+    assert len(found.runs) == count, found
+    assert found.several
+    assert found.reason
+    assert all(run.path.exists() and run.mark for run in found.runs)
+
+
+def checkpoints(home: Path) -> None:
+    for step in (10, 20, 30):
+        write_state(home / f"checkpoint-{step}", rows_of(1, last=step))
+
+
+def checkpoints_by_other_names(home: Path) -> None:
+    for name, last in (("after_warmup", 10), ("midway", 20), ("end", 30)):
+        write_state(home / name, rows_of(1, last=last))
+
+
+def resumed_segments(home: Path) -> None:
+    write_jsonl(home / "part_a" / "metrics.jsonl", rows_of(1, last=20))
+    write_jsonl(home / "part_b" / "metrics.jsonl", rows_of(2, first=15, last=40))
+
+
+def resumed_states(home: Path) -> None:
+    """A state that was resumed from a checkpoint of the other holds the other's history up to there."""
+    write_state(home / "before", rows_of(1, last=25))
+    write_state(home / "after", [*rows_of(1, last=20), *rows_of(2, first=21, last=40)])
+
+
+def resumed_tokens(home: Path) -> None:
+    write_tokens(home / "first" / "tokens", range(1, 20))
+    write_tokens(home / "second" / "tokens", range(15, 40))
+
+
+def resumed_wandb(home: Path) -> None:
+    write_wandb(home, "a1b2c3d4", rows_of(1, last=20))
+    write_wandb(home, "a1b2c3d4", rows_of(1, first=15, last=40), stamp="20260102_120000")
+
+
+def restarted_wandb(home: Path) -> None:
+    write_wandb(home, "a1b2c3d4", rows_of(1, last=20))
+    write_wandb(home, "e5f6a7b8", rows_of(2, first=21, last=40))
+
+
+def restarted_events(home: Path) -> None:
+    write_events(home / "runs" / "Jan01_10-00-00_host", rows_of(1, last=20))
+    write_events(home / "runs" / "Jan02_10-00-00_host", rows_of(1, first=21, last=40))
+
+
+def ranks(home: Path) -> None:
+    for rank in (0, 1, 2):
+        write_jsonl(home / f"rank_{rank}" / "metrics.jsonl", rows_of(rank))
+        write_tokens(home / f"rank_{rank}" / "tokens", (1, 2, 3), seed=rank)
+
+
+def nodes(home: Path) -> None:
+    for node in ("gpu-node-17", "gpu-node-18"):
+        write_console(home / node / "train.log", rows_of(int(node[-2:])))
+
+
+def trainer_output(home: Path) -> None:
+    write_state(home, rows_of(1))
+    checkpoints(home)
+    write_events(home / "runs" / "Jan01_10-00-00_host", rows_of(2, last=5))
+    write_events(home / "runs" / "Jan02_10-00-00_host", rows_of(1))
+    write_wandb(home, "a1b2c3d4", rows_of(1))
+    write_wandb(home, "e5f6a7b8", rows_of(2, last=4))
+    write_jsonl(home / "ptt_run" / "metrics.jsonl", rows_of(1))
+
+
+def train_and_eval(home: Path) -> None:
+    write_events(home / "train", rows_of(1))
+    write_events(home / "eval", rows_of(2))
+
+
+def added_scalars(home: Path) -> None:
+    write_events(home, rows_of(1))
+    for seed, name in enumerate(("loss_chosen", "loss_rejected")):
+        write_events(home / name, rows_of(seed))
+
+
+def a_writer_a_metric(home: Path) -> None:
+    for name in ("loss", "reward", "grad_norm"):
+        write_events(home / f"of_{name}", [{"step": row["step"], name: row[name]} for row in rows_of(1)])
+
+
+def dumps_by_step(home: Path) -> None:
+    for step in (1, 2, 3):
+        write_tokens(home / "token_exports" / f"step_{step}", (step,))
+
+
+def dumps_in_two_formats(home: Path) -> None:
+    write_tokens(home / "logprobs" / "parquet", (1, 2, 3))
+    write_tokens(home / "logprobs" / "npz", (1, 2, 3))
+
+
+def two_dumps(home: Path) -> None:
+    write_tokens(home / "rollout_dump", (1, 2, 3))
+    write_tokens(home / "training_dump", (1, 2, 3), seed=1)
+
+
+def log_beside_tracker(home: Path) -> None:
+    """A script that was started twice, and whose metrics file is of the second start."""
+    write_jsonl(home / "metrics.jsonl", rows_of(1))
+    write_wandb(home, "a1b2c3d4", rows_of(2, last=9))
+    write_wandb(home, "e5f6a7b8", rows_of(1))
+
+
+def tries_without_a_metric(home: Path) -> None:
+    write_wandb(home, "a1b2c3d4", [])
+    write_wandb(home, "e5f6a7b8", rows_of(1))
+
+
+def settings_of_runs(home: Path) -> None:
+    for run in HEX:
+        folder = home / "mlruns" / "0" / run / "params"
+        folder.mkdir(parents=True)
+        (folder / "learning_rate").write_text("1e-5", encoding="utf-8")
+
+
+def parts_of_a_framework(home: Path) -> None:
+    for seed, name in enumerate(("trainer", "orchestrator", "inference")):
+        write_console(home / "outputs" / name / "stdout.log", rows_of(seed))
+
+
+def tracker_beside_output(home: Path) -> None:
+    write_state(home / "my_model", rows_of(1))
+    write_wandb(home, "a1b2c3d4", rows_of(1))
+
+
+def best_and_last(home: Path) -> None:
+    write_state(home / "best", rows_of(1, last=20))
+    write_state(home / "last", rows_of(1))
+
+
+def logs_beside_results(home: Path) -> None:
+    """The log folder also holds events of a start that failed."""
+    write_events(home / "logs", rows_of(2, last=3))
+    write_events(home / "logs", rows_of(1))
+    write_state(home / "results" / "checkpoint-30", rows_of(1))
+
+
+def one_archive(home: Path) -> None:
+    pack(write_state(home / "seed_1", rows_of(1)))
+    shutil.rmtree(home / "seed_1")
+
+
+ONE: dict[str, Make] = {
+    make.__name__: make
+    for make in (
+        checkpoints,
+        checkpoints_by_other_names,
+        resumed_segments,
+        resumed_states,
+        resumed_tokens,
+        resumed_wandb,
+        restarted_wandb,
+        restarted_events,
+        ranks,
+        nodes,
+        trainer_output,
+        train_and_eval,
+        added_scalars,
+        a_writer_a_metric,
+        dumps_by_step,
+        dumps_in_two_formats,
+        two_dumps,
+        log_beside_tracker,
+        tries_without_a_metric,
+        settings_of_runs,
+        parts_of_a_framework,
+        tracker_beside_output,
+        best_and_last,
+        logs_beside_results,
+        one_archive,
+    )
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_what_is_one_run_stays_one(name: str, tmp_path: Path) -> None:
+    ONE[name](tmp_path)
+    assert runs_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", sorted(set(ONE) - {"one_archive", "settings_of_runs"}))
+def test_each_shape_of_one_run_is_one_of_several(name: str, tmp_path: Path) -> None:
+    ONE[name](tmp_path / "exp" / "this")
+    states("exp/that", "exp/other")(tmp_path)
+    found = runs_in(tmp_path)
+    assert {"exp/that", "exp/other"} < set(found), found
+    assert [run for run in found if run.startswith("exp/this")] == ["exp/this"]
+
+
+SAMPLES = sorted(path for path in (ROOT / "sample_logs").iterdir() if path.is_dir())
+FIXTURES = sorted(path for path in (ROOT / "tests" / "fixtures").glob("*/*") if path.is_dir())
+
+
+@pytest.mark.parametrize("run", [*SAMPLES, *FIXTURES], ids=lambda run: run.name)
+def test_every_sample_is_one_run(run: Path) -> None:
+    assert runs_in(run) == []
+
+
+def test_every_sample_of_a_parser_is_one_run(tmp_path: Path) -> None:
+    for number, (rel, path) in enumerate(make_samples(tmp_path / "made").items()):
+        target = tmp_path / "runs" / str(number) / rel
+        target.parent.mkdir(parents=True)
+        shutil.copy2(path, target)
+        assert runs_in(tmp_path / "runs" / str(number)) == [], rel
+
+
+def test_samples_side_by_side_are_as_many_runs() -> None:
+    assert runs_in(ROOT / "sample_logs") == [path.name for path in SAMPLES]
+
+
+def test_a_sweep_whose_trackers_logged_the_outputs_is_not_judged_twice(tmp_path: Path) -> None:
+    states("seed_0", "seed_1")(tmp_path)
+    for seed, run in enumerate(("a1b2c3d4", "e5f6a7b8")):
+        write_wandb(tmp_path, run, rows_of(seed))
+    write_wandb(tmp_path, "c9d0e1f2", rows_of(7))
+    found = find_runs(tmp_path)
+    assert [run.rel for run in found.runs] == ["seed_0", "seed_1", "wandb/run-20260101_120000-c9d0e1f2"]
+    assert sum("same run as" in note for note in found.notes) == 2
+
+
+def test_what_belongs_to_no_run_is_reported(tmp_path: Path) -> None:
+    states("seed_1", "seed_2")(tmp_path)
+    (tmp_path / "README.md").write_text("two seeds", encoding="utf-8")
+    (tmp_path / "summary.csv").write_text("seed,reward\n1,0.5\n2,0.6\n", encoding="utf-8")
+    (tmp_path / "sketches").mkdir()
+    found = find_runs(tmp_path)
+    assert [run.rel for run in found.runs] == ["seed_1", "seed_2"]
+    assert found.notes == ("README.md, sketches/, summary.csv belong to none of the runs.",)
+
+
+def test_the_reason_names_two_runs_and_what_tells_them_apart(tmp_path: Path) -> None:
+    states("b", "a")(tmp_path)
+    assert find_runs(tmp_path).reason == "a and b each have trainer_state.json from the start on, with different values"
+
+
+def test_links_and_closed_folders_are_no_runs(tmp_path: Path) -> None:
+    states("a", "b")(tmp_path / "real")
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "a").symlink_to(tmp_path / "real" / "a")
+    (tmp_path / "view" / "b").symlink_to(tmp_path / "real" / "b")
+    assert runs_in(tmp_path / "view") == []
+    assert runs_in(tmp_path / "absent") == []
+    assert runs_in(tmp_path / "real" / "a" / "trainer_state.json") == []
