@@ -247,6 +247,10 @@ def _hook_parquet(path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(HOOK_ROWS), path)
 
 
+def lfs_pointer(size: int) -> bytes:
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0a' * 32}\nsize {size}\n".encode()
+
+
 SAMPLES: dict[str, tuple[str, Make]] = {
     "tokens/step_000001.parquet": ("recorder", _recorder),
     "tokens/step_000001.jsonl": ("recorder_jsonl", jsonl(SEQUENCE_ROWS)),
@@ -277,6 +281,7 @@ SAMPLES: dict[str, tuple[str, Make]] = {
     "ptt_run/resume_validation.json": ("microsoft_records", json.dumps(RESUMED, indent=2).encode()),
     "wide.csv": ("metrics_csv", WIDE.encode()),
     "long.tsv": ("metrics_csv", LONG.encode()),
+    "weights/model.safetensors": ("git_lfs_pointer", lfs_pointer(4_976_698_672)),
     **CARRIERS,
     **samples_calls.SAMPLES,
     **TRACE_SAMPLES,

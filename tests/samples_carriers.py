@@ -210,4 +210,8 @@ CARRIERS: dict[str, tuple[str, Make]] = {
     "perf_tracer/sessions-r1.jsonl": ("areal_perf", SESSIONS),
 }
 LINES = tuple(rel for rel in CARRIERS if rel.endswith((".txt", ".log", ".jsonl")) or "/metrics/" in rel)
-NOTES = {"hf/train.log": "hf/train.log: 2 row(s) name no step; they are numbered from 1 in their order."}
+NOTES = {
+    "hf/train.log": "hf/train.log: 2 row(s) name no step; they are numbered from 1 in their order.",
+    "weights/model.safetensors": "weights/model.safetensors is a Git LFS pointer: its content (4,976,698,672 bytes) "
+    'was never downloaded. Fetch it in its repository: git lfs pull --include="model.safetensors"',
+}

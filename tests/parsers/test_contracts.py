@@ -51,7 +51,7 @@ def test_exactly_one_parser_takes_each_sample(samples: dict[str, Path], rel: str
 @pytest.mark.parametrize("rel", SAMPLES)
 def test_rows_match_the_schema_and_nothing_is_lost_of_a_whole_file(samples: dict[str, Path], rel: str) -> None:
     pieces = list(parser_named(SAMPLES[rel][0]).read(run_file(samples[rel], rel)))
-    assert checked(pieces) > 0
+    assert checked(pieces) > 0 or SAMPLES[rel][0] == "git_lfs_pointer"  # it stands for a file that is not there
     assert losses(pieces) == (0, 0, NOTES.get(rel, ""))
 
 

@@ -5,6 +5,7 @@ from ptt.diagnostics.parsers import (
     areal_rollouts,
     art_trajectories,
     console_log,
+    git_lfs_pointer,
     inspect_log,
     metrics_csv,
     metrics_jsonl,
@@ -50,6 +51,7 @@ from ptt.diagnostics.parsers.io.interface import Context, InPlace, Lost, Parser,
 from ptt.diagnostics.parsers.io.run_files import run_files
 
 PARSERS: tuple[Parser, ...] = (
+    git_lfs_pointer.PARSER,  # first: it goes by any name
     recorder.PARSER,
     nemo_tokens.PARSER,
     nemo_validation.PARSER,

@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
-from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -45,6 +45,15 @@ class UnreadFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pointers:
+    """Files whose content was never downloaded."""
+
+    files: int
+    example: str
+    command: str  # that fetches what would hold something of the run, or all where nothing would
+
+
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """One question to a run: answered by `by`, or not, for want of `missing`; `switches` would record it."""
 
@@ -63,6 +72,7 @@ class RunCoverage:
     framework: str | None
     held: tuple[FormatCoverage, ...]
     unread: tuple[UnreadFiles, ...]
+    pointers: Pointers | None
     notes: tuple[str, ...]
     questions: tuple[Question, ...]
     unasked: str  # why some questions are not put to this kind of training; empty where all are
@@ -103,6 +113,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         framework=framework,
         held=_format_coverage(table),
         unread=_count_unrecognised(table),
+        pointers=_pointers(table),
         notes=(*manifest.notes, *_list_unreadable(table)),
         questions=tuple(_question(title, needs, recorded, framework) for title, needs in asked.items()),
         unasked=unasked if offline else "",
@@ -191,8 +202,18 @@ def _format_coverage(table: pl.DataFrame) -> tuple[FormatCoverage, ...]:
             notes=tuple(rows["note"].drop_nulls().unique(maintain_order=True)),
         )
         for parser in PARSERS
+        if parser is not git_lfs_pointer.PARSER
         if (rows := of_kind.get((parser.name,))) is not None
     )
+
+
+def _pointers(table: pl.DataFrame) -> Pointers | None:
+    """Return the Git LFS pointers of a run, and the line that fetches their content."""
+    paths = table.filter(pl.col("kind") == git_lfs_pointer.PARSER.name)["path"].to_list()
+    if not paths:
+        return None
+    wanted = [path for path in paths if git_lfs_pointer.holds_log(path)] or paths
+    return Pointers(files=len(paths), example=wanted[0], command=git_lfs_pointer.command(wanted))
 
 
 def _list_unreadable(table: pl.DataFrame) -> tuple[str, ...]:

@@ -44,8 +44,11 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
         read = f"{counted(held.files, 'file')}, {count(held.rows)} rows{bad}{lost}"
         yield 1, f"{held.kind}: {read}. {held.describes}", ""
         yield from ((2, shortened(safe(note), MAX_NOTE), "dim") for note in held.notes[:MAX_SHOWN])
-    if coverage.unread or coverage.notes:
+    if coverage.unread or coverage.notes or coverage.pointers:
         yield from _heading("Not read")
+    if pointers := coverage.pointers:
+        yield 1, f"{counted(pointers.files, 'Git LFS pointer')}, as {safe(pointers.example)}: never downloaded", ""
+        yield 2, f"fetch: {safe(pointers.command)}", "cyan"
     for unread in coverage.unread:
         files = f"{counted(unread.files, 'file')}, in no format that is read here"
         yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
