@@ -154,3 +154,47 @@ def test_commands_take_names_from_the_settings_file(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["sources", str(run), "--settings", str(settings), "--json"]).stdout
     assert "reward/mean" in answer
     assert canonical("my/r") is None  # nothing of it stays in the process
+
+
+def _section(run: Path) -> str:
+    return ptt.sources(run).metric_names.section
+
+
+def test_sources_print_a_section_that_can_be_pasted(tmp_path: Path) -> None:
+    columns = {"avg_rew": 1.0, "kl/to/teacher": 0.1, "score": 0.5, "step_time_s": 3.0, 'a"b': 1.0, "gpu_util": 0.9}
+    run = _log(tmp_path / "run" / "log.jsonl", columns)
+    shown = CliRunner().invoke(app, ["sources", str(run)]).stdout
+    lines = shown[shown.rindex("[metrics]") :].splitlines()
+    assert lines == [
+        "[metrics]",
+        '"avg_rew" = "reward/mean"  # read by its words',
+        '# "kl/to/teacher" = "kl/ref"',
+        '# "a\\"b" = ""',
+        '# "score" = ""',
+    ]
+    everything = "\n".join(line.removeprefix("# ") for line in lines)
+    settings = _settings(tmp_path, everything)
+    assert settings.metrics == {"avg_rew": "reward/mean", "kl/to/teacher": "kl/ref", 'a"b': "", "score": ""}
+    names = json.loads(CliRunner().invoke(app, ["sources", str(run), "--json"]).stdout)["metric_names"]
+    assert names["guessed"] == {"avg_rew": "reward/mean"}
+    assert names["unnamed"][0] == {"raw": "kl/to/teacher", "near": ["kl/ref"]}
+    assert names["section"] == "\n".join(lines)
+
+
+def test_a_run_whose_names_are_known_needs_no_section(tmp_path: Path) -> None:
+    columns = {"loss": 1.0, "reward": 0.5, "kl": 0.1, "my_figure": 3.0, "format_reward": 1.0}
+    assert not _section(_log(tmp_path / "run" / "log.jsonl", columns))
+
+
+def test_constants_and_counters_are_no_metrics_to_name(tmp_path: Path) -> None:
+    rows = ({"step": step, "seen": 8 * step, "alpha": 0.5, "quality": 0.1 * (step % 3)} for step in range(ROWS))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert _section(tmp_path / "run") == '[metrics]\n# "quality" = ""'
+
+
+def test_a_long_list_of_names_is_cut_and_counted(tmp_path: Path) -> None:
+    run = _log(tmp_path / "run" / "log.jsonl", {f"figure_{2 * chr(97 + number)}": 1.0 for number in range(25)})
+    found = ptt.sources(run).metric_names
+    assert (len(found.unnamed), found.left_out) == (20, 5)
+    assert "# and 5 names more" in CliRunner().invoke(app, ["sources", str(run)]).stdout

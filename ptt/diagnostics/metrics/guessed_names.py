@@ -96,6 +96,8 @@ def told_by(raw: str) -> str | None:
 
 def near_names(raw: str) -> list[str]:
     """Return the metrics that a name may mean: the one it is an alias of, and those whose words it holds."""
+    if not NAME.fullmatch(raw):
+        return []
     known, read = _words(), _as_read(spelt_words(raw), _words().same)
     fitting = [reading for reading in known.readings if reading.needed <= read]
     most = max((len(reading.needed) for reading in fitting), default=0)

@@ -18,6 +18,7 @@ from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import SequenceScan, read_table, scan_sequences
 from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
+from ptt.diagnostics.verdict.unnamed_metrics import MetricNames, metric_names
 
 MAX_ENDINGS: Final = 12
 
@@ -74,6 +75,7 @@ class RunCoverage:
     unread: tuple[UnreadFiles, ...]
     pointers: Pointers | None
     notes: tuple[str, ...]
+    metric_names: MetricNames
     questions: tuple[Question, ...]
     unasked: str  # why some questions are not put to this kind of training; empty where all are
 
@@ -115,6 +117,9 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         unread=_count_unrecognised(table),
         pointers=_pointers(table),
         notes=(*manifest.notes, *_list_unreadable(table)),
+        metric_names=metric_names(
+            read_table(folder, "metrics"), wide.spellings(), manifest.guessed_names, framework=framework
+        ),
         questions=tuple(_question(title, needs, recorded, framework) for title, needs in asked.items()),
         unasked=unasked if offline else "",
     )

@@ -31,6 +31,13 @@ def print_sources(coverage: RunCoverage, console: Console) -> None:
     for level, text, style in _lines(coverage):
         pad = INDENT * level
         print_wrapped(console, Text(text), head=" " * pad, hang=pad + INDENT, style=style)
+    if section := coverage.metric_names.section:
+        for level, text, style in _heading("Names of metrics: paste into ptt.toml, as docs/settings.md says"):
+            print_wrapped(console, Text(text), head=" " * INDENT * level, hang=INDENT, style=style)
+        for line in section.splitlines():  # whole: a line that is cut is no TOML
+            console.print(Text(safe(line)), style="cyan", soft_wrap=True)
+        if left_out := coverage.metric_names.left_out:
+            console.print(Text(f"# and {counted(left_out, 'name')} more"), style="dim", soft_wrap=True)
 
 
 def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
