@@ -20,6 +20,7 @@ from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
+from ptt.diagnostics.evidence.placed_rows import facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.series import (
@@ -160,7 +161,8 @@ def gather(
     drawn_limits: Mapping[str, float],
 ) -> Gathered:
     """Read the store's tables and the token tables into evidence; `drawn_limits` are lines in figures, by metric."""
-    metrics, wide = _metrics(folder), read_wide(folder, manifest)
+    (metrics, placements), wide = place_rows(read_metrics(folder)), read_wide(folder, manifest)
+    facts = facts_of_placed(manifest.facts, metrics, placements)
     series = read_series(metrics, wide)
     other = read_other(metrics, wide)
     trajectories = read_trajectories(folder, wide)
@@ -189,12 +191,12 @@ def gather(
     machines = gather_machines(metrics, read_table(folder, "ranks"), wide)
     tables["ranks"] = ranks_table(machines)
     algorithm = detect_algorithm(
-        manifest.facts,
+        facts,
         series,
         logged=training_metric_names(metrics, wide, ranks=True),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
     )
-    run = describe_run(name, manifest.facts, series, tokens, wide.steps)
+    run = describe_run(name, facts, series, tokens, wide.steps)
     evidence = Evidence(
         run=replace(run, algorithm=algorithm.name or run.algorithm),
         algorithm=algorithm,
@@ -208,7 +210,7 @@ def gather(
         pairs=gather_pairs(tokens),
         signal=gather_signal(tokens, trajectories),
         machines=machines,
-        events=_events(read_table(folder, "events")),
+        events=_events(place_events(read_table(folder, "events"), metrics, placements)),
         tails=tails[0] if tails else None,
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
         tails_reason="" if tails else unpaired or _why_no_tails(folder, tokens),
@@ -220,7 +222,7 @@ def gather(
     return Gathered(evidence=evidence, tables=tables, wide=wide, post_name=post_name)
 
 
-def _metrics(folder: Path) -> pl.DataFrame:
+def read_metrics(folder: Path) -> pl.DataFrame:
     """Read the metrics with the priority of their sources, which an empty table lacks."""
     metrics = read_table(folder, "metrics")
     return metrics if "priority" in metrics.columns else metrics.with_columns(pl.lit(0, pl.Int32).alias("priority"))

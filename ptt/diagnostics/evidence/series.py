@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,8 +11,16 @@ import numpy.typing as npt
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.evidence.joined_sources import (
+    best_rows,
+    best_spellings,
+    ends_by_spelling,
+    group_spellings,
+    join_spellings,
+    named_alike,
+)
+from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.metrics.catalogue import listed
-from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.store.wide_metrics import Column, WideMetrics, flags_of
@@ -41,6 +49,7 @@ class Series:
     values: FloatArray
     flags: npt.NDArray[np.uint8]
     logged: int = 0  # values before the series was condensed to means of blocks; 0: it was not
+    sources_end: int | None = None  # last step that sources of its kinds logged anything at; None: not known
 
     @property
     def count(self) -> int:
@@ -170,49 +179,51 @@ MAX_DRAWN_POINTS: Final = 1000  # of a drawn line: more than a figure has pixels
 def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train") -> dict[str, Series]:
     """Return the series of each canonical metric of one split; `wide` holds metrics of training alone.
 
-    Of several spellings the one counts that the best source (lowest priority) has most of; of several rows of one
-    step the best source's last one: a resumed run logs its steps again.
+    Sources are joined step by step (`joined_sources`); of several rows of one step the best source's last one counts:
+    a resumed run logs its steps again.
     """
     rows = metrics.filter((pl.col("split") == split) & pl.col("name").is_not_null() & pl.col("step").is_not_null())
-    counts = rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64))
-    spelling = (
-        pl.concat([counts, wide.spellings().drop_nulls("name")])
-        .group_by("name", "name_raw")
-        .agg(pl.col("priority").min(), pl.col("len").sum())
-        .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
-        .unique("name", keep="first", maintain_order=True)
-        .select("name", "name_raw")
-    )
-    chosen = rows.join(spelling, on=["name", "name_raw"], how="semi")
-    return _with_wide(chosen, wide, dict(spelling.iter_rows()))
+    spellings, ends = join_spellings(rows, wide), ends_by_spelling(rows, wide)
+    chosen = rows.filter(pl.col("name_raw").is_in([raw for raws in spellings.values() for raw in raws]))
+    return {
+        name: replace(series, sources_end=max(ends[raw] for raw in spellings[name]))
+        for name, series in _with_wide(chosen, wide, spellings).items()
+    }
 
 
 def read_other(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, Series]:
     """Return the training series without a canonical name under the names their writer gave them.
 
-    Rows of several ranks are left out: they are no series.
+    Of the spellings that a reporter's prefix alone sets apart, that of the best source names their series. Rows of
+    several ranks are left out: they are no series.
     """
-    rows = _unranked(metrics, "train").filter(pl.col("name").is_null()).with_columns(name=pl.col("name_raw"))
-    raws = wide.spellings().filter(pl.col("name").is_null())["name_raw"].unique(maintain_order=True)
-    return _with_wide(rows, wide, {raw: raw for raw in raws})
+    rows = _unranked(metrics, "train").filter(pl.col("name").is_null())
+    spellings = group_spellings(rows, wide)
+    return _with_wide(named_alike(rows, spellings), wide, spellings)
 
 
-def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spelling: Mapping[str, str]) -> dict[str, Series]:
-    """Return the series of `rows`, and of the wide metrics spelt so, one after the other: a million rows are many."""
-    wide_names = set(wide.spellings()["name_raw"])
-    series_by_metric = _series(rows.filter(~pl.col("name_raw").is_in(wide_names))) if rows.height else {}
-    for name, raw in spelling.items():
-        if raw in wide_names:
-            series_by_metric[name] = condense(
-                _wide_series(rows.filter(pl.col("name_raw") == raw), wide.column(raw), name, raw), MAX_SERIES_POINTS
-            )
+def _with_wide(rows: pl.DataFrame, wide: WideMetrics, spellings: Mapping[str, Sequence[str]]) -> dict[str, Series]:
+    """Return the series of `rows`, and of the wide metrics among `spellings`, one after the other: rows are many.
+
+    `spellings`: for each name in `rows` what its sources call it, that of the best source first.
+    """
+    wide_raws = set(wide.spellings()["name_raw"])
+    wide_names = [name for name, raws in spellings.items() if not wide_raws.isdisjoint(raws)]
+    narrow = rows.filter(~pl.col("name").is_in(wide_names))
+    series_by_metric = _series(narrow) if narrow.height else {}
+    for name in wide_names:
+        columns = [wide.column(raw) for raw in spellings[name] if raw in wide_raws]
+        beside = rows.filter(pl.col("name") == name)
+        series = _wide_series(beside, columns, name, spellings[name][0])
+        series_by_metric[name] = condense(series, MAX_SERIES_POINTS)
     return dict(sorted(series_by_metric.items()))
 
 
-def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Series:
-    """Return the series of one metric from its rows and its column; most often a single writer never went back."""
+def _wide_series(rows: pl.DataFrame, columns: Sequence[Column], name: str, raw: str) -> Series:
+    """Return the series of one metric from its rows and its columns; most often a single writer never went back."""
     key = ["step", "value", "flag", "priority", "source", "seq"]
-    if len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
+    column = columns[0]
+    if len(columns) == len(column.sources) == 1 and not set(rows["source"].unique()) - set(column.sources):
         beside = rows["value"].fill_null(np.nan).to_numpy()
         steps = np.concatenate([column.steps, rows["step"].to_numpy()])
         seqs = np.concatenate([column.seqs, rows["seq"].to_numpy()])
@@ -224,7 +235,8 @@ def _wide_series(rows: pl.DataFrame, column: Column, name: str, raw: str) -> Ser
         if bool((np.diff(steps) > 0).all()):
             finite = np.where(np.isfinite(values), values, np.nan)
             return Series(name=name, raw_name=raw, steps=steps, values=finite, flags=flags)
-    both = pl.concat([rows.select(key), column.frame().select(key)], how="vertical_relaxed")
+    frames = [rows.select(key), *(column.frame().select(key) for column in columns)]
+    both = pl.concat(frames, how="vertical_relaxed")
     return _series(both.with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")))[name]
 
 
@@ -245,33 +257,37 @@ def training_metric_names(metrics: pl.DataFrame, wide: WideMetrics, *, ranks: bo
 
 
 def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str, str]) -> dict[str, Series]:
-    """Return one series of training for each of the names that spellings stand for, wherever they are kept."""
-    rows = _unranked(metrics, "train").filter(pl.col("name_raw").is_in(sorted(names)))
-    columns = set(wide.spellings()["name_raw"]) & set(names)
-    series = series_by_name(rows, {raw: name for raw, name in names.items() if raw not in columns})
-    for raw in sorted(columns):
-        beside = rows.filter(pl.col("name_raw") == raw)
-        series[names[raw]] = condense(_wide_series(beside, wide.column(raw), names[raw], raw), MAX_SERIES_POINTS)
-    return series
+    """Return one series of training for each of the names that spellings stand for, wherever they are kept.
+
+    A spelling stands for those that a reporter's prefix sets apart from it, too, unless they are named themselves.
+    """
+    rows = _unranked(metrics, "train")
+    columns = wide.spellings()["name_raw"].unique()
+    bare = {bare_name(raw): name for raw, name in names.items()}
+    logged = [*rows["name_raw"].unique(), *columns]
+    named = {raw: names.get(raw) or bare[bare_name(raw)] for raw in logged if raw in names or bare_name(raw) in bare}
+    rows = rows.filter(pl.col("name_raw").is_in(sorted(named)))
+    if not set(columns) & set(named):
+        return series_by_name(rows, named)
+    raws = {name: sorted(raw for raw in named if named[raw] == name) for name in set(named.values())}
+    renamed = rows.with_columns(pl.col("name_raw").replace_strict(named, return_dtype=pl.String).alias("name"))
+    return _with_wide(renamed, wide, {name: sorted(raws[name], key=lambda raw: raw not in names) for name in raws})
 
 
 def read_evaluations(metrics: pl.DataFrame) -> dict[str, Series]:
     """Return the series of every evaluation under the name its writer gave it; those of several ranks are none."""
     rows = _unranked(metrics, "eval")
-    return _series(rows.with_columns(pl.col("name_raw").alias("name"))) if rows.height else {}
+    return _series(named_alike(rows, group_spellings(rows))) if rows.height else {}
 
 
 def read_evaluation(metrics: pl.DataFrame, name: str) -> Series | None:
-    """Return the series of an evaluation that a writer gave this name, or else the one of this canonical name.
-
-    Of several spellings of a canonical name the one with most rows counts.
-    """
+    """Return the series of an evaluation that a writer gave this name, or else the one of this canonical name."""
     rows = _unranked(metrics, "eval")
-    chosen = rows.filter(pl.col("name_raw") == name)
+    alike = [raw for raw in rows["name_raw"].unique() if bare_name(raw) == bare_name(name)]
+    chosen = rows.filter(pl.col("name_raw").is_in(alike))
     if chosen.is_empty():
         chosen = rows.filter(pl.col("name") == name)
-        spelt = chosen.group_by("name_raw").len().sort("len", "name_raw", descending=[True, False])["name_raw"]
-        chosen = chosen.filter(pl.col("name_raw") == spelt[0]) if len(spelt) else chosen
+        chosen = chosen.filter(pl.col("name_raw").is_in(join_spellings(chosen).get(name, [])))
     return _series(chosen.with_columns(pl.lit(name).alias("name")))[name] if chosen.height else None
 
 
@@ -281,16 +297,14 @@ def _unranked(metrics: pl.DataFrame, split: str) -> pl.DataFrame:
 
 def _series(rows: pl.DataFrame) -> dict[str, Series]:
     """Return one series a name; of several rows of one step the best source's last one."""
-    absent = pl.col("flag") == Flag.NULL_IN_SOURCE  # beside a value: not logged
-    order = ["name", "step", "absent", "priority", "source", "seq"]
-    best = rows.with_columns(absent.alias("absent")).sort(order, descending=[False, False, False, False, True, True])
-    best = best.unique(["name", "step"], keep="first", maintain_order=True)
+    spelt = best_spellings(rows)
+    best = best_rows(rows)
     series = {}
     for group in best.partition_by("name", maintain_order=True):
-        name, raw_name = group.select("name", "name_raw").row(0)
+        name = str(group["name"][0])
         steps, values, flags = (group[column].to_numpy() for column in ("step", "value", "flag"))
         series[name] = condense(
-            Series(name=name, raw_name=raw_name, steps=steps, values=values, flags=flags), MAX_SERIES_POINTS
+            Series(name=name, raw_name=spelt[name], steps=steps, values=values, flags=flags), MAX_SERIES_POINTS
         )
     return series
 

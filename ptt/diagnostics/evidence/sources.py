@@ -10,10 +10,13 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.joined_sources import notes_on_copies
+from ptt.diagnostics.evidence.placed_rows import place_rows
 from ptt.diagnostics.evidence.validity import file_names
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers.io.run_files import CLOSED
 from ptt.diagnostics.store.ingest import RUN_DIR, UNREADABLE, UNRECOGNISED
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 MAX_UNRECOGNISED: Final = 20
 
@@ -39,6 +42,21 @@ def list_sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str
         )
     listed += [_note_source(RUN_DIR, note, []) for note in notes]
     return tuple(listed)
+
+
+def with_notes(table: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
+    """Return the table of sources with notes on rows that others place, on copies and on contradictions."""
+    placed, placements = place_rows(metrics)
+    notes = {one.source: [one.note] for one in placements}
+    for source, told in notes_on_copies(placed, wide).items():
+        notes.setdefault(source, []).extend(told)
+    if not notes:
+        return table
+    joined = [
+        " ".join(filter(None, [note, *notes.get(path, [])])) or None
+        for path, note in table.select("path", "note").iter_rows()
+    ]
+    return table.with_columns(pl.Series("note", joined, dtype=pl.String))
 
 
 def _note_source(path: str, note: str, files: Sequence[Source]) -> Source:

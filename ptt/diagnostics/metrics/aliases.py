@@ -13,6 +13,7 @@ import polars as pl
 from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
+REWRITTEN_SPLITS = ("eval", "test")  # `rewrite_logs` of huggingface/transformers, for TensorBoard, W&B and others
 MIN_LETTERS = 4  # from which letters are looked at anywhere: `llr` is a figure of its own, and no slip of `lr`
 
 
@@ -58,6 +59,15 @@ def framework_of(raws: Iterable[str]) -> str | None:
         spellings = [raw, *(raw.removeprefix(prefix) for prefix in table.reporters if raw.startswith(prefix))]
         frameworks.update(name for pattern, name in table.marks if any(map(pattern.fullmatch, spellings)))
     return frameworks.pop() if len(frameworks) == 1 else None
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def bare_name(raw: str) -> str:
+    """Return a name as the trainer gave it: without a reporter's prefix, and `eval_` as reporters write it, `eval/`."""
+    for split in REWRITTEN_SPLITS:
+        if raw.startswith(f"{split}_"):
+            return f"{split}/{raw.removeprefix(f'{split}_')}"
+    return next((raw.removeprefix(prefix) for prefix in _table().reporters if raw.startswith(prefix)), raw)
 
 
 @lru_cache(maxsize=CACHED_NAMES)

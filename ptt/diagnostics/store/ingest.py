@@ -229,7 +229,7 @@ class _Writer:
         """What the files tell of the run; on conflict the better source, and of checkpoints the later one, wins."""
         merged: Facts = {}
         for _, facts in sorted(self._facts, key=lambda weighed: weighed[0], reverse=True):
-            merged.update({key: value for key, value in facts.items() if value is not None})
+            merged.update({key: value for key, value in facts.items() if _tells(key, value)})
         return merged
 
     def close(self, notes: Mapping[str, str]) -> None:
@@ -262,6 +262,11 @@ def recorded_copy(path: Path) -> InPlaceFile:
     rows = int(scan.select(pl.len()).collect().item())
     columns = tuple(name for name in scan.collect_schema().names() if name in TABLES["sequences"])
     return InPlaceFile(path=path.name, rows=rows, columns=columns, kind="recorder")
+
+
+def _tells(key: str, value: object) -> bool:
+    """Return whether a fact says something; trainers write -1 for a number of steps that follows from the epochs."""
+    return value is not None and not (key == "max_steps" and isinstance(value, int | float) and value <= 0)
 
 
 def _merge_priority(parser: Parser | None, facts: Facts) -> tuple[int, float]:

@@ -160,6 +160,11 @@ class WideMetrics:
             frames.append(frame.match_to_schema(schema, missing_columns="insert"))
         return pl.concat(frames)
 
+    def ends(self) -> list[tuple[str, int, int]]:
+        """Return source, priority and last step of each part."""
+        spans = zip(self.parts, self._index, strict=True)
+        return [(part.source, part.priority, int(steps.max())) for part, (steps, _) in spans if len(steps)]
+
     @cached_property
     def steps(self) -> IntArray:
         """The steps at which something was logged, ascending."""

@@ -10,6 +10,8 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
+from ptt.diagnostics.evidence.gather import read_metrics
+from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
@@ -101,10 +103,10 @@ BY_METRICS: Final[Mapping[str, list[str]]] = document()["stand_ins"]
 
 def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> RunCoverage:
     """Return what a store covers, from its tables and the columns of its sequences, not at any token."""
-    table = read_table(folder, "sources")
     framework = manifest.facts.get("framework")
     framework = framework if isinstance(framework, str) else None
     wide = read_wide(folder, manifest)
+    table = with_notes(read_table(folder, "sources"), read_metrics(folder), wide)
     recorded = _recorded(folder, scan_sequences(folder, manifest, root), wide)
     algorithm = _algorithm(folder, manifest, wide)
     offline = algorithm.family not in (None, Family.ONLINE)

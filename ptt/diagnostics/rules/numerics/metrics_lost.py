@@ -1,8 +1,9 @@
 """This run shows metrics that turned NaN or vanished.
 
 What: loss, gradient norm, KL, entropy or reward is NaN, infinite or null in the logs; or was logged regularly and is
-absent from the last fifth of the run while others go on. (A loss of exactly 0 beside a NaN gradient norm is a writer's
-filter at work: the gradient norm is what to believe.)
+absent from the last fifth of the run while what its own writer logs beside it goes on. (A loss of exactly 0 beside a
+NaN gradient norm is a writer's filter at work: the gradient norm is what to believe.)
+What it is not: a run that was cut short, or several files that end at different steps; see run-cut-short.
 Why it matters: NaN compares false with every limit, so it reads as healthy elsewhere. TRL's default
 `logging_nan_inf_filter` replaces a NaN loss by the running mean: the loss then looks fine.
 What to do: go back to the last step with finite values; look at gradient norm, log-ratios and rewards just before.
@@ -83,8 +84,10 @@ def _hidden(loss: Series | None, steps: IntArray) -> int:
     return 0 if loss is None else int((np.isin(loss.steps, steps) & (loss.values == 0.0)).sum())
 
 
-def _vanished(series: Series, first: int, last: int, part: float) -> Finding | None:
+def _vanished(series: Series, first: int, run_end: int, part: float) -> Finding | None:
+    """Return the finding on a metric that stops while others go on in its own kind of source; others end elsewhere."""
     end = int(series.steps[-1])
+    last = run_end if series.sources_end is None else series.sources_end
     gap, limit = last - end, part * (last - first)
     if len(series.steps) < MIN_LOGGED or last <= first or gap < limit or gap <= 3 * np.median(np.diff(series.steps)):
         return None

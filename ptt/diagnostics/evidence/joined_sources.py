@@ -1,0 +1,284 @@
+"""Several sources of one metric: which of them are one series, and where they repeat or contradict each other.
+
+A trainer's state, its tracker and its console hold the same numbers, rounded differently and under names that a
+reporter changed; after a kill each ends elsewhere. Step by step the best source counts, others fill what it lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from ptt.diagnostics.metrics.aliases import bare_name
+from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.schema import Flag
+from ptt.diagnostics.store.wide_metrics import WideMetrics
+
+FIGURES_ERROR: Final = 5.5e-4  # of a value that is printed with four significant figures
+DECIMALS: Final = (2, 3, 4, 6)  # that writers round to
+FLOAT32_ERROR: Final = 1e-6  # of a value: TensorBoard keeps single precision
+MIN_SHARED: Final = 3  # steps at which two spellings must agree to be one metric
+MIN_AGREEING: Final = 0.95  # of the steps that two spellings share; a resumed run logs some of them twice
+MAX_NAMED: Final = 3  # metrics and files that a note names
+RANK_PATH: Final = r"(?i)(?:^|[^a-z])rank[_=-]?\d"  # files of ranks side by side are no copies of each other
+NUMBERS: Final = re.compile(r"(\d+)")
+KIND: Final = re.compile(r"[^\d/]*")
+
+Spellings = Mapping[str, Sequence[str]]
+"""For each name what its sources call it, that of the best source first."""
+
+
+def best_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a name and step: a value before a null, then the best source's, then the later one."""
+    absent = pl.col("flag") == Flag.NULL_IN_SOURCE  # beside a value: not logged
+    order = ["name", "step", "absent", "priority", "later", "seq"]
+    ordered = rows.with_columns(absent.alias("absent"), later=_later(rows)).sort(
+        order, descending=[False, False, False, False, True, True]
+    )
+    return ordered.unique(["name", "step"], keep="first", maintain_order=True).drop("later", "absent")
+
+
+def _later(rows: pl.DataFrame) -> pl.Expr:
+    """Return the place of each row's source in the order of their paths, numbers in these as numbers."""
+    sources = sorted(rows["source"].fill_null("").unique(), key=_by_number)
+    places = pl.Series(range(len(sources)), dtype=pl.Int64)
+    return pl.col("source").fill_null("").replace_strict(pl.Series(sources, dtype=pl.String), places)
+
+
+def _by_number(path: str) -> list[tuple[int, int, str]]:
+    parts = NUMBERS.split(path)
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def best_spellings(rows: pl.DataFrame) -> dict[str, str]:
+    """Return what the best source calls each name of `rows`; of several names that it has most rows of."""
+    counts = _counts(rows).unique("name", keep="first", maintain_order=True)
+    return dict(counts.select("name", "name_raw").iter_rows())
+
+
+def _counts(rows: pl.DataFrame, wide: WideMetrics | None = None) -> pl.DataFrame:
+    """Return name, name_raw, priority and len, the best spelling of a name first."""
+    counts = rows.group_by("name", "name_raw", "priority").agg(pl.len().cast(pl.Int64))
+    counts = counts if wide is None else pl.concat([counts, wide.spellings()])
+    return (
+        counts.group_by("name", "name_raw")
+        .agg(pl.col("priority").min(), pl.col("len").sum())
+        .sort("name", "priority", "len", "name_raw", descending=[False, False, True, False])
+    )
+
+
+def group_spellings(rows: pl.DataFrame, wide: WideMetrics | None = None) -> dict[str, list[str]]:
+    """Return the spellings of metrics without a canonical name that a reporter's prefix alone sets apart.
+
+    Each group stands under the spelling of its best source.
+    """
+    counts = _counts(rows.with_columns(name=pl.lit(None, pl.String)), wide)
+    groups: dict[str, list[str]] = {}
+    for raw in counts.filter(pl.col("name").is_null())["name_raw"]:
+        groups.setdefault(bare_name(raw), []).append(raw)
+    return {group[0]: group for group in groups.values()}
+
+
+def named_alike(rows: pl.DataFrame, spellings: Spellings) -> pl.DataFrame:
+    """Return the rows under the name that their spelling stands for."""
+    names = {raw: name for name, raws in spellings.items() for raw in raws}
+    return rows.with_columns(name=pl.col("name_raw").replace_strict(names, return_dtype=pl.String))
+
+
+def join_spellings(rows: pl.DataFrame, wide: WideMetrics | None = None) -> dict[str, list[str]]:
+    """Return the spellings of each canonical name that are one metric, that of the best source first.
+
+    These differ by a reporter's prefix, or agree wherever both are logged; of others the best one alone counts. Rows
+    that are numbered for want of a step never stand beside rows with one.
+    """
+    counts = _counts(rows, wide).drop_nulls("name")
+    spelt = {name: part["name_raw"].to_list() for (name,), part in counts.group_by("name", maintain_order=True)}
+    doubtful = {
+        name: [raws[0], *others]
+        for name, raws in spelt.items()
+        if (others := [raw for raw in raws[1:] if bare_name(raw) != bare_name(raws[0]) and _may_join(raw, raws[0])])
+    }
+    agreeing = _agreeing(rows, wide, doubtful) if doubtful else set()
+    return {
+        name: [raw for raw in raws if bare_name(raw) == bare_name(raws[0]) or (name, raw) in agreeing]
+        for name, raws in spelt.items()
+    }
+
+
+def _may_join(first: str, second: str) -> bool:
+    return first.startswith(UNNUMBERED) == second.startswith(UNNUMBERED)
+
+
+def _agreeing(rows: pl.DataFrame, wide: WideMetrics | None, spellings: Spellings) -> set[tuple[str, str]]:
+    """Return the names with those of their spellings that agree with the first one where both are logged."""
+    firsts = pl.DataFrame([(name, raws[0]) for name, raws in spellings.items()], ["name", "name_raw"], orient="row")
+    every = pl.DataFrame(
+        [(name, raw) for name, raws in spellings.items() for raw in raws], ["name", "name_raw"], orient="row"
+    )
+    key = ["name", "name_raw", "step", "value", "flag", "priority", "source", "seq"]
+    frames = [rows.join(every, on=["name", "name_raw"], how="semi").select(key)]
+    frames += [
+        wide.column(raw).frame().with_columns(pl.lit(name).alias("name"), pl.lit(raw).alias("name_raw")).select(key)
+        for name, raw in every.iter_rows()
+        if wide is not None and raw in set(wide.spellings()["name_raw"])
+    ]
+    found = with_rounding(pl.concat(frames, how="vertical_relaxed"), ["name", "name_raw"])
+    single = found.sort("priority", "seq", descending=[False, True]).unique(
+        ["name", "name_raw", "step"], keep="first", maintain_order=True
+    )
+    first = single.join(firsts, on=["name", "name_raw"], how="semi")
+    shared = single.join(first, on=["name", "step"], suffix="_first").filter(pl.col("name_raw") != "name_raw_first")
+    agreed = shared.group_by("name", "name_raw").agg(pl.len(), is_same("_first").mean().alias("share"))
+    agreed = agreed.filter((pl.col("len") >= MIN_SHARED) & (pl.col("share") >= MIN_AGREEING))
+    return set(agreed.select("name", "name_raw").iter_rows())
+
+
+def with_rounding(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """Add `error`: how far a value of each series of `key` may lie off, by the decimals that all of them have."""
+    value = pl.col("value").filter(pl.col("value").is_finite())
+    off = pl.lit(0.0)
+    for decimals in reversed(DECIMALS):
+        rounded = ((value - value.round(decimals)).abs() <= FLOAT32_ERROR * value.abs()).all()
+        off = pl.when(rounded).then(0.5 * 10.0**-decimals).otherwise(off)
+    return rows.join(rows.group_by(key).agg(off.alias("error")), on=list(key), how="left", nulls_equal=True)
+
+
+def is_same(suffix: str) -> pl.Expr:
+    """Return whether a value and the one beside it under `suffix` are one, but for their writers' rounding."""
+    value, other = pl.col("value"), pl.col(f"value{suffix}")
+    scale = pl.max_horizontal(value.abs(), other.abs())
+    error = pl.max_horizontal("error", f"error{suffix}", FIGURES_ERROR * scale) * (1 + FLOAT32_ERROR)
+    both = value.is_finite().fill_null(value=False) & other.is_finite().fill_null(value=False)
+    return pl.when(both).then((value - other).abs() <= error).otherwise(pl.col("flag") == pl.col(f"flag{suffix}"))
+
+
+def ends_by_spelling(rows: pl.DataFrame, wide: WideMetrics) -> dict[str, int]:
+    """Return by spelling the last step at which its kinds of sources logged anything; of a resumed run its later files.
+
+    A kind is what a file is called before its first number: all states of a run's checkpoints, all its event files.
+    """
+    spans = rows.group_by("source", "priority").agg(pl.col("step").max()).rows() + wide.ends()
+    ends: dict[tuple[str, int], int] = {}
+    for source, priority, last in spans:
+        kind = _kind(source, priority)
+        ends[kind] = max(last, ends.get(kind, last))
+    pairs = rows.select("name_raw", "source", "priority").unique().rows()
+    pairs += [(column.raw, part.source, part.priority) for part in wide.parts for column in part.columns]
+    by_spelling: dict[str, int] = {}
+    for raw, source, priority in pairs:
+        end = ends[_kind(source, priority)]
+        by_spelling[raw] = max(end, by_spelling.get(raw, end))
+    return by_spelling
+
+
+def _kind(source: str | None, priority: int) -> tuple[str, int]:
+    match = KIND.match((source or "").rpartition("/")[2])
+    return (match.group(0) if match else "", priority)
+
+
+def notes_on_copies(metrics: pl.DataFrame, wide: WideMetrics) -> dict[str, list[str]]:
+    """Return by source what of it other sources hold as well, and where they differ; a better one counts there."""
+    pairs = [*_overlaps(metrics, wide)]
+    if not pairs:
+        return {}
+    table = pl.concat(pairs).sort("source", "other")
+    notes: dict[str, list[str]] = {}
+    for (source,), part in table.group_by("source", maintain_order=True):
+        told = [*_notes(part)]
+        rest = len(told) - MAX_NAMED
+        notes[str(source)] = told[:MAX_NAMED] + ([f"So it is with {rest} more."] if rest > 0 else [])
+    return notes
+
+
+def _notes(pairs: pl.DataFrame) -> Iterator[str]:
+    """Yield a sentence a source that one source repeats or contradicts; contradictions first."""
+    per_file = pairs.group_by("other", maintain_order=True).agg(
+        pl.col("copies", "conflicts").sum(),
+        pl.col("key").filter(pl.col("conflicts") > 0).alias("names"),
+        pl.col("copies").filter(pl.col("copies") > 0).len().alias("metrics"),
+        pl.col("first").min(),
+        pl.col("last").max(),
+    )
+    for row in per_file.filter(pl.col("conflicts") > 0).iter_rows(named=True):
+        names = sorted(row["names"])
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        values = "1 value" if row["conflicts"] == 1 else f"{row['conflicts']} values"
+        at = f"at step {row['first']}" if row["first"] == row["last"] else f"from step {row['first']} to {row['last']}"
+        differ = "differs" if row["conflicts"] == 1 else "differ"
+        yield f"{values} of {', '.join(names[:MAX_NAMED])}{more} {at} {differ} from {row['other']}, which counts."
+    for row in per_file.filter(pl.col("copies") > 0).iter_rows(named=True):
+        metrics = "1 metric" if row["metrics"] == 1 else f"{row['metrics']} metrics"
+        yield f"{row['copies']} of its values, of {metrics}, repeat {row['other']}."
+
+
+PAIR_KEY: Final = ["split", "key", "step", "value", "flag", "priority", "source", "seq"]
+
+
+def _overlaps(metrics: pl.DataFrame, wide: WideMetrics) -> Iterator[pl.DataFrame]:
+    """Yield source, other, key, copies, conflicts, first and last, by metric; other is the source that counts."""
+    stepped = pl.col("step").is_not_null() & pl.col("rank").is_null()
+    rows = metrics.filter(stepped & ~pl.col("source").str.contains(RANK_PATH))
+    keys = _keys(rows, wide)
+    spelt = pl.DataFrame(
+        [(split, raw, key) for (split, raw), key in keys.items()], ["split", "name_raw", "key"], orient="row"
+    ).cast(pl.String)
+    rows = rows.join(spelt, on=["split", "name_raw"]).select(PAIR_KEY)
+    of_wide: dict[str, list[str]] = {}
+    for raw in wide.spellings()["name_raw"].unique(maintain_order=True):
+        if ("train", raw) in keys:
+            of_wide.setdefault(keys["train", raw], []).append(raw)
+    lone = (pl.col("split") == "train") & pl.col("key").is_in(sorted(of_wide))
+    yield from _pairs(rows.filter(~lone))
+    for key, raws in sorted(of_wide.items()):
+        beside = rows.filter((pl.col("split") == "train") & (pl.col("key") == key))
+        sources = {*beside["source"], *(source for raw in raws for source in wide.column(raw).sources)}
+        if len(sources) > 1:
+            frames = [
+                wide.column(raw).frame().with_columns(pl.lit("train").alias("split"), pl.lit(key).alias("key"))
+                for raw in raws
+            ]
+            yield from _pairs(
+                pl.concat([beside, *(frame.select(PAIR_KEY) for frame in frames)], how="vertical_relaxed")
+            )
+
+
+def _keys(rows: pl.DataFrame, wide: WideMetrics) -> dict[tuple[str, str], str]:
+    """Return, by split and spelling, the name that a metric is compared under; those that do not join are left out."""
+    keys = {}
+    for split in ("train", "eval"):
+        of_split, beside = rows.filter(pl.col("split") == split), wide if split == "train" else None
+        canonical = join_spellings(of_split.drop_nulls("name"), beside)
+        plain = group_spellings(of_split.filter(pl.col("name").is_null()), beside)
+        keys |= {(split, raw): name for names in (canonical, plain) for name, raws in names.items() for raw in raws}
+    return keys
+
+
+def _pairs(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Compare what several sources hold of one metric at one step with the best source's."""
+    several = rows.group_by("split", "key").agg(pl.col("source").n_unique()).filter(pl.col("source") > 1)
+    rows = rows.join(several, on=["split", "key"], how="semi")
+    if rows.is_empty():
+        return
+    rows = with_rounding(rows.filter(pl.col("flag") != Flag.NULL_IN_SOURCE), ["split", "key", "source"])
+    ordered = rows.with_columns(_later(rows).alias("later")).sort(
+        "priority", "later", "seq", descending=[False, True, True]
+    )
+    at = ["split", "key", "step"]
+    single = ordered.unique([*at, "source"], keep="first", maintain_order=True)
+    best = single.unique(at, keep="first", maintain_order=True)
+    beside = single.join(best, on=at, suffix="_best").filter(pl.col("source") != pl.col("source_best"))
+    compared = beside.with_columns(same=is_same("_best"))
+    differs = ~pl.col("same")
+    yield (
+        compared.group_by("source", pl.col("source_best").alias("other"), "key")
+        .agg(
+            pl.col("same").sum().cast(pl.Int64).alias("copies"),
+            differs.sum().cast(pl.Int64).alias("conflicts"),
+            pl.col("step").filter(differs).min().alias("first"),
+            pl.col("step").filter(differs).max().alias("last"),
+        )
+        .sort("source", "other", "key")
+    )

@@ -1,0 +1,216 @@
+"""Place rows that name no step: a console repeats what a source with steps holds, and often runs on behind it.
+
+A trainer that is killed leaves the state of its last checkpoint and a console that goes on; the dicts on that console
+are the rows of the state, in the same order and without their steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ptt.diagnostics.metrics.aliases import bare_name, canonical
+from ptt.diagnostics.metrics.catalogue import kind_of
+from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.parsers.console_log import CLOSING, UNNUMBERED
+from ptt.diagnostics.statistics.arrays import IntArray
+
+Facts = Mapping[str, JsonScalar]
+FIGURES: Final = 4  # significant ones that Hugging Face trainers print
+MIN_ALIKE: Final = 2  # metrics of a row that agree: one alone may repeat by chance
+MIN_ROWS: Final = 3  # that repeat rows with a step: two fit any spacing
+MIN_SHARE: Final = 0.5  # of the rows up to the last that repeats one: fewer are another run's
+TELLING_SHARE: Final = 0.5  # of a metric's values differ from each other: a constant one tells no row from another
+EPOCH: Final = "epoch"
+STEADY_ROWS: Final = 10  # rows at the end that must lie one spacing apart for later ones to be placed behind them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where the rows of one source lie that names no steps: their numbers, and the step of each."""
+
+    source: str
+    like: str  # the source with steps whose rows it repeats most
+    numbers: IntArray
+    steps: IntArray
+    repeated: int  # rows that repeat one with a step
+    scheduled: int  # rows that have its learning rate and epoch at a step, and were overwritten there or never saved
+    behind: int  # rows behind the last of these, placed by the spacing of the others
+    spacing: int  # steps from row to row
+    whole: bool  # whether every row has a step
+
+    @property
+    def note(self) -> str:
+        """Say how the rows were placed."""
+        text = f"{self.repeated} of these rows repeat rows of {self.like} and are placed at their steps"
+        text += f"; {self.scheduled} other(s) by their learning rate and epoch" if self.scheduled else ""
+        text += f"; {self.behind} later row(s) follow every {self.spacing} step(s)" if self.behind else ""
+        return text + ("." if self.whole else "; the others stay without a step.")
+
+
+def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ...]]:
+    """Return the metrics with steps for rows that repeat rows with a step, and how these were placed.
+
+    They then have their plain names. Rows that cannot be placed stay numbered, under names that begin with UNNUMBERED.
+    """
+    loose = pl.col("name_raw").str.starts_with(UNNUMBERED)
+    known = pl.col("step").is_not_null() & (pl.col("split") == "train") & pl.col("value").is_finite()
+    numbered = metrics.filter(loose & known)
+    stepped = metrics.filter(~loose & known & pl.col("rank").is_null())
+    if numbered.is_empty() or stepped.is_empty():
+        return metrics, ()
+    anchors = _telling(_keyed(stepped))
+    placements = [
+        placement
+        for part in numbered.partition_by("source", maintain_order=True)
+        if (placement := _placement(part, anchors)) is not None
+    ]
+    if not placements:
+        return metrics, ()
+    return _placed(metrics, placements), tuple(placements)
+
+
+def facts_of_placed(facts: Facts, metrics: pl.DataFrame, placements: Sequence[Placement]) -> Facts:
+    """Return the facts of a run whose rows were placed so: what they were placed by, and no unit but steps."""
+    if not placements:
+        return facts
+    placed = {**facts, "rows_placed_by": f"the same rows of {placements[0].like}"}
+    if not metrics["name_raw"].str.starts_with(UNNUMBERED).any():
+        placed.pop("row_unit", None)
+    return placed
+
+
+def place_events(events: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement]) -> pl.DataFrame:
+    """Return the events of sources without steps at the steps of their rows; at none where these have none.
+
+    In a run that has no steps at all the numbers of the rows are kept.
+    """
+    loose = metrics["name_raw"].str.starts_with(UNNUMBERED)
+    numbered = {*metrics.filter(loose)["source"], *(one.source for one in placements)}
+    if not numbered or loose.all():
+        return events
+    joined = events.join(_step_table(placements), on=["source", "step"], how="left", maintain_order="left")
+    own = pl.when(~pl.col("source").is_in(sorted(numbered))).then("step")
+    return joined.with_columns(step=pl.coalesce("placed", own)).select(events.columns)
+
+
+def _step_table(placements: Sequence[Placement]) -> pl.DataFrame:
+    """Return source, step and placed: the number of each row, and its step."""
+    schema = {"source": pl.String, "step": pl.Int64, "placed": pl.Int64}
+    rows = [{"source": one.source, "step": one.numbers, "placed": one.steps} for one in placements]
+    return pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(row, schema_overrides=schema) for row in rows)])
+
+
+def _keyed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return source, seq, step and the bare name of each value with its first figures."""
+    raws = rows["name_raw"].unique()
+    names = [bare_name(raw.removeprefix(UNNUMBERED)) for raw in raws.to_list()]
+    bare, set_before = pl.Series(names, dtype=pl.String), pl.Series(map(_is_set_before, names), dtype=pl.Boolean)
+    return rows.select(
+        "source", "seq", "step", "priority",
+        bare=pl.col("name_raw").replace_strict(raws, bare, return_dtype=pl.String),
+        key=pl.col("value").round_sig_figs(FIGURES),
+        measured=~pl.col("name_raw").replace_strict(raws, set_before, return_dtype=pl.Boolean),
+    )  # fmt: skip
+
+
+def _is_set_before(name: str) -> bool:
+    """Return whether a metric follows from the settings: it is the same in any run of them."""
+    return name == EPOCH or kind_of(canonical(name) or name) in ("schedule", "counter")
+
+
+def _telling(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of metrics whose values differ from step to step, once each."""
+    spread = rows.group_by("bare").agg((pl.col("key").n_unique() / pl.col("step").n_unique()).alias("spread"))
+    telling = rows.join(spread.filter(pl.col("spread") >= TELLING_SHARE), on="bare", how="semi")
+    nearest = telling.sort("priority", pl.col("source").str.count_matches("/"), "source")
+    return nearest.unique(["bare", "key", "step"], keep="first", maintain_order=True)
+
+
+def _placement(part: pl.DataFrame, anchors: pl.DataFrame) -> Placement | None:
+    """Return where the rows of one source lie, or None where too few of them repeat rows with a step."""
+    source = str(part["source"][0])
+    rows = _keyed(part)
+    closing = rows.filter(pl.col("bare") == CLOSING)["seq"].unique()  # a mean over the run, at the step of its end
+    rows = rows.filter(~pl.col("seq").is_in(closing.implode()))
+    alike = rows.join(anchors.filter(pl.col("source") != source), on=["bare", "key"], suffix="_there")
+    votes = alike.group_by("seq", pl.col("step").alias("number"), "step_there").agg(
+        pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").mode().min()
+    )
+    best = votes.filter((pl.col("votes") >= MIN_ALIKE) & (pl.col("votes") == pl.col("votes").max().over("number")))
+    best = best.filter(pl.len().over("number") == 1).sort("number")
+    numbers, steps = best["number"].to_numpy(), best["step_there"].to_numpy()
+    if len(numbers) < MIN_ROWS:
+        return None
+    spacing = _spacing(numbers, steps)
+    best = best.filter(pl.Series(_in_order(numbers, steps, spacing)))
+    numbers, steps = best["number"].to_numpy(), best["step_there"].to_numpy()
+    every, measured = np.unique(part["step"].to_numpy()), best.filter("measured")
+    repeated = measured.height
+    if repeated < MIN_ROWS or repeated < MIN_SHARE * np.searchsorted(every, int(measured["number"][-1]), side="right"):
+        return None
+    placed, behind = _steps_of(every, numbers, steps, spacing)
+    return Placement(
+        source=source,
+        like=str(measured["source_there"].mode().sort()[0]),
+        numbers=every[placed >= 0],
+        steps=placed[placed >= 0],
+        repeated=repeated,
+        scheduled=len(numbers) - repeated,
+        behind=behind,
+        spacing=spacing,
+        whole=bool((placed >= 0).all()),
+    )
+
+
+def _spacing(numbers: IntArray, steps: IntArray) -> int:
+    """Return the usual number of steps from a row to the next."""
+    forward = np.diff(steps) > 0
+    ratios = np.diff(steps)[forward] / np.diff(numbers)[forward]
+    return max(1, round(float(np.median(ratios)))) if len(ratios) else 1
+
+
+def _in_order(numbers: IntArray, steps: IntArray, spacing: int) -> npt.NDArray[np.bool_]:
+    """Return which rows lie as their neighbours do: the usual spacing from one of them, or between both.
+
+    At a resume the steps go back: the rows on either side have one such neighbour.
+    """
+    usual = np.diff(steps) == spacing * np.diff(numbers)
+    rising = np.diff(steps) > 0
+    beside = np.append(False, usual) | np.append(usual, False)
+    return beside | (np.append(True, rising) & np.append(rising, True))
+
+
+def _steps_of(every: IntArray, numbers: IntArray, steps: IntArray, spacing: int) -> tuple[IntArray, int]:
+    """Return the step of every row, -1 where it is not known, and how many lie behind the last repeated one."""
+    placed = np.full(len(every), -1, np.int64)
+    place = np.searchsorted(numbers, every, side="right") - 1  # of the last repeated row at or before each
+    before = np.clip(place, 0, None)
+    after = np.clip(place + 1, None, len(numbers) - 1)
+    reach = spacing * (every - numbers[before])
+    exact = (place >= 0) & (numbers[before] == every)
+    even = steps[after] - steps[before] == spacing * (numbers[after] - numbers[before])
+    inner = (place >= 0) & (place < len(numbers) - 1) & even
+    steady = bool((np.diff(steps)[-STEADY_ROWS:] == spacing * np.diff(numbers)[-STEADY_ROWS:]).all())
+    last = (every > numbers[-1]) & steady
+    usable = exact | inner | last
+    placed[usable] = (steps[before] + reach)[usable]
+    ahead = (every < numbers[0]) & steady & (steps[0] - spacing * (numbers[0] - every) > 0)
+    placed[ahead] = (steps[0] - spacing * (numbers[0] - every))[ahead]
+    return placed, int(last.sum())
+
+
+def _placed(metrics: pl.DataFrame, placements: Sequence[Placement]) -> pl.DataFrame:
+    """Write the steps into the rows."""
+    loose = pl.col("name_raw").str.starts_with(UNNUMBERED)
+    joined = metrics.join(_step_table(placements), on=["source", "step"], how="left", maintain_order="left")
+    placed = loose & pl.col("placed").is_not_null()
+    return joined.with_columns(
+        step=pl.when(placed).then("placed").otherwise("step"),
+        name_raw=pl.when(placed).then(pl.col("name_raw").str.strip_prefix(UNNUMBERED)).otherwise("name_raw"),
+    ).select(metrics.columns)
