@@ -48,7 +48,7 @@ ALLOWED = {
     },
     "custom": {"evidence", "store", "statistics", "parsers", "metrics", "model", "schema", "documents", "errors"},
     "rules": {"evidence", "statistics", "metrics", "model"},
-    "evidence": {"engines", "store", "statistics", "parsers.io", "metrics", "config", "model", "schema"},
+    "evidence": {"engines", "store", "statistics", "parsers", "parsers.io", "metrics", "config", "model", "schema"},
     "engines": {"store", "statistics", "config"},
     "store": {"statistics", "parsers", "parsers.io", "metrics", "model", "schema", "documents", "errors"},
     "statistics": set(),
