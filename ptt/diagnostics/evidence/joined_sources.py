@@ -247,7 +247,7 @@ def _overlaps(metrics: pl.DataFrame, wide: WideMetrics) -> Iterator[pl.DataFrame
 
 def _keys(rows: pl.DataFrame, wide: WideMetrics) -> dict[tuple[str, str], str]:
     """Return, by split and spelling, the name that a metric is compared under; those that do not join are left out."""
-    keys = {}
+    keys: dict[tuple[str, str], str] = {}
     for split in ("train", "eval"):
         of_split, beside = rows.filter(pl.col("split") == split), wide if split == "train" else None
         canonical = join_spellings(of_split.drop_nulls("name"), beside)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import bare_name, canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.console_log import CLOSING, UNNUMBERED
-from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
 Facts = Mapping[str, JsonScalar]
 FIGURES: Final = 4  # significant ones that Hugging Face trainers print
@@ -175,15 +174,16 @@ def _spacing(numbers: IntArray, steps: IntArray) -> int:
     return max(1, round(float(np.median(ratios)))) if len(ratios) else 1
 
 
-def _in_order(numbers: IntArray, steps: IntArray, spacing: int) -> npt.NDArray[np.bool_]:
+def _in_order(numbers: IntArray, steps: IntArray, spacing: int) -> BoolArray:
     """Return which rows lie as their neighbours do: the usual spacing from one of them, or between both.
 
     At a resume the steps go back: the rows on either side have one such neighbour.
     """
     usual = np.diff(steps) == spacing * np.diff(numbers)
     rising = np.diff(steps) > 0
-    beside = np.append(False, usual) | np.append(usual, False)
-    return beside | (np.append(True, rising) & np.append(rising, True))
+    beside: BoolArray = np.append(False, usual) | np.append(usual, False)
+    between: BoolArray = np.append(True, rising) & np.append(rising, True)
+    return beside | between
 
 
 def _steps_of(every: IntArray, numbers: IntArray, steps: IntArray, spacing: int) -> tuple[IntArray, int]:
