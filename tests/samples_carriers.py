@@ -189,6 +189,62 @@ SESSIONS = _lines(
     ]
 )  # fmt: skip
 
+HF_ROWS: list[dict[str, Any]] = [
+    {"loss": 0.5, "grad_norm": 1.5, "learning_rate": 1e-05, "epoch": 0.5, "step": 10},
+    {"eval_loss": 0.75, "eval_runtime": 2.5, "epoch": 0.5, "step": 10},
+    {"loss": 0.25, "grad_norm": 0.5, "learning_rate": 5e-06, "epoch": 1.0, "step": 20},
+    {"train_runtime": 9.5, "train_samples_per_second": 4.0, "total_flos": 1e9, "train_loss": 0.375, "step": 20},
+]
+EPISODES: dict[str, Any] = {
+    "config": {"lr": 0.001, "seed": 7, "model": "small"},
+    "history": [
+        {"episode": number, "reward": number / 4, "steps": 9 - number, "won": number > 2} for number in range(1, 6)
+    ],
+    "final_reward": 1.25,
+}
+KERAS: dict[str, Any] = {"loss": [1.5, 1.25, 1.0], "accuracy": [0.25, 0.5, 0.5], "val_loss": [1.75, 1.5, float("nan")]}
+SACRED: dict[str, Any] = {
+    "train.loss": {"steps": [1, 2, 3], "timestamps": ["2026-01-02T03:04:05"] * 3, "values": [0.5, 0.25, 0.125]},
+    "eval.accuracy": {"steps": [3], "timestamps": ["2026-01-02T03:04:05"], "values": [0.75]},
+}
+STATES: dict[str, Any] = {
+    "model": "small",
+    "stages": {
+        "grpo": {"global_step": 2, "max_steps": 2, "log_history": [{"step": 1, "reward": 0.5}, {"step": 2, "kl": 0.1}]}
+    },
+}
+ALLENNLP = {"epoch": 3, "training_duration": "0:01:02", "training_loss": 0.5, "validation_loss": 0.75, "best_epoch": 2}
+LLAMA_FACTORY = _lines(
+    [
+        {"current_steps": 5, "total_steps": 10, "loss": 0.5, "lr": 1e-06, "epoch": 0.5, "elapsed_time": "0:00:05"},
+        {"current_steps": 10, "total_steps": 10, "loss": 0.25, "lr": 5e-07, "epoch": 1.0, "elapsed_time": "0:00:10"},
+    ]
+)
+HEADED = _lines(
+    [
+        {"type": "config", "args": {"lr": 2e-05, "seed": 3, "model": "small"}},
+        {"type": "train", "update": 1, "mean_reward": 0.25, "loss": None, "took": "1.5 s"},
+        {"type": "eval", "update": 1, "mean_reward": 0.5, "accuracy": 0.5},
+        {"type": "train", "update": 2, "mean_reward": 0.75, "loss": 0.5, "took": "1.5 s"},
+        {"type": "eval", "update": 2, "mean_reward": 0.75, "accuracy": 0.75},
+    ]
+)
+RLLIB = _lines(
+    [
+        {
+            "training_iteration": number, "timesteps_total": 4000 * number, "episode_reward_mean": number / 2,
+            "info": {"learner": {"default_policy": {"learner_stats": {"kl": 0.01, "entropy": 1.5, "total_loss": 0.5}}}},
+            "hist_stats": {"episode_reward": [0.5] * 100}, "config": {"lr": 5e-05, "env": "x", "num_workers": 2},
+        }
+        for number in (1, 2)
+    ]
+)  # fmt: skip
+BASELINES = (
+    b"rollout/ep_rew_mean,time/iterations,time/total_timesteps,train/loss\n,1,2048,\n-3.5,2,4096,0.5\n-2,3,6144,0.25\n"
+)
+MONITOR = b'#{"t_start": 1700000000.5, "env_id": "x"}\nr,l,t\n1.5,20,0.25\n-2.5,30,0.5\n'
+KERAS_LOG = b"epoch,accuracy,loss,val_loss\n0,0.25,1.5,1.75\n1,0.5,1.25,1.5\n2,0.5,1.0,1.25\n"
+
 CARRIERS: dict[str, tuple[str, Make]] = {
     "wandb/offline-run-1/run-1.wandb": ("wandb", wandb_file(WANDB)),
     "mlflow.db": ("mlflow_sqlite", _mlflow),
@@ -206,10 +262,22 @@ CARRIERS: dict[str, tuple[str, Make]] = {
     "swift/logging.jsonl": ("metrics_jsonl", SWIFT),
     "art/history.jsonl": ("metrics_jsonl", ART),
     "tinker/metrics.jsonl": ("metrics_jsonl", TINKER),
+    "hf/training_logs.json": ("metrics_json", json.dumps(HF_ROWS).encode()),
+    "home/training_log.json": ("metrics_json", json.dumps(EPISODES, indent=2).encode()),
+    "keras/history.json": ("metrics_json", json.dumps(KERAS).encode()),
+    "sacred/1/metrics.json": ("metrics_json", json.dumps(SACRED, indent=4).encode()),
+    "allennlp/metrics_epoch_3.json": ("metrics_json", json.dumps(ALLENNLP, indent=2).encode()),
+    "stages/summary.json": ("trl_state", json.dumps(STATES, indent=1).encode()),
+    "llamafactory/trainer_log.jsonl": ("metrics_jsonl", LLAMA_FACTORY),
+    "home/train_log.txt": ("metrics_jsonl", HEADED),
+    "ray/result.json": ("metrics_jsonl", RLLIB),
+    "sb3/progress.csv": ("metrics_csv", BASELINES),
+    "sb3/monitor.csv": ("metrics_csv", MONITOR),
+    "keras/training.log": ("metrics_csv", KERAS_LOG),
     "perf_tracer/traces-r1.jsonl": ("areal_perf", TRACES),
     "perf_tracer/sessions-r1.jsonl": ("areal_perf", SESSIONS),
 }
-LINES = tuple(rel for rel in CARRIERS if rel.endswith((".txt", ".log", ".jsonl")) or "/metrics/" in rel)
+LINES = tuple(rel for rel in CARRIERS if rel.endswith((".txt", ".log", ".jsonl", "result.json")) or "/metrics/" in rel)
 NOTES = {
     "hf/train.log": "hf/train.log: 2 row(s) name no step; they are numbered from 1 in their order.",
     "weights/model.safetensors": "weights/model.safetensors is a Git LFS pointer: its content (4,976,698,672 bytes) "

@@ -295,8 +295,8 @@ def _unreadable(location: RunLocation, sources: pl.DataFrame) -> str:
             return "in no format that is read here; docs/formats.md lists them."
         why = _only_archives(location, sources)
         return f"{why}." if why else ""
-    if known["rows_ok"].sum():
-        return ""
+    if known["rows_ok"].sum() or known.filter(pl.max_horizontal("rows_bad", "bytes_lost") > 0).is_empty():
+        return ""  # rows, or what fills no table: settings, and how the run ended
     first = known.row(0, named=True)
     why = first["note"] or f"{first['path']} holds no row."
     if first["kind"] == UNREADABLE:  # what such a file is, nobody knows

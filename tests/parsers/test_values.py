@@ -192,6 +192,7 @@ def test_the_log_history_comes_out_with_eval_rows_and_flags(samples: dict[str, P
         "global_step": 2,
         "max_steps": 2,
         "logging_steps": 1,
+        "train_runtime": 3.5,
     }
 
 

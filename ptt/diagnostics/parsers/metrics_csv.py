@@ -1,16 +1,23 @@
-"""Metric tables as CSV or TSV, one row a step or one row a value, as trackers export them."""
+"""Metric tables as CSV or TSV, one row a step or one row a value: trackers' exports, and what loggers write.
+
+Lightning's and Keras' CSV loggers, stable-baselines3's and RLlib's `progress.csv`, Gym's `monitor.csv`, pandas. The
+header tells the table, whatever the file is called; without a counter the rows are numbered.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, lost_notes
+from ptt.diagnostics.metrics.aliases import split_of
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, KINDS, Counter, counter_of, is_number_text
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
     STEP_KEYS,
@@ -24,35 +31,85 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 
 SUFFIXES = (".csv", ".tsv")
 SEPARATORS = (",", "\t", ";")
+COMMENT = "#"  # in front of numpy's headers
+MONITOR_SETTINGS = b"#{"  # begins the line that Gym's monitor writes above its header
+MONITOR = {"r": "reward", "l": "episode_length", "t": "elapsed"}  # its columns, a row an episode
+SAMPLED_ROWS = 200  # that tell what counts the rows
+SAMPLED_BYTES = 1 << 20
+MAX_COLUMNS = 20_000
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
-NULLS = ("null", "none")
+NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
 
 @dataclass(frozen=True)
 class _Dialect:
     separator: str
     header: tuple[str, ...]
-    step: str
+    counter: Counter  # by the column it names, or none: the rows are numbered
     time: str | None
     name: str | None  # set where the table is long
     value: str | None
 
+    @property
+    def step(self) -> str | None:
+        """The column that counts the rows."""
+        return next(iter(self.counter.keys), None)
 
-def _dialect(line: bytes) -> _Dialect | None:
-    """Read the header line; None if it names no step."""
-    text = line.removeprefix(BOM).decode("utf-8", "replace").strip("\r\n")
+
+def _dialect(lines: list[bytes], *, named: bool) -> _Dialect | None:
+    """Read the header and what counts the first rows; None if this is no metric table. `named`: the file says CSV."""
+    text = lines[0].decode("utf-8", "replace").strip("\r\n").removeprefix(COMMENT)
     for separator in sorted(SEPARATORS, key=text.count, reverse=True):
         header = tuple(name.strip() for name in _cells(text, separator))
+        header = tuple(MONITOR.get(name, name) for name in header) if set(header) == MONITOR.keys() else header
         lower = {name.lower(): name for name in reversed(header)}
-        step = next((lower[key] for key in STEP_KEYS if key in lower), None)
-        if step is None or len(header) < 2 or len(set(header)) < len(header) or SAMPLE_KEYS & lower.keys():
+        usual = 2 <= len(header) <= MAX_COLUMNS and len(set(header)) == len(header)
+        if not usual or SAMPLE_KEYS & lower.keys() or all(map(is_number_text, filter(None, header))):
+            continue
+        counter = _counter(lines, header, separator, named=named)
+        if counter is None:
             continue
         times = (lower[key] for key in (*TIME_KEYS, "wall time") if key in lower)
         name = next((lower[key] for key in NAME_KEYS if key in lower), None)
         value = lower.get("value") if name else None
-        return _Dialect(separator, header, step, next(times, None), name if value else None, value)
+        return _Dialect(separator, header, counter, next(times, None), name if value else None, value)
     return None
+
+
+def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, named: bool) -> Counter | None:
+    """Choose the column that counts the rows: in a file that says CSV, a tracker's step tells enough."""
+    if set(header) == set(MONITOR.values()):
+        return Counter(keys=(), unit="episode")
+    counter = counter_of(_sample(lines, header, separator, strict=not named), trust_steps=named)
+    lower = {name.lower(): name for name in reversed(header)}
+    step = next((lower[key] for key in STEP_KEYS if key in lower), None) if named else None
+    if step is not None and (counter is None or counter.unit == "step"):
+        return Counter(keys=(step,), unit="step")
+    keys = tuple(key for key in counter.keys if key in header)[:1] if counter else ()
+    return replace(counter, keys=keys) if counter else None
+
+
+def _sample(lines: list[bytes], header: tuple[str, ...], separator: str, *, strict: bool) -> list[dict[str, Any]]:
+    """Return the first rows as log calls; in a strict table none is wider or narrower than its header."""
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines[1:], 1):
+        cells = _cells(line.decode("utf-8", "replace").strip("\r"), separator)
+        if len(cells) == len(header):
+            rows.append({name: _value(cell.strip()) for name, cell in zip(header, cells, strict=True)})
+        elif cells and strict and number < len(lines) - 1:  # the last may be cut
+            return []
+    return rows
+
+
+def _value(cell: str) -> str | float | bool | None:
+    """Return what a cell would be in a log call."""
+    lower = cell.lower()
+    if not cell or lower in NULLS:
+        return None
+    if lower in ("true", "false"):
+        return lower == "true"
+    return float(cell) if is_number_text(cell) else cell
 
 
 def _cells(text: str, separator: str) -> list[str]:
@@ -63,15 +120,28 @@ def _cells(text: str, separator: str) -> list[str]:
 
 
 def recognises(file: RunFile) -> bool:
-    """Return whether the header names a step and the first row has a step and a number."""
-    lines = file.readable_head.split(b"\n")
-    dialect = _dialect(lines[0]) if file.name.lower().endswith(SUFFIXES) else None
+    """Recognise a header over rows of numbers, and of the first rows one with a number."""
+    named = file.name.lower().endswith(SUFFIXES)
+    head = file.readable_head
+    if not named and (head.lstrip().startswith((b"{", b"[")) or b"\0" in head):
+        return False
+    lines = _first_lines(head, cut=len(head) == HEAD_BYTES)
+    dialect = _dialect(lines, named=named) if len(lines) > 1 or named else None
     if dialect is None:
         return False
     rows = [_cells(line.decode("utf-8", "replace").strip("\r"), dialect.separator) for line in lines[1:4]]
     frame = _table([row for row in rows if row], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
     return metrics.height > 0
+
+
+def _first_lines(text: bytes, *, cut: bool) -> list[bytes]:
+    """Return the header and the first rows; a monitor's settings in front are no header."""
+    lines = text[:SAMPLED_BYTES].removeprefix(BOM).split(b"\n", SAMPLED_ROWS + 2)
+    if cut or len(lines) > SAMPLED_ROWS + 2:
+        lines.pop()
+    front = 1 if lines and lines[0].startswith(MONITOR_SETTINGS) else 0
+    return lines[front:] or [b""]
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -83,11 +153,13 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield block
             continue
         if dialect is None:
-            line, _, block = block.partition(b"\n")
-            dialect = _dialect(line)
+            lines = _first_lines(block, cut=len(block) > SAMPLED_BYTES)
+            dialect = _dialect(lines, named=file.name.lower().endswith(SUFFIXES))
             if dialect is None:
                 yield Lost(bytes=file.size, note=f"{file.rel}: its first line names no column with the step.")
                 return
+            skipped = 2 if block.removeprefix(BOM).startswith(MONITOR_SETTINGS) else 1
+            block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
             if not block:
                 continue
         if is_torn(block):
@@ -102,6 +174,8 @@ def read(file: RunFile) -> Iterator[Piece]:
         if frame.height:
             yield Rows(table="metrics", frame=frame)
     yield from lost_notes(file, {BAD_ROWS: bad})
+    if seq and dialect is not None and dialect.counter.unit != "step":
+        yield Context(facts={"row_unit": dialect.counter.unit})
 
 
 def _parse(block: bytes, dialect: _Dialect) -> pl.DataFrame:
@@ -141,7 +215,9 @@ def _integral(cell: str | None) -> str | float | None:
         return None
 
 
-def _steps(rows: pl.DataFrame, dialect: _Dialect) -> pl.Series:
+def _steps(rows: pl.DataFrame, dialect: _Dialect, seq: int) -> pl.Series:
+    if dialect.step is None:
+        return pl.int_range(seq + 1, seq + 1 + rows.height, dtype=pl.Int64, eager=True).alias("step")
     steps = [as_step(_integral(cell)) for cell in rows[dialect.step].to_list()]
     return fill_steps(pl.Series("step", steps, dtype=pl.Int64), [] if dialect.step == "_step" else dialect.header)
 
@@ -163,7 +239,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     rows = table.with_columns(pl.all().str.strip_chars().replace("", None))
     rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
     base = rows.select(
-        _steps(rows, dialect),
+        _steps(rows, dialect, seq),
         pl.Series("wall_time", _times(rows, dialect), dtype=pl.Float64),
         pl.int_range(seq, seq + pl.len(), dtype=pl.Int64).alias("seq"),
     )
@@ -180,6 +256,7 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
                 {str(index): plain[name] for index, name in enumerate(columns)}, return_dtype=pl.String
             )
         )
+    cells = _of_evaluation(cells, rows, seq).with_columns(name_raw=pl.lit(dialect.counter.prefix) + pl.col("name_raw"))
     lower = pl.col("text").str.to_lowercase()
     spelt, null = lower.is_in(list(NON_FINITE)), lower.is_in(list(NULLS))
     cells = cells.filter(pl.col("text").is_not_null(), pl.col("name_raw").is_not_null()).with_columns(
@@ -196,6 +273,19 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
     bad += cells.filter(~pl.col("usable"), pl.col("step").is_not_null())["seq"].n_unique()
     entries = good.sort("seq", maintain_order=True).select("step", "name_raw", "value", "wall_time", "seq")
     return metric_frame(entries, file.rel), bad
+
+
+def _of_evaluation(cells: pl.DataFrame, rows: pl.DataFrame, seq: int) -> pl.DataFrame:
+    """Name the values of rows that a column says to be of an evaluation."""
+    kind = next((name for name in rows.columns if name.lower() in KINDS), None)
+    if kind is None:
+        return cells
+    numbers = pl.Series(range(seq, seq + rows.height), dtype=pl.Int64)
+    evaluated = numbers.filter(rows[kind].str.to_lowercase().is_in(list(EVALUATION)).fill_null(False))
+    name = pl.col("name_raw")
+    told = [raw for raw in cells["name_raw"].drop_nulls().unique().to_list() if split_of(raw) == "eval"]
+    plain = pl.col("seq").is_in(evaluated.implode()) & ~name.is_in(told)
+    return cells.with_columns(pl.when(plain).then("eval/" + name).otherwise(name).alias("name_raw"))
 
 
 PARSER = Parser(

@@ -12,24 +12,57 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile, Wide, lost_notes
-from ptt.diagnostics.parsers.io.lines import block_objects, blocks, first_objects, json_object
+from ptt.diagnostics.parsers.io.interface import (
+    HEAD_BYTES,
+    Context,
+    Lost,
+    Parser,
+    Piece,
+    Rows,
+    RunFile,
+    Wide,
+    lost_notes,
+)
+from ptt.diagnostics.parsers.io.lines import (
+    BOM,
+    FIRST_LINES,
+    SUFFIXES,
+    blocks,
+    first_objects,
+    is_torn,
+    json_object,
+    parse_json,
+    torn_line,
+)
+from ptt.diagnostics.parsers.io.metric_logs import (
+    EVALUATION,
+    KINDS,
+    RUNTIME,
+    TOTALS,
+    WRAPPERS,
+    CallLog,
+    Counter,
+    counter_of,
+)
 from ptt.diagnostics.parsers.io.metric_rows import (
     RATIO_BOUND,
-    SAMPLE_KEYS,
     STEP_KEYS,
     TIME_KEYS,
+    UNNUMBERED,
     MetricColumns,
     flatten,
     framework_facts,
     metric_frame,
-    metric_values,
 )
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
+from ptt.diagnostics.parsers.io.telemetry import safe_settings
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds
 
 SPELT: Final = frozenset({*NON_FINITE, "true", "false"})
 WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more than all the rest
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
+MIN_LINES: Final = 2  # one line is a document
+MAX_OTHER: Final = 3  # lines at the beginning that are none, before the file is taken for a document
+TRAINER_STEPS: Final = Counter(keys=STEP_KEYS, unit="step")
 FIRST_ROWS: Final = 100  # that tell the columns of a block; where later ones hold more, all are asked
 NO_JSON: Final = "line(s) are no JSON objects and do not count."
 NO_STEP: Final = "row(s) name no training step and do not count."
@@ -74,6 +107,15 @@ class Block:
             name = pl.col("name_raw").replace_strict(rest, replacements, return_dtype=pl.String)
             yield Rows(table="metrics", frame=frame.with_columns(name=name))
 
+    def tell_length(self, log: CallLog) -> None:
+        """Note the last step, and how long the run was to be."""
+        last = {
+            name: column[-1]
+            for name in (*TOTALS[log.counter.unit], RUNTIME)
+            if (column := self.numbers.get(log.counter.prefix + name)) is not None
+        }
+        log.length.see(int(self.index["__step"][-1]), last)
+
     def _is_dense(self, name: str) -> bool:
         column = self.numbers[name]
         return _may_be_dense(name) and column.null_count() < (1 - DENSE) * len(column)
@@ -82,12 +124,12 @@ class Block:
 @lru_cache(maxsize=CACHED_NAMES)
 def _may_be_dense(name: str) -> bool:
     """Return whether a metric may stand as a column: of training, and with no value that stands for another."""
-    return split_of(name) == "train" and re.search(RATIO_BOUND, name) is None
+    return split_of(name.removeprefix(UNNUMBERED)) == "train" and re.search(RATIO_BOUND, name) is None
 
 
 def known_names(raws: list[str]) -> dict[str, str | None]:
     """Return the canonical names as the table of aliases has them."""
-    return {raw: canonical(raw) for raw in raws}
+    return {raw: canonical(raw.removeprefix(UNNUMBERED)) for raw in raws}
 
 
 def fast_block(
@@ -98,12 +140,13 @@ def fast_block(
     times: tuple[str, ...],
     seq: int,
     schema: pl.Schema | None = None,
+    front: str = "",
 ) -> Block | None:
     """Read a block of lines, or return None where the slow way has to judge.
 
     That is a block with null, which in columns looks like a missing key; with bare NaN, which polars refuses;
     with numbers among texts; where a line may name a key twice; and where rows differ in how they name the step.
-    `schema`: of the block before.
+    `schema`: of the block before; `front`: what all names begin with.
     """
     if b"null" in block:
         return None
@@ -118,10 +161,11 @@ def fast_block(
     seconds = pl.Series([None] * wide.height, dtype=pl.Float64) if clock is None else _seconds(flat[clock])
     if clock is not None and seconds.null_count():
         return None
-    if any(column.dtype == pl.String() and name != clock and not _is_text(column) for name, column in flat.items()):
+    texts = {name: column for name, column in flat.items() if column.dtype == pl.String() and name != clock}
+    if not all(map(_is_text, texts.values())) or any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
         return None
     numbers = {
-        name: column.cast(pl.Float64)
+        front + name: column.cast(pl.Float64)
         for name, column in flat.items()
         if name not in (step, clock) and (column.dtype.is_numeric() or column.dtype == pl.Boolean())
     }
@@ -192,48 +236,10 @@ def _is_text(column: pl.Series) -> bool:
     return not (cells.str.to_lowercase().is_in(SPELT).any() or cells.cast(pl.Float64, strict=False).count())
 
 
-WRAPPERS = ("data", "metrics")  # objects that hold the whole log call and are no part of its names
-MAX_TEXT_CHARS = 200  # a metric row may name its run or host; it holds no prose
-MAX_LIST_LENGTH = 64  # nor the tokens of a sequence
-
-
-@dataclass(frozen=True)
-class MetricRow:
-    """One log call: what was measured at a step."""
-
-    step: int
-    wall_time: float | None
-    values: dict[str, float | None]
-
-
-def metric_row(found: dict[str, Any]) -> MetricRow | None:
-    """Read one object as a log call; None if it has no step."""
-    flat = flatten({key: value for key, value in found.items() if key not in WRAPPERS})
-    for wrapper in WRAPPERS:
-        inner = found.get(wrapper)
-        flat |= flatten(inner) if isinstance(inner, dict) else {}
-    used = next((key for key in STEP_KEYS if key in flat), "")
-    step = as_step(flat.get(used))
-    if step is None:
-        return None
-    times = ((key, as_seconds(flat[key])) for key in TIME_KEYS if key in flat)
-    clock, wall_time = next((pair for pair in times if pair[1] is not None), ("", None))
-    del flat[used]
-    flat.pop(clock, None)
-    return MetricRow(step, wall_time, metric_values(flat))
-
-
-def is_metric_object(found: dict[str, Any]) -> bool:
-    """Return whether keys and sizes of the values are those of a log call, not of a sample, a trace or a config."""
-    if not SAMPLE_KEYS.isdisjoint(found) or {"step", "timestamp", "metrics"} <= found.keys():
-        return False
-    for value in flatten(found).values():
-        if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
-            return False
-        if isinstance(value, list) and len(value) > MAX_LIST_LENGTH:
-            return False
-    row = metric_row(found)
-    return row is not None and any(value is not None for value in row.values.values())
+def _tells_evaluation(column: pl.Series) -> bool:
+    """Return whether some rows of a block are of evaluations, which their names alone do not tell."""
+    kinds = column.drop_nulls().unique().str.strip_chars().str.to_lowercase()
+    return bool(kinds.is_in(list(EVALUATION)).any())
 
 
 def is_closing(found: dict[str, Any]) -> bool:
@@ -242,9 +248,53 @@ def is_closing(found: dict[str, Any]) -> bool:
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise line files that begin with log calls and nothing else."""
-    records = [row for row in first_objects(file) if not is_closing(row)]
-    return bool(records) and all(map(is_metric_object, records))
+    """Recognise lines that are log calls, whatever the file is called."""
+    return _counter(sample(file)) is not None
+
+
+def _counter(rows: list[dict[str, Any]]) -> Counter | None:
+    calls = [row for row in rows if not is_closing(row)]
+    return counter_of(calls, trust_steps=True) if calls else None
+
+
+def sample(file: RunFile) -> list[dict[str, Any]]:
+    """Return the objects on the first lines of a file that holds JSON lines; empty for any other."""
+    key = "sampled objects"
+    if key not in file.looks:
+        rows = _lines_of(file.readable_head)
+        named = file.name.lower().endswith(SUFFIXES)
+        file.looks[key] = first_objects(file, FIRST_LINES) if not rows and named else rows
+    found: list[dict[str, Any]] = file.looks[key]
+    return found
+
+
+def _lines_of(head: bytes) -> list[dict[str, Any]]:
+    """Return the objects on the lines of a file's first bytes; empty where these are no JSON lines."""
+    text = head.removeprefix(BOM).lstrip()
+    if not text.startswith((b"{", b"[")):
+        return []
+    lines = text.split(b"\n")
+    if len(head) == HEAD_BYTES:
+        lines.pop()
+    rows: list[dict[str, Any]] = []
+    whole = other = 0
+    for line in filter(bytes.strip, lines):
+        found = objects_on(line)
+        whole += bool(found)
+        other += not found
+        if other > MAX_OTHER and other > whole:  # a document, spread over lines
+            return []
+        rows += found or []
+    return rows if whole >= MIN_LINES and other <= whole else []
+
+
+def objects_on(line: bytes) -> list[dict[str, Any]] | None:
+    """Return the JSON object on a line, or the objects of a list; None for a line that holds anything else."""
+    found = parse_json(line)
+    if isinstance(found, dict):
+        return [found]
+    rows = found if isinstance(found, list) else []
+    return rows if rows and all(isinstance(row, dict) for row in rows) else None
 
 
 def _framework(block: bytes) -> str | None:
@@ -265,34 +315,54 @@ def _framework(block: bytes) -> str | None:
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block; lines that are no log call are counted."""
     framework: str | None = None
-    columns = MetricColumns(file)
+    counter = _counter(sample(file)) or TRAINER_STEPS
+    log = CallLog(MetricColumns(file), counter)
     schema = None
-    seq, counts = 0, {NO_JSON: 0, NO_STEP: 0}
+    settings: dict[str, Any] = {}
+    counts = {NO_JSON: 0, NO_STEP: 0}
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
             continue
-        quick = fast_block(block, wrappers=WRAPPERS, steps=STEP_KEYS, times=TIME_KEYS, seq=seq, schema=schema)
+        quick = fast_block(
+            block,
+            wrappers=WRAPPERS,
+            steps=counter.keys,
+            times=TIME_KEYS,
+            seq=log.seq,
+            schema=schema,
+            front=counter.prefix,
+        )
+        framework = framework or _framework(block)
         if quick is not None:
-            framework = framework or _framework(block)
-            seq, schema = quick.behind, quick.schema
+            log.seq, schema = quick.behind, quick.schema
+            quick.tell_length(log)
             yield from quick.pieces(file, known_names)
             continue
-        framework = framework or _framework(block)
-        for record in block_objects(file, block):
+        for record in _calls(file, block):
             if isinstance(record, Lost):
                 yield record
             elif record is None:
                 counts[NO_JSON] += 1
-            elif (row := metric_row(record)) is None:
-                counts[NO_STEP] += not is_closing(record)
-            else:
-                for name, value in row.values.items():
-                    columns.add(row.step, name, value, row.wall_time, seq)
-                seq += 1
-        yield from columns.pieces()
+            elif not is_closing(record) and not log.add(record):
+                header = not log.seq and safe_settings(flatten(record))
+                settings |= header or {}
+                counts[NO_STEP] += not header
+        yield from log.columns.pieces()
     yield from lost_notes(file, counts)
     yield from framework_facts(framework)
+    if settings:
+        yield Context(facts=settings)
+    yield from log.facts()
+
+
+def _calls(file: RunFile, block: bytes) -> Iterator[dict[str, Any] | Lost | None]:
+    """Yield the objects of each line that is not blank, None where it holds none; a torn last line is `Lost`."""
+    for line in filter(bytes.strip, block.split(b"\n")):
+        found = objects_on(line)
+        if found is None:
+            yield torn_line(file, line) if is_torn(block) and block.endswith(line) else None
+        yield from found or ()
 
 
 PARSER = Parser(

@@ -90,6 +90,21 @@ def _param(file: RunFile, name: str) -> Iterator[Piece]:
         yield read_error(file, error)
         return
     yield Context(facts=safe_settings({name: text}))
+    if _logs_nothing(file):
+        yield Lost(note=f"{file.rel}: no metric was logged in this MLflow run; it holds settings alone.")
+
+
+def _logs_nothing(file: RunFile) -> bool:
+    """Return whether this is the first of a run's settings, and no metric stands beside them."""
+    params = next(folder for folder in file.path.parents if folder.name == "params")
+    try:
+        first = min(entry.name for entry in params.iterdir())
+        logged = bool(list((params.parent / "metrics").iterdir()))
+    except FileNotFoundError:
+        logged = False
+    except OSError:  # a folder that cannot be listed
+        return False
+    return not logged and file.path.relative_to(params).parts[0] == first
 
 
 PARSER = Parser(

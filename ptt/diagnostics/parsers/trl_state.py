@@ -1,4 +1,7 @@
-"""The log history that Hugging Face trainers keep in trainer_state.json: metrics, and whether TRL wrote it."""
+"""The log history that Hugging Face trainers keep in trainer_state.json: metrics, and whether TRL wrote it.
+
+Scripts copy such a state under other names, and into documents of their own: it is told by its `log_history`.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,16 @@ from ptt.diagnostics.parsers.io.interface import (
 )
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, flatten, metric_values
-from ptt.diagnostics.parsers.io.values import as_step
+from ptt.diagnostics.parsers.io.values import as_number, as_step
 
 MAX_BYTES = 256 << 20  # a million logged steps; JSON takes ten times its size when it is read
 FACTS = ("global_step", "max_steps", "logging_steps", "train_batch_size")
 FACT = re.compile(r'"(global_step|max_steps|logging_steps|train_batch_size)": (\d+)')
 HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+HISTORY_BYTES = re.compile(HISTORY.pattern.encode())
+STRING, BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"'), re.compile(rb"[\[\]{}]")
+MAX_NESTING = 3  # levels of a document in which a state is looked for
+WHITE = b"\xef\xbb\xbf \t\r\n"
 TRL_NAMES = frozenset(
     {"completions/mean_length", "completion_length", "frac_reward_zero_std", "objective/rlhf_reward", "rewards/margins",
      "min_reward", "mean_token_accuracy"}
@@ -33,9 +40,24 @@ SEPARATOR = re.compile(r"[\s,]*")
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise the file name with the trainer's own keys in its head."""
-    head = file.readable_head if file.name.endswith("trainer_state.json") else b""
-    return head.lstrip().startswith(b"{") and (b'"global_step"' in head or b'"log_history"' in head)
+    """Recognise a log history in the first levels of a document, or the name of a state that is torn before it."""
+    head = file.readable_head
+    if not head.lstrip(WHITE).startswith(b"{"):
+        return False
+    if file.name.endswith("trainer_state.json") and (b'"global_step"' in head or b'"log_history"' in head):
+        return True
+    start = HISTORY_BYTES.search(head)
+    return start is not None and 1 <= _depth(head[: start.start()]) <= MAX_NESTING
+
+
+def _depth(text: bytes) -> int:
+    """Return how many brackets are open behind a text; 0 where a first document has ended in it."""
+    depth = 0
+    for mark in BRACKET.findall(STRING.sub(b"", text)):
+        depth += 1 if mark in b"[{" else -1
+        if not depth:
+            return 0
+    return depth
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -49,17 +71,34 @@ def read(file: RunFile) -> Iterator[Piece]:
         yield read_error(file, error)
         return
     try:
-        state = well_formed(json.loads(text), text)
+        found = well_formed(json.loads(text.removeprefix("\ufeff")), text)
     except (ValueError, RecursionError):  # cut while being written, or damaged
-        state, lost = _salvage(text, file)
+        found, lost = _salvage(text, file)
         yield lost
-    history = state.get("log_history") if isinstance(state, dict) else None
-    if not isinstance(history, list):
+    states = _states(found)
+    if not states:
         yield Lost(bytes=file.size, note=f"{file.rel} holds no list `log_history`, so no metrics.")
         return
+    state = max(states, key=lambda state: len(state["log_history"]))
+    if len(states) > 1:
+        yield Lost(note=f"{file.rel} holds {len(states)} log histories; the longest is read.")
+    history = state["log_history"]
     yield from _rows(history, file)
-    facts = {key: value for key in FACTS if type(value := state.get(key)) is int}
+    facts: dict[str, Any] = {key: value for key in FACTS if type(value := state.get(key)) is int}
+    runtimes = (as_number(row.get("train_runtime")) for row in reversed(history) if isinstance(row, dict))
+    runtime = next((seconds for seconds in runtimes if seconds is not None), None)
+    facts |= {} if runtime is None else {"train_runtime": runtime}
     yield Context(facts=facts | {"framework": _framework(history)})
+
+
+def _states(found: Any, depth: int = 1) -> list[dict[str, Any]]:
+    """Return the states in a document's first levels."""
+    if not isinstance(found, dict):
+        return []
+    if isinstance(found.get("log_history"), list):
+        return [found]
+    inner = found.values() if depth < MAX_NESTING else ()
+    return [state for value in inner for state in _states(value, depth + 1)]
 
 
 def _rows(history: list[Any], file: RunFile) -> Iterator[Piece]:
@@ -117,7 +156,7 @@ def _framework(history: list[Any]) -> str:
 
 PARSER = Parser(
     name="trl_state",
-    describes="trainer_state.json of TRL, Unsloth and other Hugging Face trainers: all logged metrics.",
+    describes="trainer_state.json of TRL, Unsloth and other Hugging Face trainers, under any name: all logged metrics.",
     priority=10,
     recognises=recognises,
     read=read,

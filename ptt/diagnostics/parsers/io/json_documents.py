@@ -16,6 +16,8 @@ MAX_ITEMS: Final = 50_000_000  # a Python object takes 50 bytes and more: bracke
 DECODER: Final = json.JSONDecoder()
 GAP: Final = re.compile(r"[ \t\r\n]*")
 
+MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"|["\[\]{},]')  # a lone quote begins a text that is cut
+
 Member = tuple[str, Any]
 
 
@@ -125,3 +127,35 @@ def whole_document(file: RunFile, max_bytes: int, *, too_large: str, damaged: st
         return Lost(bytes=file.size, note=f"{file.rel} could not be read: {error.strerror}.")
     except (ValueError, RecursionError):  # cut, damaged, or nested too deep
         return Lost(rows=1, bytes=file.size, note=f"{file.rel} {damaged}")
+
+
+def document_head(text: str, *, whole: bool) -> Any:
+    """Return what the beginning of a document holds, its brackets closed behind the last complete value, or None.
+
+    `whole`: the text may be all of it.
+    """
+    for given in (text, "") if whole else ("",):
+        try:
+            return json.loads(given or _close_brackets(text))
+        except (ValueError, RecursionError):  # cut, damaged, nested too deep, or no JSON at all
+            continue
+    return None
+
+
+def _close_brackets(text: str) -> str:
+    closing: list[str] = []
+    end = depth = 0  # of what is complete, and how many brackets are open there
+    for match in MARK.finditer(text):
+        mark = match.group()
+        if mark == '"' or (mark in "]}" and not closing):
+            break
+        if mark in "[{":
+            closing.append("]" if mark == "[" else "}")
+        elif mark == ",":
+            end, depth = match.start(), len(closing)
+        elif mark in "]}":
+            closing.pop()
+            end, depth = match.end(), len(closing)
+            if not depth:
+                break
+    return text[:end] + "".join(reversed(closing[:depth]))

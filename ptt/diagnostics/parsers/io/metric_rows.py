@@ -6,12 +6,12 @@ its history export has a row a log call, of which only some name the trainer's s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.metrics.aliases import annotate, framework_of, split_of
+from ptt.diagnostics.metrics.aliases import canonical, framework_of, split_of
 from ptt.diagnostics.parsers.io.interface import Context, Rows, RunFile
 from ptt.diagnostics.parsers.io.values import as_value
 from ptt.diagnostics.schema import LOGPS, METRICS, Flag
@@ -23,6 +23,10 @@ RATIO_BOUND = r"(?:^|/)probs_ratio(?:_clamped)?_(?:min|max)$"
 
 
 ENTRY: Final = {"step": pl.Int64, "name_raw": pl.String, "value": pl.Float64, "wall_time": pl.Float64, "seq": pl.Int64}
+
+UNNUMBERED: Final = "console:"
+"""Begins the names of rows that are counted in rows, episodes or epochs: they never stand in one series with rows whose
+step is known."""
 
 
 class MetricColumns:
@@ -83,16 +87,19 @@ def metric_frame(entries: pl.DataFrame, source: str) -> pl.DataFrame:
         .then(Flag.NEG_INF)
         .otherwise(Flag.FINITE)
     )
-    names = entries["name_raw"].unique()
-    splits = pl.Series([split_of(name) for name in names.to_list()], dtype=pl.String)
+    raws = entries["name_raw"].unique()
+    bare = [raw.removeprefix(UNNUMBERED) for raw in raws.to_list()]
+    splits = pl.Series([split_of(name) for name in bare], dtype=pl.String)
+    names = pl.Series([canonical(name) for name in bare], dtype=pl.String)
     frame = entries.with_columns(
         flag=flag.cast(pl.UInt8),
         value=pl.when(value.is_finite() & ~unset).then(value),
-        split=pl.col("name_raw").replace_strict(names, splits, return_dtype=pl.String),
+        split=pl.col("name_raw").replace_strict(raws, splits, return_dtype=pl.String),
+        name=pl.col("name_raw").replace_strict(raws, names, return_dtype=pl.String),
         rank=pl.lit(None, dtype=pl.Int32),
         source=pl.lit(source, dtype=pl.String),
     )
-    return annotate(frame).select(pl.col(name).cast(kind) for name, kind in METRICS.items())
+    return frame.select(pl.col(name).cast(kind) for name, kind in METRICS.items())
 
 
 BOUNDS = ("__MIN", "__MAX")
@@ -154,7 +161,7 @@ def flatten(found: dict[str, Any], below: str = "", depth: int = 0) -> dict[str,
     return flat
 
 
-def metric_values(flat: dict[str, Any]) -> dict[str, float | None]:
+def metric_values(flat: Mapping[str, Any]) -> dict[str, float | None]:
     """Keep what is a metric value, spelt-out NaN and null among it; drop texts and lists."""
     kept: dict[str, float | None] = {}
     for key, value in flat.items():

@@ -1,0 +1,496 @@
+"""What a metric log is: rows of numbers by name, over a counter; one test for JSON lines, JSON documents and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, Literal
+
+from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
+from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.parsers.io.interface import Context
+from ptt.diagnostics.parsers.io.metric_rows import (
+    SAMPLE_KEYS,
+    STEP_KEYS,
+    TIME_KEYS,
+    UNNUMBERED,
+    MetricColumns,
+    flatten,
+    metric_values,
+)
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_seconds, as_step
+
+Unit = Literal["step", "episode", "epoch", "row"]
+Flat = dict[str, Any]
+MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
+
+# Other names of what a trainer counts, the finest first; those of STEP_KEYS come before them.
+UPDATES: Final = (
+    "current_steps", "current_step", "global_steps", "steps", "train_steps", "training_steps", "optimizer_step",
+    "optimizer_steps", "opt_step", "gradient_step", "gradient_steps", "grad_step", "step_num", "step_idx", "num_steps",
+    "update", "updates", "num_updates", "update_step", "n_updates", "nb_updates", "total_timesteps", "num_timesteps",
+    "env_step", "env_steps", "total_env_steps", "iterations", "training_iteration", "iter_num", "iteration_num", "it",
+    "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps", "frame", "frames",
+    "eval_step", "eval_steps", "val_step", "val_steps",
+)  # fmt: skip
+EPISODES: Final = (
+    "episode", "episodes", "episode_num", "episode_number", "episode_idx", "episode_index", "episode_count", "ep",
+    "i_episode", "n_episode", "n_episodes", "num_episodes", "episodes_total", "total_episodes",
+)  # fmt: skip
+EPOCHS: Final = (
+    "epoch",
+    "epochs",
+    "epoch_num",
+    "epoch_number",
+    "epoch_idx",
+    "current_epoch",
+    "eval_epoch",
+    "eval_epochs",
+)
+# Words that count other things as well: trusted with a training quantity beside them only.
+VAGUE: Final = (
+    "batch", "batch_idx", "batch_num", "minibatch", "round", "rounds", "generation", "gen", "cycle", "game", "games",
+    "t", "n", "i", "", "unnamed:_0", "index",
+)  # fmt: skip
+_COUNTED: Final[tuple[tuple[Unit, tuple[str, ...]], ...]] = (
+    ("step", (*STEP_KEYS, *UPDATES)), ("episode", EPISODES), ("epoch", EPOCHS), ("row", VAGUE),
+)  # fmt: skip
+COUNTERS: Final[Mapping[str, tuple[int, Unit]]] = {
+    name: (rank, unit) for rank, (name, unit) in enumerate((name, unit) for unit, names in _COUNTED for name in names)
+}
+FRONTS: Final = frozenset(
+    {"time", "train", "training", "trainer", "global", "rollout", "charts", "progress", "counters"}
+)
+SPACES: Final = re.compile(r"[\s-]+")
+
+TRAINING: Final = frozenset(
+    {"loss", "losses", "reward", "rewards", "rew", "kl", "kld", "kldiv", "grad", "gradient", "gradnorm", "gnorm",
+     "entropy", "ppl", "perplexity", "advantage", "advantages", "adv", "clipfrac", "logp", "logps", "logprob",
+     "logprobs", "nll", "bpb", "bpc", "td"}
+)  # fmt: skip
+"""Words of quantities that only training has."""
+MEASURED: Final = frozenset(
+    {"lr", "acc", "accuracy", "accuracies", "score", "scores", "return", "returns", "margin", "margins", "f1", "bleu",
+     "rouge", "auc", "iou", "map", "mse", "rmse", "mae", "error", "err", "wer", "cer", "recall", "precision", "success",
+     "win", "solved", "epsilon", "throughput", "qvalue", "tokens", "ce", "bce"}
+)  # fmt: skip
+"""Words of quantities that training logs, and other tables too."""
+SETTING: Final = frozenset(
+    {"coef", "coeff", "coefficient", "weight", "weights", "type", "fn", "function", "path", "target", "threshold",
+     "limit", "decay", "schedule", "scheduler", "warmup", "init", "initial", "final", "best", "config", "total", "max"}
+)  # fmt: skip
+"""Words that make a setting or a summary of a quantity; a running total or maximum tells nothing either."""
+RUNNING: Final = frozenset({"total", "max"})
+IDENTITIES: Final = frozenset(
+    {"id", "idx", "index", "name", "model", "file", "filename", "path", "sha", "hash", "key", "label", "category",
+     "task", "dataset", "title", "url", "user", "date", "symbol", "ticker", "policy", "config", "experiment", "method"}
+)  # fmt: skip
+"""Columns that tell one row from another where nothing is counted: a table of things, not of a course."""
+SAMPLE_TEXTS: Final = frozenset(
+    {"question", "answer", "instruction", "chosen", "rejected", "observation", "obs", "action", "thought", "role",
+     "query", "conversations", "tool_calls", "source", "code", "prompts", "completions", "responses"}
+)  # fmt: skip
+"""Keys of a sample where they hold a text."""
+
+MIN_ROWS: Final = 2  # one row has no course
+MIN_UNCOUNTED_ROWS: Final = 3  # and of rows that count nothing, two could be anything
+PLAIN_ROWS: Final = 10  # of nothing but numbers beside a trainer's step: a log, whatever is measured
+MIN_TRAINING: Final = 2  # quantities of training, where little else tells a log call
+MIN_MEASURES: Final = 3  # beside the id of a task, so that a row is an episode's and no sample's
+MAX_TEXT_CHARS: Final = 200  # a metric row may name its run or host; it holds no prose
+MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
+DROPS: Final = 20  # in so many rows a counter may fall once: several writers, a run that was resumed
+CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
+CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
+ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
+
+WRAPPERS: Final = ("data", "metrics")  # objects that hold the whole log call and are no part of its names
+KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
+EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
+NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][+-]?\d{1,3})?")
+TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "step": ("total_steps", "max_steps", "num_training_steps", "total_training_steps", "total_iterations",
+             "max_iterations", "max_iters", "total_updates"),
+    "episode": ("total_episodes", "max_episodes"),
+    "epoch": ("total_epochs", "max_epochs", "num_epochs"),
+    "row": (),
+}  # fmt: skip
+SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
+RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """What counts the rows of a log: the names it goes by, and what it counts; without a name, rows are numbered."""
+
+    keys: tuple[str, ...]
+    unit: Unit
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its rows begin with."""
+        return "" if self.unit == "step" else UNNUMBERED
+
+    @property
+    def of_trainer(self) -> bool:
+        """Whether it is one of the names that trackers and trainers give their step."""
+        return any(key in STEP_KEYS for key in self.keys)
+
+
+ROW_NUMBERS: Final = Counter(keys=(), unit="row")
+
+
+def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter | None:
+    """Return what counts the rows of a metric log, or None where these rows are none.
+
+    `trust_steps`: numbers beside a trainer's step are metrics whatever their names.
+    """
+    calls: list[Flat] = []
+    asides = 0
+    for row in rows:
+        if row.keys() >= MICROSOFT or not _sample_keys(row) <= {"task_id"}:
+            return None
+        call = flat_call(row)
+        measured = any(_is_number(value) for value in call.values())
+        asides += not measured
+        calls += [call] if measured else []
+    if not calls or asides > len(calls):
+        return None
+    counter = _choose(calls)
+    if counter.keys:
+        calls = [call for call in calls if any(key in call for key in counter.keys)]
+    trusted = counter.of_trainer and (trust_steps or (len(calls) >= PLAIN_ROWS and _all_numbers(calls)))
+    if trusted and "task_id" not in calls[0] and not _has_prose(calls):
+        return counter if _numeric_names(calls, counter) else None
+    return counter if _is_log(calls, counter) else None
+
+
+def _sample_keys(row: dict[str, Any]) -> set[str]:
+    texts = {key for key in SAMPLE_TEXTS & row.keys() if isinstance(row[key], str | list)}
+    return texts | (SAMPLE_KEYS & row.keys())
+
+
+def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
+    """Judge rows of which no tracker's step tells what they are."""
+    names = _numeric_names(calls, counter)
+    training = [name for name in names if is_training_name(name)]
+    known = [name for name in names if name in training or is_measured_name(name)]
+    if not known or len(calls) < (MIN_ROWS if counter.keys else MIN_UNCOUNTED_ROWS):
+        return False
+    counted = counter.unit != "row" or (_is_count_restarted(calls) and not _tell_things(calls))
+    if "task_id" in calls[0] and not (counted and len(names) >= MIN_MEASURES):
+        return False
+    if _has_prose(calls) and not (_is_row_a_count(calls, counter) and len(training) >= MIN_TRAINING):
+        return False
+    texts = sum(_is_text(name, value) for call in calls for name, value in call.items())
+    numbers = sum(_is_number(value) for call in calls for name, value in call.items() if name in names)
+    if texts > numbers:
+        return False
+    if counted:
+        return True
+    if not training or _tell_things(calls):
+        return False
+    return bool(counter.keys) or len(training) >= MIN_TRAINING or 2 * len(known) > len(names)
+
+
+def _numeric_names(calls: Sequence[Flat], counter: Counter) -> list[str]:
+    """Return the names of what is measured: neither the counter nor other bookkeeping."""
+    aside = {*counter.keys, *TIME_KEYS}
+    names = dict.fromkeys(name for call in calls for name, value in call.items() if _is_number(value))
+    return [name for name in names if name not in aside and not _is_bookkeeping(name)]
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def is_training_name(name: str) -> bool:
+    """Return whether a name is of a quantity that only training has."""
+    words = words_of(name)
+    return bool(words & TRAINING) and not words & SETTING
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def is_measured_name(name: str) -> bool:
+    """Return whether a name is of a quantity that training logs."""
+    words = words_of(name)
+    return canonical(name) is not None or (
+        bool(words & (MEASURED | TRAINING)) and not words & (SETTING - {"total", "max"})
+    )
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _is_bookkeeping(name: str) -> bool:
+    return _count_name(name) in COUNTERS or bool(words_of(name) & {"percentage", "elapsed", "remaining", "eta"})
+
+
+def _plain(name: str) -> str:
+    return SPACES.sub("_", name.strip().lower())
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _count_name(name: str) -> str:
+    """Return a name as COUNTERS spells it."""
+    plain = _plain(name)
+    front, slash, last = plain.rpartition("/")
+    return last if slash and plain not in COUNTERS and front in FRONTS else plain
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and is_number_text(value))
+
+
+def is_number_text(text: str) -> bool:
+    """Return whether a text spells a number."""
+    return NUMBER.fullmatch(text) is not None or text.lower() in NON_FINITE
+
+
+def _is_text(name: str, value: Any) -> bool:
+    clock = name in TIME_KEYS or _is_bookkeeping(name)
+    return isinstance(value, str) and not clock and not is_number_text(value)
+
+
+def _all_numbers(calls: Sequence[Flat]) -> bool:
+    return all(value is None or _is_number(value) for call in calls for value in call.values())
+
+
+def _has_prose(calls: Sequence[Flat]) -> bool:
+    """Return whether a row holds a text or a list that no logger of metrics writes."""
+    for call in calls:
+        for value in call.values():
+            if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
+                return True
+            if isinstance(value, list) and len(value) > MAX_LIST_LENGTH:
+                return True
+    return False
+
+
+def _tell_things(calls: Sequence[Flat]) -> bool:
+    """Return whether a column tells the rows apart, so that they are of things and not of a course."""
+    for name in calls[0]:
+        values = [call.get(name) for call in calls]
+        if name not in ("", "task_id") and words_of(name) & IDENTITIES and len(set(map(str, values))) > 1:
+            return True
+        texts = [value for value in values if _is_text(name, value)]
+        if len(texts) > 1 and as_seconds(texts[0]) is None and 2 * len(set(map(str, texts))) > len(calls):
+            return True
+    return False
+
+
+def _is_count_restarted(calls: Sequence[Flat]) -> bool:
+    """Return whether a column counts, by its name and most of its rows, but begins again and again."""
+    for name in calls[0]:
+        steps = [step for call in calls if (step := as_step(call.get(name))) is not None]
+        rises = sum(one < other for one, other in pairwise(steps))
+        if COUNTERS.get(_count_name(name), (0, "row"))[1] != "row" and 2 * rises >= len(calls):
+            return True
+    return False
+
+
+def _is_row_a_count(calls: Sequence[Flat], counter: Counter) -> bool:
+    """Return whether there is hardly more than one row of a count: of samples there are many."""
+    counted = {_count(call, counter) for call in calls} - {None}
+    return ROWS_PER_COUNT * len(counted) >= len(calls)
+
+
+def _count(call: Flat, counter: Counter) -> int | None:
+    return next((as_step(call[key]) for key in counter.keys if key in call), None)
+
+
+def _choose(calls: Sequence[Flat]) -> Counter:
+    """Choose what counts the rows: the trainer's step before other counters, and those before row numbers."""
+    names = dict.fromkeys(name for call in calls for name in call)
+    ranked = sorted((COUNTERS[spelt], name) for name in names if (spelt := _count_name(name)) in COUNTERS)
+    columns = {name: [as_step(call.get(name)) for call in calls] for _, name in ranked}
+    inner = {name for name in columns if _is_inner(name, columns)}
+    named = [name for _, name in ranked if _plain(name) in STEP_KEYS and name not in inner]
+    if named:
+        own = () if set(named) <= set(STEP_KEYS) else named
+        keys = tuple(dict.fromkeys((*own, *(key for key in STEP_KEYS if key not in inner))))
+        counter = Counter(keys=keys, unit="step")
+        if _counts(
+            [_count(call, counter) for call in calls if not call.keys().isdisjoint(keys)], len(calls), strict=False
+        ):
+            return counter
+    for (_, unit), name in ranked:
+        held = [at for at, call in enumerate(calls) if call.get(name) is not None]
+        usable = name not in inner and _plain(name) not in STEP_KEYS
+        if usable and _counts([columns[name][at] for at in held], len(calls)) and not _is_repeated(name, calls):
+            return Counter(keys=(name,), unit=unit)
+    return ROW_NUMBERS
+
+
+def _counts(steps: Sequence[int | None], rows: int, *, strict: bool = True) -> bool:
+    """Return whether values are those of a counter: whole numbers in most rows, which hardly ever fall."""
+    known = [step for step in steps if step is not None]
+    if 2 * len(steps) < rows or 2 * len(known) < len(steps):
+        return False
+    if not strict:
+        return True
+    falls = sum(one > other for one, other in pairwise(known))
+    whole = DROPS * (len(steps) - len(known)) <= len(steps) and min(known) >= 0
+    return whole and len(set(known)) > 1 and falls <= max(1, len(known) // DROPS)
+
+
+def _is_inner(name: str, columns: Mapping[str, Sequence[int | None]]) -> bool:
+    """Return whether a counter begins again with each epoch, episode or round, or in cycles of one length."""
+    held = [at for at, step in enumerate(columns[name]) if step is not None]
+    own = [step for step in columns[name] if step is not None]
+    falls = [at for at in range(1, len(own)) if own[at] < own[at - 1]]
+    if not falls:
+        return False
+    for other, column in columns.items():
+        outer = [step for at in held if (step := column[at]) is not None]
+        coarser = other != name and COUNTERS[_count_name(other)][1] != "step" and len(outer) == len(own)
+        if coarser and all(outer[at] > outer[at - 1] for at in falls):
+            return True
+    bounds = [0, *falls]
+    lengths = [end - start for start, end in pairwise(bounds)]
+    ends = [own[at - 1] for at in falls]
+    return len(falls) > 1 and min(lengths) >= CYCLE_ROWS and max(ends) - min(ends) <= CYCLE_SPREAD * max(ends)
+
+
+def _is_repeated(name: str, calls: Sequence[Flat]) -> bool:
+    """Return whether most rows of a count measure the same names, so that the last would hide the others."""
+    seen: dict[tuple[Any, ...], list[Any]] = {}
+    for call in calls:
+        if name in call:
+            kind = tuple(call[key] for key in KINDS if isinstance(call.get(key), str))
+            for key, value in call.items():
+                if isinstance(value, int | float):
+                    seen.setdefault((key, *kind), []).append(call[name])
+    counted = max(seen.values(), key=len, default=[])
+    return len(counted) > ROWS_PER_COUNT * len(set(map(str, counted)))
+
+
+def flat_call(found: Mapping[str, Any]) -> Flat:
+    """Join the names of nested objects; a wrapper around the whole call is no part of them."""
+    flat = flatten({key: value for key, value in found.items() if key not in WRAPPERS})
+    for wrapper in WRAPPERS:
+        inner = found.get(wrapper)
+        if isinstance(inner, dict):
+            flat |= flatten(inner)
+    return flat
+
+
+def measured_values(flat: Mapping[str, Any]) -> dict[str, float | None]:
+    """Keep what is a metric value; a number that is spelt as a text counts under the name of a training quantity."""
+    values = metric_values(flat)
+    for name, value in flat.items() if len(values) < len(flat) else ():
+        if isinstance(value, str) and name not in values and NUMBER.fullmatch(value) and is_training_name(name):
+            values[name] = float(value)
+    return values
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One log call: what was measured at a step."""
+
+    step: int
+    wall_time: float | None
+    values: dict[str, float | None]
+
+
+def metric_row(flat: Flat, keys: Sequence[str]) -> MetricRow | None:
+    """Read one flat object as a log call; None if none of `keys` names its step."""
+    used = next((key for key in keys if key in flat), "")
+    step = as_step(flat.get(used))
+    if step is None:
+        return None
+    rest = dict(flat)
+    del rest[used]
+    return MetricRow(step, _wall_time(rest), measured_values(rest))
+
+
+def _wall_time(flat: Flat) -> float | None:
+    """Take the wall time out of a call."""
+    times = ((key, as_seconds(flat[key])) for key in TIME_KEYS if key in flat)
+    clock, wall_time = next((pair for pair in times if pair[1] is not None), ("", None))
+    flat.pop(clock, None)
+    return wall_time
+
+
+@dataclass
+class CallLog:
+    """Log calls as they come: counted or numbered, named, and what they tell of the run's length."""
+
+    columns: MetricColumns
+    counter: Counter
+    front: str = ""  # what the names of one of several series of a document begin with
+    seq: int = 0
+    length: RunLength = field(init=False)
+    _rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.length = RunLength(self.counter.unit)
+
+    def add(self, found: Mapping[str, Any]) -> bool:
+        """Keep one call; False where it has no step, or nothing measured."""
+        flat = flat_call(found)
+        row = metric_row(flat, self.counter.keys) if self.counter.keys else self._numbered(flat)
+        self.length.see(row.step if row else None, flat)
+        if row is None:
+            return False
+        evaluation = _is_evaluation(flat)
+        for name, value in row.values.items():
+            named = f"{self.front}{name}"
+            if evaluation and split_of(named) != "eval":
+                named = f"eval/{named}"
+            self.columns.add(row.step, self.counter.prefix + named, value, row.wall_time, self.seq)
+        self.seq += 1
+        return True
+
+    def _numbered(self, flat: Flat) -> MetricRow | None:
+        """Count the rows of training; what is evaluated, or told at the end, belongs to the one before."""
+        rest = dict(flat)
+        wall_time, values = _wall_time(rest), measured_values(rest)
+        if not values:
+            return None
+        aside = RUNTIME in flat or _is_evaluation(flat)
+        self._rows += not aside and any(
+            split_of(name) == "train" and _count_name(name) not in COUNTERS for name in values
+        )
+        return MetricRow(max(1, self._rows), wall_time, values)
+
+    def facts(self) -> Iterator[Context]:
+        """Yield what the rows are counted in, where that is no step, and how long the run was to be."""
+        facts = self.length.facts() if self.seq else {}
+        if self.seq and self.counter.unit != "step":
+            facts["row_unit"] = self.counter.unit
+        if facts:
+            yield Context(facts=facts)
+
+
+def _is_evaluation(flat: Flat) -> bool:
+    kinds = (flat.get(key) for key in KINDS)
+    return any(isinstance(kind, str) and kind.strip().lower() in EVALUATION for kind in kinds)
+
+
+@dataclass
+class RunLength:
+    """How far a run came, how long it was to be, and how long it took, where its rows tell."""
+
+    unit: Unit
+    last: int | None = None
+    totals: set[int] = field(default_factory=set)
+    runtime: float | None = None
+
+    def see(self, step: int | None, flat: Mapping[str, Any]) -> None:
+        """Note what one call tells."""
+        self.last = step if step is not None else self.last
+        self.runtime = as_number(flat.get(RUNTIME)) or self.runtime
+        for name in TOTALS[self.unit]:
+            if (total := as_step(flat.get(name))) is not None:
+                self.totals.add(total)
+        swift = flat.get(SWIFT_STEP)
+        if isinstance(swift, str) and (total := as_step(swift.rpartition("/")[2])) is not None:
+            self.totals.add(total)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        """Return what is sure: one total throughout, that no step exceeds."""
+        facts: dict[str, str | int | float | bool | None] = {}
+        if self.runtime is not None:
+            facts[RUNTIME] = self.runtime
+        if self.last is not None and len(self.totals) == 1 and self.last <= (total := next(iter(self.totals))):
+            facts |= {"max_steps": total, "global_step": self.last}
+        return facts

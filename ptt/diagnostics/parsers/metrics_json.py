@@ -1,0 +1,261 @@
+"""Metric logs as one JSON document: lists of log calls, a list a metric, or log calls by their step, at any key.
+
+What training scripts write with `json.dump`: the log history of Hugging Face trainers alone, Keras histories, sacred's
+`metrics.json`, AllenNLP's `metrics_epoch_N.json`, lists of episodes beside settings and results. A summary alone, such
+as `all_results.json` of Hugging Face, has no course: it tells that training ended, and how long it took.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers import trl_state
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
+from ptt.diagnostics.parsers.io.json_documents import document_head, members
+from ptt.diagnostics.parsers.io.lines import BOM
+from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, RUNTIME, CallLog, Counter, counter_of
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
+from ptt.diagnostics.parsers.io.telemetry import safe_settings
+from ptt.diagnostics.parsers.io.values import as_number, as_step
+from ptt.diagnostics.parsers.metrics_jsonl import sample
+
+MAX_BYTES: Final = 256 << 20  # a million log calls; JSON takes ten times its size when it is read
+MAX_NESTING: Final = 3  # a log lies one or two levels inside results, hardly deeper
+MAX_SERIES: Final = 64  # of one document: more are the results of a sweep
+KEYED: Final = re.compile(r"(?:(step|iter|iteration|update|epoch|episode|ep)[ _-]?)?(\d{1,12})", re.IGNORECASE)
+CELLS: Final = (int, float, bool, type(None))  # of a list that is a metric
+POINT_LENGTHS: Final = (2, 3)  # step and value, perhaps behind the time
+MAX_POINT_KEYS: Final = 4  # of a point: step, value, time, and an epoch
+TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG.json
+SAMPLED_ROWS: Final = 2000  # that tell what counts the rows
+# Keys that only say that a log follows.
+PLAIN: Final = frozenset(
+    {"history", "metrics", "log", "logs", "log_history", "training_history", "training_log", "training_logs",
+     "records", "rows", "data", "steps", "episodes", "epochs", "iterations", "results", "entries", "train", "training",
+     "train_log", "train_logs", "train_history", "training_metrics", "train_metrics", "loss_history", "per_step",
+     "reward_history", "per_epoch", "per_episode", "curve", "curves", "training_curve", "training_curves",
+     "step_metrics", "epoch_metrics", "step_logs"}
+)  # fmt: skip
+SETTINGS: Final = frozenset(
+    {"config", "configuration", "args", "arguments", "hparams", "hyperparameters", "hyper_parameters", "params",
+     "parameters", "settings", "training_args", "training_config", "grpo_config", "ppo_config", "meta", "metadata"}
+)  # fmt: skip
+SUMMARY: Final = frozenset({"train_loss", "train_samples_per_second", "train_steps_per_second", "total_flos"})
+HUGGING_FACE: Final = frozenset({"train_samples_per_second", "total_flos"})  # the closing row of its trainers
+EPOCH_DOCUMENT: Final = frozenset({"epoch", "training_duration"})  # AllenNLP's, one an epoch
+NO_STEP: Final = "row(s) name no step and do not count."
+
+
+@dataclass(frozen=True)
+class Series:
+    """One log inside a document: where it lies, its rows, and what counts them."""
+
+    path: tuple[str, ...]
+    rows: Sequence[dict[str, Any]]
+    counter: Counter
+
+
+def recognises(file: RunFile) -> bool:
+    """Recognise a document with a metric log in what its first bytes hold, whatever its name."""
+    head = file.readable_head.removeprefix(BOM).lstrip()
+    if not head.startswith((b"{", b"[")) or sample(file) or trl_state.recognises(file):
+        return False
+    found = document_head(head.decode("utf-8", "replace"), whole=len(file.readable_head) < HEAD_BYTES)
+    return bool(series_in(_tagged(found, file))) or _is_summary(found)
+
+
+def _is_summary(found: Any) -> bool:
+    """Return whether this is what a trainer says at its end, and nothing else."""
+    return isinstance(found, dict) and as_number(found.get(RUNTIME)) is not None and not SUMMARY.isdisjoint(found)
+
+
+def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
+    """Return the metric logs of a document, in its first levels."""
+    if isinstance(found, dict) and not path and found.keys() >= EPOCH_DOCUMENT and as_step(found["epoch"]) is not None:
+        return [Series(path, [found], Counter(keys=("epoch",), unit="epoch"))]
+    tables, whole = _tables(found)
+    series = [
+        Series(path, rows, counter)
+        for rows in tables
+        if (counter := counter_of(rows[:SAMPLED_ROWS], trust_steps=False)) is not None
+    ]
+    if isinstance(found, dict) and not (whole and series) and len(path) < MAX_NESTING:
+        for key, inner in found.items():
+            if isinstance(inner, dict | list):
+                series += series_in(inner, (*path, key))
+    return series[:MAX_SERIES]
+
+
+def _tables(found: Any) -> tuple[list[list[dict[str, Any]]], bool]:
+    """Return what of a value could be rows of logs, and whether all of it was used for them."""
+    if isinstance(found, list):
+        rows = found if len(found) > 1 and all(isinstance(row, dict) for row in found) else []
+        return [rows], True
+    if not isinstance(found, dict):
+        return [], True
+    rows = _keyed_rows(found) or _point_rows(found)
+    return ([rows], True) if rows else (list(_column_rows(found)), False)
+
+
+def _keyed_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an object that holds one under each step, epoch or episode."""
+    if len(found) < 2 or not all(isinstance(row, dict) for row in found.values()):
+        return []
+    matches = [match for key in found if (match := KEYED.fullmatch(key))]
+    kinds = {(match[1] or "step").lower() for match in matches}
+    if len(matches) < len(found) or len(kinds) > 1:
+        return []
+    counted = kinds.pop()
+    return [{counted: int(match[2]), **row} for match, row in zip(matches, found.values(), strict=True)]
+
+
+def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an object that holds the points of a curve under each metric."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for name, inner in found.items():
+        points = _points(inner)
+        if not points:
+            return []
+        for step, value in points:
+            by_step.setdefault(step, {"step": step})[name] = value
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _points(found: Any) -> list[tuple[int, Any]]:
+    """Return steps and values of a curve: two lists, pairs, or triples with the time in front."""
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(found, dict):
+        steps, values = found.get("steps", found.get("step")), found.get("values", found.get("value"))
+        if isinstance(steps, list) and isinstance(values, list) and len(steps) == len(values):
+            pairs = list(zip(steps, values, strict=True))
+    elif isinstance(found, list):
+        for point in found:
+            if isinstance(point, list) and len(point) in POINT_LENGTHS:
+                pairs.append((point[-2], point[-1]))
+            elif isinstance(point, dict) and "value" in point and "step" in point and len(point) <= MAX_POINT_KEYS:
+                pairs.append((point["step"], point["value"]))
+            else:
+                return []
+    points = [(step, value) for at, value in pairs if (step := as_step(at)) is not None and type(value) in CELLS]
+    rising = all(one[0] <= other[0] for one, other in pairwise(points))
+    return points if len(points) > 1 and len(points) == len(pairs) and rising else []
+
+
+def _column_rows(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows that columns of one length make: training and evaluation are logged at steps of their own."""
+    lengths: dict[int, dict[str, list[Any]]] = {}
+    for name, column in found.items():
+        if isinstance(column, list) and len(column) > 1 and all(type(cell) in CELLS for cell in column):
+            lengths.setdefault(len(column), {})[name] = column
+    for alike in lengths.values():
+        yield [dict(zip(alike, cells, strict=True)) for cells in zip(*alike.values(), strict=True)]
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the metrics of each log in the document, then what its settings and its end tell."""
+    if file.size > MAX_BYTES:
+        yield Lost(bytes=file.size, note=f"{file.rel} is larger than {MAX_BYTES >> 20} MB and was not read.")
+        return
+    fields: dict[str, Any] = {}
+    elements: list[Any] = []
+    streamed = frozenset(_first_keys(file))
+    is_list = file.readable_head.removeprefix(BOM).lstrip().startswith(b"[")
+    for member in members(file, streamed):
+        if isinstance(member, Lost):
+            yield member
+            continue
+        key, value = member
+        if key in streamed:
+            fields.setdefault(key, []).append(value)
+        elif is_list:
+            elements.append(value)
+        else:
+            fields[key] = value
+    found = _tagged(elements or fields, file)
+    series = series_in(found)
+    if series:
+        yield from _metrics(file, series)
+    elif not _is_summary(found):
+        yield Lost(bytes=file.size, note=f"{file.rel} holds no rows of numbers by name, so no metrics.")
+    yield from _facts(found, series)
+
+
+def _first_keys(file: RunFile) -> Iterator[str]:
+    """Yield the keys of lists that the first bytes of an object show: torn, they keep the elements that are whole."""
+    head = file.readable_head.removeprefix(BOM).decode("utf-8", "replace")
+    found = document_head(head, whole=False)
+    if isinstance(found, dict):
+        yield from (key for key, value in found.items() if isinstance(value, list) and value)
+
+
+def _tagged(found: Any, file: RunFile) -> Any:
+    """Return a curve that TensorBoard exports under the name of its file, which alone tells what it is of."""
+    if isinstance(found, list) and found and isinstance(found[0], list) and _points(found):
+        stem = file.name.partition(".json")[0]
+        return {stem.partition(TAG)[2] or stem: found}
+    return found
+
+
+def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
+    main = max(series, key=lambda one: len(one.rows))
+    columns = MetricColumns(file)
+    fronts: set[tuple[str, ...]] = set()
+    bad = seq = 0
+    names: set[str] = set()
+    for one in sorted(series, key=lambda one: one is not main):
+        front = _front(one, alone=len(series) == 1)
+        if (front in fronts and not _names(one).isdisjoint(names)) or one.counter.unit != main.counter.unit:
+            front = one.path
+        fronts.add(front)
+        names |= _names(one)
+        log = CallLog(columns, one.counter, front="".join(f"{part}/" for part in front), seq=seq)
+        for row in one.rows:
+            bad += not log.add(row)
+            yield from columns.flush()
+        seq = log.seq
+        yield from log.facts() if one is main else ()
+    yield from columns.pieces()
+    yield from lost_notes(file, {NO_STEP: bad})
+    bare = {name.removeprefix(UNNUMBERED) for name in columns.names}
+    yield from framework_facts(framework_of(bare) or ("transformers" if bare >= HUGGING_FACE else None))
+
+
+def _names(series: Series) -> set[str]:
+    return set().union(*(row.keys() for row in series.rows[:SAMPLED_ROWS])) - set(series.counter.keys)
+
+
+def _front(series: Series, *, alone: bool) -> tuple[str, ...]:
+    """Return which keys above a log belong into the names of its metrics."""
+    told = tuple(key for key in series.path if key.lower() not in PLAIN)
+    if alone:
+        return tuple(key for key in told[-1:] if key.lower() in EVALUATION)
+    return told
+
+
+def _facts(found: Any, series: Sequence[Series]) -> Iterator[Context]:
+    """Yield the settings beside the logs, and how long the training took."""
+    if not isinstance(found, dict):
+        return
+    facts: dict[str, Any] = {}
+    settings = {key: value for key, value in found.items() if key.lower() in SETTINGS and isinstance(value, dict)}
+    plain = {key: value for key, value in found.items() if not isinstance(value, dict | list)}
+    if series:
+        facts |= safe_settings(flatten(settings) | plain)
+    if (runtime := as_number(found.get(RUNTIME))) is not None:
+        facts[RUNTIME] = runtime
+    if facts:
+        yield Context(facts=facts)
+
+
+PARSER = Parser(
+    name="metrics_json",
+    describes="Metric logs as a JSON document (log histories, Keras, sacred, AllenNLP, home-made): metrics.",
+    priority=22,
+    recognises=recognises,
+    read=read,
+)
