@@ -376,6 +376,15 @@ def sources(run: str | Path, *, settings: Settings | None = None, progress: Prog
         return pipeline.inspect(location, settings, progress=progress)
 
 
+def sample(run: str | Path) -> str:
+    """Return the shapes of the files of a run that are not recognised, to be sent to whoever writes parsers.
+
+    Digits are 9, and of words only those stay that logs have in common; empty where every file is recognised.
+    """
+    with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
+        return pipeline.sample(location)
+
+
 def rule_pages() -> tuple[Page, ...]:
     """Return every built-in rule with its page, limits and defaults."""
     return pages()

@@ -279,13 +279,19 @@ def ingest(
 def sources(
     run: RunArgument,
     settings: SettingsOption = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            "--sample", help="Also write the shapes of files that were not recognised, without their content."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Say what was found in a run, which questions it answers, and the line that would record the rest."""
     with plain_errors():
         from ptt.cli import sources as command
 
-        command.run(run, settings=settings, as_json=json)
+        command.run(run, settings=settings, sample=sample, as_json=json)
 
 
 @app.command()

@@ -8,17 +8,32 @@ import typer
 from rich.console import Console
 
 from ptt import api
-from ptt.cli.output import progress_bar
+from ptt.cli.output import contains, progress_bar
+from ptt.diagnostics.errors import SettingsError
+from ptt.reports.output import write_text
 from ptt.reports.run.sources import print_sources, sources_json
 from ptt.version import __version__
 
 
-def run(path: Path, *, settings: Path | None, as_json: bool) -> None:
-    """Print what the run at `path` holds; nothing is kept."""
+def run(path: Path, *, settings: Path | None, sample: Path | None, as_json: bool) -> None:
+    """Print what the run at `path` holds; nothing is kept but the sample."""
     chosen = api.read_settings(settings)
+    if sample is not None and (contains(path, sample) or sample.resolve() == path.resolve()):
+        raise SettingsError(f"{sample}: lies inside the run, which is never written to; give another --sample.")
     with progress_bar(Console(stderr=True)) as tell:
         sources = api.sources(path, settings=chosen, progress=tell)
     if as_json:
         typer.echo(sources_json(sources, __version__), nl=False)
     else:
         print_sources(sources, Console())
+    if sample is not None:
+        _write_sample(path, sample)
+
+
+def _write_sample(path: Path, target: Path) -> None:
+    """Write the shapes of what was not recognised, and say so where standard output is not in the way."""
+    if shapes := api.sample(path):
+        write_text(target, shapes)
+        typer.echo(f"Sample {target}: look through it before you attach it to an issue.", err=True)
+    else:
+        typer.echo("Every file was recognised: there is nothing to sample.", err=True)

@@ -23,6 +23,7 @@ from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.evidence.tails import profile_of
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers import PARSERS, run_files
+from ptt.diagnostics.parsers.io import unrecognised
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.rules.policy_update import kl_over_target
 from ptt.diagnostics.statistics.tail_curves import Profile
@@ -126,6 +127,13 @@ def inspect(
         return coverage
     unread = tuple(files for files in coverage.unread if not archives.is_packed(files.example))
     return replace(coverage, unread=unread, notes=(f"The folder {why}.", *coverage.notes))
+
+
+def sample(location: RunLocation) -> str:
+    """Return the shapes of the files that no parser recognises, without their content; empty where all are."""
+    files = run_files(location.run)[0]
+    foreign = [file for file in files if file.size and not any(parser.recognises(file) for parser in PARSERS)]
+    return unrecognised.sample(foreign) if foreign else ""
 
 
 def diagnose(location: RunLocation, settings: Settings, *, progress: Progress | None = None) -> JudgedRun:

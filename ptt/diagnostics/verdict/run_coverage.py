@@ -15,6 +15,8 @@ from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.metrics.catalogue import document, listed
 from ptt.diagnostics.metrics.recording import Switch, switches_for
 from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.unrecognised import logged_names
 from ptt.diagnostics.schema import LOGPS
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -23,6 +25,8 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics, read_wide
 from ptt.diagnostics.verdict.unnamed_metrics import MetricNames, metric_names
 
 MAX_ENDINGS: Final = 12
+MAX_LOOKED_AT: Final = 200  # foreign files whose beginning is searched for names of metrics
+MAX_HINTS: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,14 @@ class Pointers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogHint:
+    """A file in no known format that holds numbers under names of metrics."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """One question to a run: answered by `by`, or not, for want of `missing`; `switches` would record it."""
 
@@ -76,6 +88,7 @@ class RunCoverage:
     held: tuple[FormatCoverage, ...]
     unread: tuple[UnreadFiles, ...]
     pointers: Pointers | None
+    hints: tuple[LogHint, ...]
     notes: tuple[str, ...]
     metric_names: MetricNames
     questions: tuple[Question, ...]
@@ -118,6 +131,7 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         held=_format_coverage(table),
         unread=_count_unrecognised(table),
         pointers=_pointers(table),
+        hints=_hints(table, root),
         notes=(*manifest.notes, *_list_unreadable(table)),
         metric_names=metric_names(
             read_table(folder, "metrics"), wide.spellings(), manifest.guessed_names, framework=framework
@@ -221,6 +235,14 @@ def _pointers(table: pl.DataFrame) -> Pointers | None:
         return None
     wanted = [path for path in paths if git_lfs_pointer.holds_log(path)] or paths
     return Pointers(files=len(paths), example=wanted[0], command=git_lfs_pointer.command(wanted))
+
+
+def _hints(table: pl.DataFrame, root: Path) -> tuple[LogHint, ...]:
+    """Return the foreign files that look like metric logs."""
+    foreign = table.filter(pl.col("kind") == UNRECOGNISED).sort("path").select("path", "bytes").rows()
+    files = [RunFile(path=root / path, rel=path, size=size) for path, size in foreign[:MAX_LOOKED_AT]]
+    named = ((file.rel, tuple(logged_names(file))) for file in files)
+    return tuple(LogHint(path=path, names=names) for path, names in named if names)[:MAX_HINTS]
 
 
 def _list_unreadable(table: pl.DataFrame) -> tuple[str, ...]:

@@ -59,6 +59,9 @@ def _lines(coverage: RunCoverage) -> Iterator[tuple[int, str, str]]:
     for unread in coverage.unread:
         files = f"{counted(unread.files, 'file')}, in no format that is read here"
         yield 1, f"{safe(unread.ending)}: {files}, as {safe(unread.example)}", ""
+    for hint in coverage.hints:
+        names = ", ".join(f"`{safe(name)}`" for name in hint.names)
+        yield 1, f"{safe(hint.path)} looks like a metric log ({names}); send its shape: --sample FILE", ""
     yield from ((1, shortened(safe(note), MAX_NOTE), "") for note in coverage.notes)
     answered = [question for question in coverage.questions if question.answered]
     unanswered = [question for question in coverage.questions if not question.answered]

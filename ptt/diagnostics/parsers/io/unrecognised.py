@@ -1,0 +1,225 @@
+"""What can be said of files that no parser takes: whether they look like a metric log, and their shape without content.
+
+A shape is made to be sent to strangers. It holds no word that is not in a list of ours, whatever a file holds: keys of
+metrics and of logging stay, since they are what a parser would go by; a project's, a user's or a path's words do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from ptt.diagnostics.metrics.catalogue import document
+from ptt.diagnostics.metrics.guessed_names import CAMEL, spelt_words, told_by
+from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.metric_rows import SAMPLE_KEYS, STEP_KEYS, TIME_KEYS
+
+MAX_FILES: Final = 30  # of a sample: more are more of the same
+MAX_LINES: Final = 40  # of a file; lines of one shape in a row count as one
+MAX_LINE: Final = 2000  # characters of a line; a row of metrics is shorter
+MAX_FILE_CHARS: Final = 6000
+MAX_CHARS: Final = 64_000  # of a sample, which an issue takes as an attachment without a thought
+MAX_NAMES: Final = 3  # metrics that a hint names
+MIN_VALUES: Final = 3  # different values of one name: a setting has one, a log has many
+
+COMMON: Final = """
+    a accuracy acc adam adamw advantage after agent algorithm allocated alpha and answer args at average avg backward
+    baseline batch bce before begin best beta bleu bool buffer bytes cache cached call called calls checkpoint clip
+    coef coefficient collect completed config constant content context correct cosine cost count cpu critical cross
+    cuda current curriculum cycle data dataset date day debug decay delta device discount distance done dtype duration
+    each early elapsed end entry env environment epoch epochs error eta eval evaluation event events every example
+    examples exception exit expected f false file final finished float format forward found fp16 fps frac from game
+    gamma gb gen generate generation generator gib global goal gpu grad gradient group groups gym h head hidden
+    history hour hours hz id idx in index inf info init initial input instance int invalid is it item items iter
+    iteration iterations its key kl kwargs label labels lambda last latency layer layers learning left len length
+    level limit line linear list load loaded loading local log logger logging logs loss losses lr m mae main map
+    margin mask max maximum mb mean median mem memory message messages method metric metrics mib mini minimum min
+    minute minutes mode model momentum ms mse n name nan negative net new nll no none norm null num number object of
+    off ok old on one optimizer out output overall p pad param parameter parameters params parser pass path peak per
+    percent percentage perplexity phase policy positive ppl precision prefix process progress prompt q quality query
+    question queue rank rate ratio raw read recall ref reference remaining repeat replay reserved reset response rest
+    result results resume resumed return returns reward rewards rmse role rollout round row rows run running s sample
+    samples save saved saving scale scheduler score scores seconds sec seed seq sequence set setting shape size skip
+    skipped source space split stage start started state stats status std step steps stop stopped str success sum
+    summary system t task tasks temperature test text throughput time timestamp timesteps to token tokens tool tools
+    top total train trained trainer training trajectory true turn turns type uid unit update updates usage user util
+    v val valid validation value values var version w wait wall warmup warning weight weights win window with worker
+    workers world write x y z
+"""
+"""Words of logs besides those of metrics: they are everywhere, and tell nothing of anybody."""
+TOLD_ENDINGS: Final = (
+    ".json .jsonl .ndjson .csv .tsv .txt .log .out .err .yaml .yml .toml .ini .cfg .md .rst .html .xml .py .sh .ipynb "
+    ".pkl .pickle .pt .pth .bin .ckpt .npz .npy .h5 .hdf5 .parquet .arrow .feather .db .sqlite .sqlite3 .gz .zst .xz "
+    ".bz2 .zip .tar .tgz .png .jpg .svg .pdf .safetensors .gguf .onnx .model .msgpack .eval .wandb"
+)
+MAGIC: Final = {
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PK": "zip", b"SQLite": "SQLite", b"\x80": "pickle",
+    b"PAR1": "Parquet", b"\x89HDF": "HDF5", b"\x93NUMPY": "NumPy", b"\x89PNG": "PNG", b"%PDF": "PDF",
+}  # fmt: skip
+
+QUOTED: Final = r'"(?:[^"\\]|\\.)*+(?:"|$)' + r"|(?<![^\W_])'(?:[^'\\]|\\.)*+'(?![^\W_])"
+PART: Final = re.compile(rf"(?P<quoted>{QUOTED})(?P<colon>\s*:)?|(?P<token>[^\W_]+)|(?P<sign>.)")
+MIXED: Final = re.compile(r"(?P<word>[^\W\d_]{3,})(?P<number>\d+)|(?P<count>\d+)(?P<unit>[^\W\d_]+)")
+"""Letters beside digits that may stay where the letters are a known word: `step99`, `9s`. Others may be a key's."""
+EXPONENT: Final = "e"  # of 1e-05
+SIGNS: Final = frozenset(" \t!#$%&()*+,-./:;<=>?@[]^_`{|}~\"'\\")
+NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?\s*", re.ASCII)
+NON_FINITE: Final = re.compile(r"\s*[-+]?(?:nan|inf(?:inity)?)\s*", re.IGNORECASE)
+DATE: Final = re.compile(
+    r"\s*\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?\s*(?:Z|[-+]\d\d:?\d\d)?\s*", re.ASCII
+)
+BREAK: Final = re.compile(r"\r\n|\r|\n")
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """Return the words that a shape may hold, in small letters."""
+    data = document()
+    names = [*SAMPLE_KEYS, *STEP_KEYS, *TIME_KEYS, *_texts(data["metrics"]), *_texts(data["words"])]
+    return frozenset(COMMON.split()).union(*(spelt_words(name) for name in names))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key not in ("why_worse", "label"):  # prose
+                yield from (key, *_texts(inner))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def shape(line: str) -> str:
+    """Return a line with a 9 for each digit, an x for each word that is not of our list, and the kind of each text."""
+    return re.sub(r"x(?:[ ,]+x)+", "x x", "".join(map(_part, PART.finditer(line[:MAX_LINE]))))
+
+
+def _part(match: re.Match[str]) -> str:
+    if quoted := match["quoted"]:
+        colon = match["colon"] or ""
+        inner = quoted[1:-1] if len(quoted) > 1 and quoted[-1] == quoted[0] else quoted[1:]
+        return f"{quoted[0]}{_bare(inner) if colon else _kind(inner)}{quoted[0]}{colon and ':'}"
+    if token := match["token"]:
+        return _token(token)
+    return match["sign"] if match["sign"] in SIGNS else "?"
+
+
+def _token(token: str) -> str:
+    """Return the shape of letters and digits in a row."""
+    digits = re.sub(r"\d", "9", token)
+    if digits.strip("9") == "" or (digits.isalpha() and _is_known(token)):
+        return digits
+    mixed = MIXED.fullmatch(token)
+    letters = mixed and (mixed["word"] or mixed["unit"])
+    if letters and (_is_known(letters) or letters == EXPONENT):
+        return digits
+    return re.sub(r"[^\W\d_]+", "x", digits)
+
+
+def _bare(text: str) -> str:
+    """Return the shape of a key, in which quotes are none."""
+    return shape(text.replace('"', "?").replace("'", "?"))
+
+
+def _kind(text: str) -> str:
+    """Return what stands for a text: a number's or a date's own shape, else the kind of text it is."""
+    if not text or NUMBER.fullmatch(text) or DATE.fullmatch(text):
+        return re.sub(r"\d", "9", text)
+    if NON_FINITE.fullmatch(text):
+        return "nan"
+    if "/" in text or "\\" in text:
+        return "<path>"
+    return "<text>" if re.search(r"\s", text) else "<word>"
+
+
+def _is_known(word: str) -> bool:
+    """Return whether a word, or each part of one in camel case, is of our list and written in one case."""
+    parts = CAMEL.sub(" ", word).split()
+    return all(part.lower() in known_words() and part in (part.lower(), part.title(), part.upper()) for part in parts)
+
+
+def sample(files: Sequence[RunFile]) -> str:
+    """Return the shapes of files that no parser takes, those that look like metric logs first."""
+    hinted = {file.rel: bool(logged_names(file)) for file in files}
+    ordered = sorted(files, key=lambda file: not hinted[file.rel])
+    parts = [
+        f"Shapes of {len(files)} file(s) that ptt did not recognise. Digits are 9, words that are no common key are x, "
+        "texts are\ngone, and so are names of files. Look through it before you share it.\n"
+    ]
+    for number, file in enumerate(ordered[:MAX_FILES], start=1):
+        part = _file_shape(number, file, hinted=hinted[file.rel])
+        if sum(map(len, parts)) + len(part) > MAX_CHARS:
+            break
+        parts.append(part)
+    if left := len(files) - len(parts) + 1:
+        parts.append(f"\n{left} more file(s) are left out.\n")
+    return "".join(parts)
+
+
+def _file_shape(number: int, file: RunFile, *, hinted: bool) -> str:
+    ending = PurePosixPath(file.rel).suffix.lower()
+    said = ending if ending in TOLD_ENDINGS.split() else "of another ending" if ending else "without ending"
+    kind = ", looks like a metric log" if hinted else ""
+    title = f"\n== file {number}: {said}, {file.size} bytes{kind}\n"
+    head = file.readable_head
+    if b"\0" in head or any(head.startswith(magic) for magic in MAGIC):
+        known = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "of no known kind")
+        return f"{title}binary, {known}\n"
+    return title + "".join(_shapes(head.decode("utf-8", "replace")))
+
+
+def _shapes(text: str) -> Iterator[str]:
+    """Yield the shapes of the first lines; lines of one shape in a row come once, with their number."""
+    chars = 0
+    shapes = (shape(line) for line in BREAK.split(text) if line.strip())
+    for count, (line, same) in enumerate(groupby(shapes)):
+        times = sum(1 for _ in same)
+        chars += len(line)
+        if count == MAX_LINES or chars > MAX_FILE_CHARS:
+            return
+        yield f"{line}\n" + (f"(and {times - 1} more of this shape)\n" if times > 1 else "")
+
+
+PAIR: Final = re.compile(
+    r"[\"']?([A-Za-z_][\w./-]{0,60}(?: [A-Za-z]{1,20}){0,2})[\"']?\s*(?:[:=]|\bis\b)\s*"
+    r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)(?![\w.])"
+)
+CELL: Final = re.compile(r"[,;\t|]")
+
+
+def logged_names(file: RunFile) -> list[str]:
+    """Return the names of metrics that a text file of no known format holds changing numbers under, most first."""
+    head = file.readable_head
+    if b"\0" in head:
+        return []
+    values: dict[str, list[str]] = defaultdict(list)
+    lines = [line[:MAX_LINE] for line in BREAK.split(head.decode("utf-8", "replace"))]
+    for name, value in (*_pairs(lines), *_cells(lines)):
+        values[name].append(value)
+    logged = [name for name, of_name in values.items() if len(set(of_name)) >= MIN_VALUES and told_by(name)]
+    return sorted(logged, key=lambda name: (-len(values[name]), name))[:MAX_NAMES]
+
+
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        for match in PAIR.finditer(line):
+            yield match[1], match[2]
+
+
+def _cells(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and number of each cell of a table whose first line names its columns."""
+    rows = [CELL.split(line) for line in lines if line.strip()]
+    header = rows[0] if rows else []
+    if len(header) < 2 or any(map(NUMBER.fullmatch, header)):
+        return
+    for row in (row for row in rows[1:] if len(row) == len(header)):
+        for name, cell in zip(header, row, strict=True):
+            if NUMBER.fullmatch(cell):
+                yield name.strip(" \"'"), cell.strip()
