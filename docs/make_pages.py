@@ -46,8 +46,8 @@ its own part and is counted under Sources. What a format yields is read off the 
 sample that the writer itself made, *source* one built field by field from the code named.
 
 A file of yours is in none of them? `ptt sources RUN --sample FILE` writes its shape to attach to an issue: ending, size
-and first lines, in which each digit is a 9, each word that logs do not have in common an x, and texts are gone. It holds
-no names, paths or values; look through it all the same.
+and first lines, in which each digit is a 9, each word that logs do not have in common an x, and texts are gone. It
+holds no names, paths or values; look through it all the same.
 
 | parser | files | yields | held against |
 |---|---|---|---|
