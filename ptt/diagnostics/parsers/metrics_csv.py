@@ -17,7 +17,14 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import split_of
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
-from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, KINDS, Counter, counter_of, is_number_text
+from ptt.diagnostics.parsers.io.metric_logs import (
+    EVALUATION,
+    KINDS,
+    Counter,
+    counter_of,
+    is_number_text,
+    is_table_of_things,
+)
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
     STEP_KEYS,
@@ -39,6 +46,8 @@ SAMPLED_BYTES = 1 << 20
 MAX_COLUMNS = 20_000
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
+TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
+TAG = "-tag-"
 NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
 
@@ -77,13 +86,25 @@ def _dialect(lines: list[bytes], *, named: bool) -> _Dialect | None:
     return None
 
 
+def _tagged(dialect: _Dialect, file: RunFile) -> _Dialect:
+    """Name the values of a curve that TensorBoard exports after their file, which alone tells what they are of."""
+    if tuple(name.lower() for name in dialect.header) != TENSORBOARD:
+        return dialect
+    stem = file.name.partition(".csv")[0]
+    return replace(dialect, header=(*dialect.header[:-1], stem.partition(TAG)[2] or stem))
+
+
 def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, named: bool) -> Counter | None:
     """Choose the column that counts the rows: in a file that says CSV, a tracker's step tells enough."""
     if set(header) == set(MONITOR.values()):
         return Counter(keys=(), unit="episode")
-    counter = counter_of(_sample(lines, header, separator, strict=not named), trust_steps=named)
+    rows = _sample(lines, header, separator, strict=not named)
+    counter = counter_of(rows, trust_steps=named)
     lower = {name.lower(): name for name in reversed(header)}
     step = next((lower[key] for key in STEP_KEYS if key in lower), None) if named else None
+    long = "value" in lower and not lower.keys().isdisjoint(NAME_KEYS)
+    if step is not None and not long and is_table_of_things(rows, (step,)):
+        return None
     if step is not None and (counter is None or counter.unit == "step"):
         return Counter(keys=(step,), unit="step")
     keys = tuple(key for key in counter.keys if key in header)[:1] if counter else ()
@@ -129,6 +150,7 @@ def recognises(file: RunFile) -> bool:
     dialect = _dialect(lines, named=named) if len(lines) > 1 or named else None
     if dialect is None:
         return False
+    dialect = _tagged(dialect, file)
     rows = [_cells(line.decode("utf-8", "replace").strip("\r"), dialect.separator) for line in lines[1:4]]
     frame = _table([row for row in rows if row], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
@@ -158,6 +180,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             if dialect is None:
                 yield Lost(bytes=file.size, note=f"{file.rel}: its first line names no column with the step.")
                 return
+            dialect = _tagged(dialect, file)
             skipped = 2 if block.removeprefix(BOM).startswith(MONITOR_SETTINGS) else 1
             block = block.split(b"\n", skipped)[-1] if block.count(b"\n") >= skipped else b""
             if not block:

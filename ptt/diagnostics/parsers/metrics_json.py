@@ -18,7 +18,15 @@ from ptt.diagnostics.parsers import trl_state
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members
 from ptt.diagnostics.parsers.io.lines import BOM
-from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, RUNTIME, CallLog, Counter, counter_of
+from ptt.diagnostics.parsers.io.metric_logs import (
+    EVALUATION,
+    RUNTIME,
+    CallLog,
+    Counter,
+    counter_of,
+    is_counter_name,
+    is_training_name,
+)
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
 from ptt.diagnostics.parsers.io.values import as_number, as_step
@@ -79,16 +87,24 @@ def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
     if isinstance(found, dict) and not path and found.keys() >= EPOCH_DOCUMENT and as_step(found["epoch"]) is not None:
         return [Series(path, [found], Counter(keys=("epoch",), unit="epoch"))]
     tables, whole = _tables(found)
-    series = [
-        Series(path, rows, counter)
-        for rows in tables
-        if (counter := counter_of(rows[:SAMPLED_ROWS], trust_steps=False)) is not None
-    ]
+    series = [one for rows in tables if (one := _series(path, rows)) is not None]
     if isinstance(found, dict) and not (whole and series) and len(path) < MAX_NESTING:
         for key, inner in found.items():
             if isinstance(inner, dict | list):
                 series += series_in(inner, (*path, key))
     return series[:MAX_SERIES]
+
+
+def _series(path: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Series | None:
+    """Return rows as a log; `{"loss": {"train": [...], "val": [...]}}` names what is measured above the columns."""
+    counter = counter_of(rows[:SAMPLED_ROWS], trust_steps=False)
+    if counter is None and path and is_training_name(path[-1]):
+        rows = [
+            {name if is_counter_name(name) else f"{path[-1]}/{name}": cell for name, cell in row.items()}
+            for row in rows
+        ]
+        counter = counter_of(rows[:SAMPLED_ROWS], trust_steps=False)
+    return None if counter is None else Series(path, rows, counter)
 
 
 def _tables(found: Any) -> tuple[list[list[dict[str, Any]]], bool]:
@@ -127,12 +143,14 @@ def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _points(found: Any) -> list[tuple[int, Any]]:
-    """Return steps and values of a curve: two lists, pairs, or triples with the time in front."""
+    """Return steps and values of a curve: two lists, values by their step, pairs, or triples with the time in front."""
     pairs: list[tuple[Any, Any]] = []
     if isinstance(found, dict):
         steps, values = found.get("steps", found.get("step")), found.get("values", found.get("value"))
         if isinstance(steps, list) and isinstance(values, list) and len(steps) == len(values):
             pairs = list(zip(steps, values, strict=True))
+        elif isinstance(values, dict) and all(map(str.isdecimal, values)):
+            pairs = [(int(step), value) for step, value in values.items()]
     elif isinstance(found, list):
         for point in found:
             if isinstance(point, list) and len(point) in POINT_LENGTHS:

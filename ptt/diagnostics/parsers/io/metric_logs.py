@@ -31,9 +31,11 @@ MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a form
 UPDATES: Final = (
     "current_steps", "current_step", "global_steps", "steps", "train_steps", "training_steps", "optimizer_step",
     "optimizer_steps", "opt_step", "gradient_step", "gradient_steps", "grad_step", "step_num", "step_idx", "num_steps",
-    "update", "updates", "num_updates", "update_step", "n_updates", "nb_updates", "total_timesteps", "num_timesteps",
+    "update", "updates", "num_updates", "update_step", "total_timesteps", "num_timesteps",
+    "n_updates", "nb_updates",  # of stable-baselines3: passes over the data, logged from the second row on
     "env_step", "env_steps", "total_env_steps", "iterations", "training_iteration", "iter_num", "iteration_num", "it",
-    "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps", "frame", "frames",
+    "iters", "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps", "frame",
+    "frames",
     "eval_step", "eval_steps", "val_step", "val_steps",
 )  # fmt: skip
 EPISODES: Final = (
@@ -94,6 +96,8 @@ SAMPLE_TEXTS: Final = frozenset(
      "query", "conversations", "tool_calls", "source", "code", "prompts", "completions", "responses"}
 )  # fmt: skip
 """Keys of a sample where they hold a text."""
+MASKS: Final = frozenset({"loss_mask", "model_mask", "completion_mask"})
+"""Keys of a sample unless they hold a number: Detectron2's `loss_mask` is the loss of a mask."""
 
 MIN_ROWS: Final = 2  # one row has no course
 MIN_UNCOUNTED_ROWS: Final = 3  # and of rows that count nothing, two could be anything
@@ -162,6 +166,8 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     counter = _choose(calls)
     if counter.keys:
         calls = [call for call in calls if any(key in call for key in counter.keys)]
+        if is_table_of_things(calls, counter.keys):
+            return None
     trusted = counter.of_trainer and (trust_steps or (len(calls) >= PLAIN_ROWS and _all_numbers(calls)))
     if trusted and "task_id" not in calls[0] and not _has_prose(calls):
         return counter if _numeric_names(calls, counter) else None
@@ -170,7 +176,7 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
 
 def _sample_keys(row: dict[str, Any]) -> set[str]:
     texts = {key for key in SAMPLE_TEXTS & row.keys() if isinstance(row[key], str | list)}
-    return texts | (SAMPLE_KEYS & row.keys())
+    return texts | {key for key in SAMPLE_KEYS & row.keys() if not (key in MASKS and _is_number(row[key]))}
 
 
 def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
@@ -236,6 +242,11 @@ def _count_name(name: str) -> str:
     return last if slash and plain not in COUNTERS and front in FRONTS else plain
 
 
+def is_counter_name(name: str) -> bool:
+    """Return whether a name is one that counters go by."""
+    return _count_name(name) in COUNTERS
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or (isinstance(value, str) and is_number_text(value))
 
@@ -263,6 +274,12 @@ def _has_prose(calls: Sequence[Flat]) -> bool:
             if isinstance(value, list) and len(value) > MAX_LIST_LENGTH:
                 return True
     return False
+
+
+def is_table_of_things(calls: Sequence[Flat], keys: Sequence[str]) -> bool:
+    """Return whether all rows stand at one step and a column tells them apart: W&B's table of runs, a leaderboard."""
+    counted = {str(next((call[key] for key in keys if key in call), None)) for call in calls}
+    return len(calls) >= MIN_UNCOUNTED_ROWS and len(counted) == 1 and _tell_things(calls)
 
 
 def _tell_things(calls: Sequence[Flat]) -> bool:

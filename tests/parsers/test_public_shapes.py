@@ -1,0 +1,248 @@
+"""Logs in the shapes that training code in the open writes: what is measured, at which steps, counted in what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from parser_samples import jsonl, losses, pieces_of, table
+
+from ptt.diagnostics.parsers import Context, Piece
+
+Points = list[tuple[int, float | None]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A file as its writer leaves it, and one or more of its metrics, under the name in the file."""
+
+    file: str
+    content: bytes | str | list[Any] | dict[str, Any]
+    metrics: dict[str, Points]
+    unit: str | None = None  # what the rows are counted in, where that is no step
+
+
+def read(folder: Path, shape: Shape) -> list[Piece]:
+    path = folder / shape.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = shape.content if isinstance(shape.content, str | bytes) else json.dumps(shape.content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return pieces_of(path)
+
+
+def points(pieces: list[Piece], name: str) -> Points:
+    frame = table(pieces, "metrics").filter(pl.col("name_raw").str.strip_prefix("console:") == name)
+    return [(step, value) for step, value in frame.sort("step", "seq").select("step", "value").iter_rows()]
+
+
+def unit(pieces: list[Piece]) -> str | None:
+    told = [piece.facts.get("row_unit") for piece in pieces if isinstance(piece, Context)]
+    return next((str(one) for one in told if one is not None), None)
+
+
+LIGHTNING = """epoch,step,train_loss_epoch,train_loss_step,val_loss
+0,49,,6.5,
+0,99,,6.25,
+0,99,6.375,,6.0
+1,149,,5.5,
+"""
+BASELINES = """reward/mean,nupdates,total_timesteps,loss/policy_loss,loss/value_loss
+-7.5,1,2048,-0.125,4.0
+-6.5,2,4096,-0.25,2.0
+"""
+SB3 = """time/fps,time/total_timesteps,rollout/ep_rew_mean,time/iterations,train/loss,train/n_updates,train/approx_kl
+1449,1024,-7.75,1,,,
+861,2048,-6.5,2,1.25,10,0.015625
+774,3072,-5.5,3,0.75,20,0.03125
+"""
+MONITOR = """#{"t_start": 1700000000.5, "env_id": "CartPole-v1"}
+r,l,t
+16.0,16,4.9
+31.0,31,5.1
+12.0,12,5.2
+"""
+ULTRALYTICS = """                  epoch,         train/box_loss,         train/cls_loss,       metrics/mAP50(B)
+                      1,                 0.9375,                  4.875,                0.03125
+                      2,                0.90625,                   4.25,                 0.0625
+"""
+SPINNING_UP = """Epoch\tAverageEpRet\tStdEpRet\tTotalEnvInteracts\tLossPi\tLossV\tKL\tTime
+0\t-78.5\t19.25\t10000\t0.5\t21.5\t0.00390625\t16.5
+1\t-77.25\t17.75\t20000\t0.25\t15.75\t0.0078125\t33.25
+"""
+FLAIR = """EPOCH\tTIMESTAMP\tLEARNING_RATE\tTRAIN_LOSS\tDEV_LOSS\tDEV_F1
+1\t02:00:27\t0.0000\t0.625\t0.5\t0.6875
+2\t02:09:34\t0.0000\t0.5\t0.375\t0.75
+"""
+RLLIB = """training_iteration,done,hostname,episode_reward_mean,episode_len_mean,timesteps_total,time_total_s,config
+1,False,ip-10-0-0-1,nan,nan,64,10.5,"{'lr': 0.001, 'gamma': 0.99}"
+2,False,ip-10-0-0-1,-20.5,800.0,128,21.5,"{'lr': 0.001, 'gamma': 0.99}"
+3,True,ip-10-0-0-1,-18.25,900.0,192,32.5,"{'lr': 0.001, 'gamma': 0.99}"
+"""
+WANDB_CHART = """"Step","run-a - reward/mean","run-a - reward/mean__MIN","run-a - reward/mean__MAX"
+"1","0.25","0.25","0.25"
+"2","0.375","0.25","0.5"
+"""
+DETECTRON = [
+    {"data_time": 0.0078125, "iteration": at, "loss_mask": 0.6875, "lr": 1e-5, "time": 18.0, "total_loss": loss}
+    for at, loss in ((19, 2.0), (39, 1.75), (59, 1.5))
+]
+RLLIB_LINES = [
+    {"training_iteration": at, "done": at == 3, "date": "2018-11-10_00-18-12", "episode_reward_mean": reward,
+     "config": {"lr": 1e-3, "num_workers": 32}, "info": {"learner": {"cur_lr": 5e-4, "entropy": 1.5}}}
+    for at, reward in ((1, -20.5), (2, -19.0), (3, -18.25))
+]  # fmt: skip
+LLAMA_FACTORY = [
+    {"current_steps": at, "total_steps": 40, "loss": loss, "lr": 1e-4, "epoch": at / 40, "percentage": 2.5 * at,
+     "elapsed_time": "0:00:26", "remaining_time": "0:45:50"}
+    for at, loss in ((10, 3.5), (20, 2.0), (30, 1.25))
+]  # fmt: skip
+DETR = [
+    {"train_lr": 1e-4, "train_loss": loss, "test_loss": loss + 1, "epoch": at, "n_parameters": 41302368}
+    for at, loss in ((0, 8.0), (1, 6.5), (2, 6.0))
+]
+TRAJECTORY = [
+    *({"loss": 0.0, "grad_norm": at / 8, "reward": -0.125, "reward_std": 0.0, "kl": 0.0, "epoch": at / 400, "step": at}
+      for at in (1, 2, 3)),
+    {"train_runtime": 812.5, "train_samples_per_second": 0.5, "train_loss": 0.0, "epoch": 0.0075, "step": 3},
+]  # fmt: skip
+MEGATRON = {
+    "lm loss": {"start_step": 1, "end_step": 11, "step_interval": 5, "values": {"1": 10.5, "6": 10.25, "11": 10.0}},
+    "num-zeros": {"start_step": 1, "end_step": 11, "step_interval": 5, "values": {"1": 1580.0, "6": 1900.0, "11": 1.0}},
+}
+PPO_ITERATIONS = {
+    "config": {"n_iters": 3, "lr": 3e-6},
+    "iterations": [
+        {"iteration": at, "wallclock_seconds": 950.5, "n_episodes": 100, "mean_return": back, "approx_kl": 0.015625}
+        for at, back in ((7, -26.5), (8, -22.0), (9, -20.0))
+    ],
+    "aborted": False,
+    "total_wallclock_seconds": 2851.5,
+}
+COLUMNS_BY_STEP = {
+    "config": {"hyperparams": {"learning_rate": 3e-4}},
+    "metrics": {"step": [100, 102, 104], "critic_loss": [8.5, 8.0, 7.5], "reward": [-1.5, -1.25, -1.0]},
+    "episodes": [1, 1, 2],
+}
+TABLES = {
+    "Lightning's metrics.csv": Shape(
+        "lightning_logs/version_0/metrics.csv",
+        LIGHTNING,
+        {"train_loss_step": [(49, 6.5), (99, 6.25), (149, 5.5)], "val_loss": [(99, 6.0)]},
+    ),
+    "stable-baselines3's progress.csv": Shape(
+        "progress.csv",
+        SB3,
+        {
+            "train/loss": [(2048, 1.25), (3072, 0.75)],
+            "rollout/ep_rew_mean": [(1024, -7.75), (2048, -6.5), (3072, -5.5)],
+        },
+    ),
+    "baselines' progress.csv": Shape("progress.csv", BASELINES, {"loss/value_loss": [(2048, 4.0), (4096, 2.0)]}),
+    "Gym's monitor.csv": Shape("0.monitor.csv", MONITOR, {"reward": [(1, 16.0), (2, 31.0), (3, 12.0)]}, "episode"),
+    "Ultralytics' results.csv": Shape(
+        "runs/train/results.csv", ULTRALYTICS, {"train/box_loss": [(1, 0.9375), (2, 0.90625)]}, "epoch"
+    ),
+    "Spinning Up's progress.txt": Shape(
+        "progress.txt",
+        SPINNING_UP,
+        {"AverageEpRet": [(0, -78.5), (1, -77.25)], "LossV": [(0, 21.5), (1, 15.75)]},
+        "epoch",
+    ),
+    "Flair's loss.tsv": Shape("loss.tsv", FLAIR, {"TRAIN_LOSS": [(1, 0.625), (2, 0.5)]}, "epoch"),
+    "RLlib's progress.csv": Shape("progress.csv", RLLIB, {"episode_reward_mean": [(1, None), (2, -20.5), (3, -18.25)]}),
+    "a chart of W&B": Shape("wandb_export.csv", WANDB_CHART, {"reward/mean": [(1, 0.25), (2, 0.375)]}),
+    "a curve of TensorBoard": Shape(
+        "run-.-tag-val_loss.csv",
+        "Wall time,Step,Value\n1559699797.5,0,5.25\n1559702341.5,1,5.5\n",
+        {"val_loss": [(0, 5.25), (1, 5.5)]},
+    ),
+    "a table of episodes": Shape(
+        "ppo_log.csv",
+        "Episode,Avg length,Avg reward\n200,99,-7.0\n400,98,-6.5\n600,97,-6.0\n",
+        {"Avg reward": [(200, -7.0), (400, -6.5), (600, -6.0)]},
+        "episode",
+    ),
+    "episodes over timesteps": Shape(
+        "PPO_carla_0.csv",
+        "episode,timestep,reward\n5,2053,177.5\n10,4065,162.25\n15,5843,198.5\n",
+        {"reward": [(2053, 177.5), (4065, 162.25), (5843, 198.5)]},
+    ),
+    "a table with texts in its cells": Shape(
+        "training_metrics.csv",
+        "step,epoch,loss,val_loss,gpu\n2,0.01,2.5,None,8.2GB / 11GB\n4,0.03,2.25,1.5,8.2GB / 11GB\n",
+        {"loss": [(2, 2.5), (4, 2.25)]},
+    ),
+}
+DOCUMENTS = {
+    "Detectron2's metrics.json": Shape(
+        "output/metrics.json",
+        jsonl(DETECTRON),
+        {"total_loss": [(19, 2.0), (39, 1.75), (59, 1.5)], "loss_mask": [(19, 0.6875), (39, 0.6875), (59, 0.6875)]},
+    ),
+    "RLlib's result.json": Shape(
+        "result.json", jsonl(RLLIB_LINES), {"episode_reward_mean": [(1, -20.5), (2, -19.0), (3, -18.25)]}
+    ),
+    "LLaMA-Factory's trainer_log.jsonl": Shape(
+        "trainer_log.jsonl", jsonl(LLAMA_FACTORY), {"loss": [(10, 3.5), (20, 2.0), (30, 1.25)]}
+    ),
+    "DETR's log.txt": Shape("log.txt", jsonl(DETR), {"train_loss": [(0, 8.0), (1, 6.5), (2, 6.0)]}, "epoch"),
+    "a log history alone": Shape("trajectory.json", TRAJECTORY, {"grad_norm": [(1, 0.125), (2, 0.25), (3, 0.375)]}),
+    "Megatron's golden values": Shape(
+        "golden_values_dev.json", MEGATRON, {"lm loss": [(1, 10.5), (6, 10.25), (11, 10.0)]}
+    ),
+    "iterations below settings": Shape(
+        "ppo_training_log.json", PPO_ITERATIONS, {"mean_return": [(7, -26.5), (8, -22.0), (9, -20.0)]}
+    ),
+    "columns below settings": Shape(
+        "training_log.json", COLUMNS_BY_STEP, {"critic_loss": [(100, 8.5), (102, 8.0), (104, 7.5)]}
+    ),
+    "Keras' history": Shape(
+        "history.json",
+        {"loss": [1.5, 1.25, 1.0], "accuracy": [0.25, 0.5, 0.75], "val_loss": [1.75, 1.5, 1.5]},
+        {"loss": [(1, 1.5), (2, 1.25), (3, 1.0)]},
+        "row",
+    ),
+    "lists of epochs": Shape(
+        "results/training_history.json",
+        {
+            "train_losses": [6.25, 5.25, 5.0],
+            "val_losses": [6.0, 5.5, 5.25],
+            "stopped_early": True,
+            "config": {"d_model": 256},
+        },
+        {"train_losses": [(1, 6.25), (2, 5.25), (3, 5.0)]},
+        "row",
+    ),
+    "losses by split over their iterations": Shape(
+        "checkpoints/training_log.json",
+        {
+            "final_train_loss": 2.0,
+            "loss_history": {"train": [4.25, 2.5, 2.0], "val": [4.25, 2.75, 2.25], "iters": [0, 250, 500]},
+        },
+        {"loss_history/train": [(0, 4.25), (250, 2.5), (500, 2.0)]},
+    ),
+    "losses of an actor and a critic": Shape(
+        "metrics.json",
+        [{"step": at, "actor_loss": 5.0 - at, "critic_loss": 8.0, "alpha": 0.25} for at in range(3)],
+        {"actor_loss": [(0, 5.0), (1, 4.0), (2, 3.0)]},
+    ),
+    "TensorBoard's curve as JSON": Shape(
+        "run-ppo_1-tag-charts_episodic_return.json",
+        [[1.7e9, 128, 21.0], [1.7e9 + 9, 256, 34.5]],
+        {"charts_episodic_return": [(128, 21.0), (256, 34.5)]},
+    ),
+}
+SHAPES = TABLES | DOCUMENTS
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_log_in_the_shape_of_its_writer_is_read(tmp_path: Path, name: str) -> None:
+    shape = SHAPES[name]
+    pieces = read(tmp_path, shape)
+    assert {metric: points(pieces, metric) for metric in shape.metrics} == shape.metrics
+    assert unit(pieces) == shape.unit
+    assert losses(pieces) == (0, 0, "")
