@@ -39,11 +39,12 @@ def run(
     machines: Machines | None = None,
     other: Metrics | None = None,
     said: Sequence[tuple[str, str]] = (),
+    at: int | None = None,
     **context: Any,
 ) -> RuleVerdict:
     evidence = evidence_of(metrics=metrics)
     rest = {name: one if isinstance(one, Series) else series_of(name, one) for name, one in (other or {}).items()}
-    events = tuple(Event(step=7, kind=kind, text=text, source="train.log") for kind, text in said)
+    events = tuple(Event(step=at, kind=kind, text=text, source="train.log") for kind, text in said)
     facts = replace(evidence.run, context=context)
     evidence = replace(evidence, run=facts, machines=machines, other=rest, events=events)
     return BY_ID[rule].run(replace(evidence, algorithm=Algorithm(family=Family.ONLINE)))
@@ -264,8 +265,18 @@ def test_memory_that_ran_out_is_found(text: str) -> None:
     found = finding(run("out-of-memory", said=[("stderr", text)]))
     assert found.severity is Severity.HIGH
     assert found.evidence["said"] == text
-    went_on = finding(run("out-of-memory", said=[("stderr", text)], status="completed"))
+    went_on = finding(run("out-of-memory", said=[("stderr", text)], at=7, status="completed"))
     assert went_on.severity is Severity.MEDIUM
+    logged_on = run("out-of-memory", {"loss/total": noise(1.0)}, said=[("stderr", text)], at=7)
+    assert finding(logged_on).severity is Severity.MEDIUM
+
+
+def test_memory_that_ran_out_beside_the_training_is_a_note() -> None:
+    said = [("stdout", "Error loading model: CUDA out of memory. Tried to allocate 1008.00 MiB")]
+    for context in ({"exit_record": False}, {"status": "completed"}):
+        verdict = run("out-of-memory", {"loss/total": noise(1.0)}, said=said, **context)
+        assert isinstance(verdict, Healthy)
+        assert [note.severity for note in verdict.notes] == [Severity.LOW]
 
 
 def test_a_warning_about_memory_is_no_out_of_memory() -> None:
@@ -278,12 +289,11 @@ def test_an_end_that_was_not_planned_is_found() -> None:
     crashed = run("run-cut-short", metrics, said=[("stderr", "Traceback (most recent call last):")], max_steps=500)
     assert finding(crashed).severity is Severity.HIGH
     assert finding(run("run-cut-short", metrics, said=[("exit", "exit code 1 after 9 s")])).severity is Severity.HIGH
-    assert finding(run("run-cut-short", metrics, status="running", max_steps=500)).severity is Severity.MEDIUM
 
 
 def test_an_early_last_checkpoint_alone_is_a_note_and_a_finished_run_is_healthy() -> None:
     metrics = {"loss/total": noise(1.0)}
-    for context in ({"max_steps": 500}, {"status": "running"}):
+    for context in ({"max_steps": 500}, {"status": "running"}, {"status": "running", "max_steps": 500}):
         verdict = run("run-cut-short", metrics, **context)
         assert isinstance(verdict, Healthy)
         assert verdict.notes[0].severity is Severity.LOW

@@ -29,6 +29,7 @@ class Finding:
     limit: float | None
     unit: str
     slice: str | None = None
+    link: Link | None = None  # None: the rule's own; another where the finding itself tells where the fault lies
     onset_step: int | None = None
     onset_interval: Steps | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
@@ -85,10 +86,10 @@ def requires(
 
 
 def identified(verdict: Verdict, rule: str, link: Link) -> model.RuleVerdict:
-    """Return the verdict of a check as that of a rule: with its id and link, in the findings too."""
+    """Return the verdict of a check as that of a rule: with its id and link, in findings that name no other too."""
 
     def finding(unidentified: Finding) -> model.Finding:
-        return model.Finding(id=rule, link=link, **vars(unidentified))
+        return model.Finding(id=rule, **{**vars(unidentified), "link": unidentified.link or link})
 
     match verdict:
         case Finding():

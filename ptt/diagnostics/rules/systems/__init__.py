@@ -9,6 +9,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
+from ptt.diagnostics.evidence.run_end import DONE_SHARE, RunEnd, read_end
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.single_series import derived, logarithms
 
@@ -113,51 +114,10 @@ def grown_part(evidence: Evidence, step: int) -> tuple[str, float, float] | None
 
 def device_gb(evidence: Evidence) -> float | None:
     """Return the memory of the smallest device, where the run's files tell."""
-    return _positive_setting(evidence, "gpu_memory_gb")
-
-
-def _positive_setting(evidence: Evidence, name: str) -> float | None:
-    value = evidence.run.context.get(name)
+    value = evidence.run.context.get("gpu_memory_gb")
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-CRASH: Final = re.compile(
-    r"^Traceback \(most recent call last\)|\bSIG(?:KILL|TERM|SEGV|ABRT)\b|Segmentation fault|"
-    r"exit reason: (?!completed)\w+|run status: (?!completed|running|finished)\w+|"
-    r"Watchdog caught collective operation timeout|ProcessGroupNCCL.{0,80}timed? ?out|^Killed$|"
-    r"ChildFailedError|^KeyboardInterrupt$|DUE TO TIME LIMIT|DUE TO PREEMPTION",
-)
-EXIT_CODE: Final = re.compile(r"^exit code (-?\d+)")
-ENDED: Final = ("completed", "finished")
-
-
-def done_share(evidence: Evidence) -> float | None:
-    """Return the share of the steps that were set which the run reached; None where their number is not known."""
-    planned, last = _positive_setting(evidence, "max_steps"), evidence.run.last_step
-    return None if planned is None or last is None else last / planned
-
-
-def ended_well(evidence: Evidence, *, done: float = 0.999) -> bool:
-    """Return whether the run says that it completed, or reached the steps that were set."""
-    share = done_share(evidence)
-    if share is not None and share >= done:
-        return True
-    codes = [code.group(1) for event in evidence.events if (code := EXIT_CODE.match(event.text))]
-    closed = codes[-1:] == ["0"]
-    return evidence.run.context.get("status") in ENDED or (closed and share is None)
-
-
-def is_open(evidence: Evidence) -> bool:
-    """Return whether a log was opened and never closed: killed, crashed, or still going on."""
-    context = evidence.run.context
-    return context.get("status") == "running" or context.get("exit_record") is False
-
-
-def crash_traces(evidence: Evidence) -> tuple[str, ...]:
-    """Return what the processes said of an end that was not planned, the last words first."""
-    traces = []
-    for event in evidence.events:
-        code = EXIT_CODE.match(event.text)
-        if (code and code.group(1) != "0") or (not code and CRASH.search(event.text)):
-            traces.append(f"{event.text} ({event.source})")
-    return tuple(reversed(traces))
+def end_of(evidence: Evidence, *, done_share: float = DONE_SHARE) -> RunEnd:
+    """Return how the run ended."""
+    return read_end(evidence.run, evidence.events, evidence.other, done_share=done_share)

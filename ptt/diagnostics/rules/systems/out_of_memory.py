@@ -1,7 +1,8 @@
 """This run shows a process that ran out of memory.
 
 What: the output of a process, an alert or a postmortem says so: an out-of-memory error of a device, the kernel's
-killer, or an allocation that failed.
+killer, or an allocation that failed. It is high where it ended the run, medium where training logged on behind it, and
+a note where it stands outside training: a model that was loaded before it or after.
 Why it matters: where it ended the run, the last steps may be missing from every log; where it was caught, a batch was
 dropped, and it is the longest ones that are: the run then trains on short answers only.
 What to do: look at the longest batch before it; cut micro-batches by tokens instead of by samples.
@@ -13,9 +14,10 @@ import re
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.evidence.run_end import Ending
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.systems import ended_well
+from ptt.diagnostics.rules.systems import end_of
 
 MIN_EVENTS = 1.0
 OOM_ERROR = re.compile(  # no advice is worded so
@@ -31,7 +33,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look through what the processes said."""
     said = [event for event in evidence.events if _ran_out(event.text)]
     if len(said) >= limits["events"]:
-        return _finding(evidence, said)
+        end = end_of(evidence)
+        if end.ending is Ending.OUT_OF_MEMORY or _ran_out(end.known_by):
+            return _finding(said, Severity.HIGH, "")
+        in_training = [event for event in said if event.step is not None]
+        if in_training:
+            completed = "to its end" if end.ending is Ending.COMPLETED else "behind it"
+            return _finding(in_training, Severity.MEDIUM, f"; the run went on {completed}")
+        note = _finding(said, Severity.LOW, "; nothing says that this ended training")
+        return Healthy(reason=note.claim, notes=(note,))
     if not evidence.events:
         return NotJudged(
             reason="neither the output of a process nor how it ended is recorded",
@@ -46,14 +56,13 @@ def _ran_out(text: str) -> bool:
     return bool(OOM_ERROR.search(text)) or (bool(OOM_PHRASE.search(text)) and not ADVICE.search(text))
 
 
-def _finding(evidence: Evidence, said: list[Event]) -> Finding:
+def _finding(said: list[Event], severity: Severity, outcome: str) -> Finding:
     first = said[0]
     steps = [event.step for event in said if event.step is not None]
-    went_on = ended_well(evidence)
+    times = "once" if len(said) == 1 else f"{len(said)} times"
     return Finding(
-        severity=Severity.MEDIUM if went_on else Severity.HIGH,
-        claim=f"A process ran out of memory, {len(said)} times by its output"
-        + ("; the run went on to its end" if went_on else ""),
+        severity=severity,
+        claim=f"A process ran out of memory, {times} by its output{outcome}",
         observed=float(len(said)),
         limit=MIN_EVENTS,
         unit="lines",

@@ -1,71 +1,178 @@
 """This run shows an end that was not planned.
 
-What: a process ended with an error, a postmortem or a status of failure, or a log that was opened and never closed,
-before the number of steps that was set. A last checkpoint before that number, with no other trace, is a note.
+What: an exception ended training, or a code or a status says that it failed. The finding stands on the link of the code
+that raised: the reward function, the environment, the data, the evaluation, the loss, else the machines. A run that was
+killed, preempted or stopped by hand, and one whose record simply ends before its last step, is a note.
 Why it matters: the last steps, and what went wrong in them, are often missing from the logs; an average over the run
-then leaves out its worst part.
-What it is not: a resumed run. What was killed and went on to its end counts as ended; see resumed-segments.
-What to do: read the last lines of the output, then look for what the other findings say of the last steps.
-Source: exit records of W&B; header, footer, status and postmortem of Microsoft's toolkit; `global_step` and `max_steps`
-of Hugging Face trainers.
+then leaves out its worst part. A crash before the first metric leaves nothing else to look at.
+What it is not: a fault of the policy, where somebody else ended the run. What was killed and went on to its end counts
+as ended; see resumed-segments. An exception after training had completed, in a script's own last lines, is a note.
+What to do: read the lines of the output before the exception; then look for what the other findings say of the last
+steps.
+Source: exit records of W&B; header, footer, status and postmortem of Microsoft's toolkit; `global_step`, `max_steps`
+and the closing row (`train_runtime`) of Hugging Face trainers; tracebacks and signals on the console.
 """
 
-from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.systems import crash_traces, done_share, ended_well, is_open
+from __future__ import annotations
 
-MIN_DONE_SHARE = 0.999  # of the steps that were set: the last one may not have been saved
+import re
+from dataclasses import replace
+from typing import Final
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.run_end import CONSEQUENCE, DONE_SHARE, Ending, Progress, RunEnd, progress_of
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.systems import end_of
+
+MIN_DONE_SHARE = DONE_SHARE  # of the steps that were set: the last one may not have been saved
+MAX_LINE: Final = 120  # letters of the console's last line that a claim repeats
+
+MACHINES: Final = re.compile(
+    r"CUDA|NCCL|HIP error|cu(?:BLAS|DNN)|CUBLAS|out of memory|OutOfMemory|MemoryError|Gloo|No space left|ECC error|"
+    r"Address already in use|Connection(?:Refused|Reset)|\[Errno|BrokenPipe|device-side assert",
+    re.IGNORECASE,
+)
+WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+LINKS_OF_CODE: Final = (  # by a word of the file that raised, or of the exception's name
+    (Link.REWARD, {"reward", "rewards", "grader", "graders", "grading", "verifier", "verifiers", "score", "scorer",
+                   "scoring", "judge", "rubric", "rubrics"}),
+    (Link.EVALUATION, {"eval", "evals", "evaluate", "evaluation", "evaluator", "benchmark", "validation"}),
+    (Link.ENVIRONMENT, {"env", "envs", "environment", "environments", "tool", "tools", "sandbox", "browser", "gym",
+                        "simulator", "agent"}),
+    (Link.DATA_VALIDITY, {"dataset", "datasets", "data", "dataloader", "collate", "collator", "tokenizer",
+                          "tokenization", "template", "preprocess", "preprocessing", "jinja", "jsonl", "parquet"}),
+    (Link.NUMERICS, {"loss", "losses", "nan", "grad", "gradient"}),
+)  # fmt: skip
+LINKS_OF_MESSAGE: Final = (
+    (Link.NUMERICS, re.compile(r"\bnan\b|\binf\b|non-?finite|overflow|FloatingPointError", re.IGNORECASE)),
+    (Link.DATA_VALIDITY, re.compile(r"\bdataset|\btokeniz|chat[_ ]template|collat|\bcolumns?\b", re.IGNORECASE)),
+    (Link.REWARD, re.compile(r"\breward[_ ]?(?:function|fn|func|model|manager)|\bcompute_score\b", re.IGNORECASE)),
+)
+HOW: Final = {
+    Ending.KILLED: "The run was killed",
+    Ending.PREEMPTED: "The scheduler stopped the run",
+    Ending.STOPPED: "The run was stopped by hand",
+    Ending.OUT_OF_MEMORY: "The run ran out of memory",
+    Ending.OPEN: "The log of the run was opened and never closed",
+    Ending.SHORT: "The record of the run ends",
+}
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
-    share = done_share(evidence)
-    if ended_well(evidence, done=limits["done"]):
-        reached = f"it reached {share:.0%} of the steps that were set" if share is not None else "it says it completed"
-        return Healthy(reason=reached)
-    traces = crash_traces(evidence)
-    if traces or (is_open(evidence) and share is not None):
-        return _finding(evidence, traces, share, Severity.HIGH if traces else Severity.MEDIUM)
-    if is_open(evidence) or share is not None:
-        finding = _finding(evidence, (), share, Severity.LOW)
-        return Healthy(reason=f"{finding.claim}; nothing says that it crashed", notes=(finding,))
-    return NotJudged(
-        reason="neither the number of steps that was set nor how the processes ended is recorded",
-        missing=("max_steps", "events"),
-        enable="keep trainer_state.json of the last checkpoint, the trainer's output, or a W&B log",
+    end, progress = end_of(evidence, done_share=limits["done"]), progress_of(evidence.run)
+    match end.ending:
+        case Ending.COMPLETED:
+            return Healthy(reason=end.known_by, notes=_after_completion(evidence, end, progress))
+        case Ending.EXCEPTION | Ending.FAILED:
+            return _crash(evidence, end, progress)
+        case Ending.UNKNOWN if progress.share is None:
+            return NotJudged(
+                reason="neither the number of steps that was set nor how the processes ended is recorded",
+                missing=("max_steps", "events"),
+                enable="keep trainer_state.json of the last checkpoint, the trainer's output, or a W&B log",
+            )
+        case Ending.UNKNOWN:
+            return Healthy(reason=f"no row is missing up to step {progress.planned}, and nothing says that it crashed")
+    note = _interruption(evidence, end, progress)
+    return Healthy(reason=f"{note.claim}; nothing says that training failed", notes=(note,))
+
+
+def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
+    """Return the finding on an exception, or on a code or a status that says no more than that the run failed."""
+    raised = end.ending is Ending.EXCEPTION
+    link = link_of(end.known_by, end.place) if raised else Link.SYSTEMS
+    head = f"{end.known_by} ended training" if raised else f"The run ended by a failure ({end.known_by})"
+    where = _at(progress) or (" before any metric was logged" if raised else "")
+    return replace(
+        _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where),
+        link=link,
+        causes=("an exception that nothing caught", "a rank that timed out in a collective"),
+        confirm=(f"read {end.source} around it, of every rank the earliest error first",),
+        next=(
+            f"mend what {end.place or 'the earliest error'} raised, then resume from the last checkpoint whose metrics "
+            "are finite",
+        ),
     )
 
 
-def _finding(evidence: Evidence, traces: tuple[str, ...], share: float | None, severity: Severity) -> Finding:
-    last = evidence.run.last_step
-    context = evidence.run.context
-    limit = context.get("max_steps")
-    planned = float(limit) if isinstance(limit, int | float) and limit > 0 else None
-    how = traces[0] if traces else "its log was opened and never closed" if is_open(evidence) else "no word of its end"
-    of = f" of {planned:.0f}" if planned else ""
+def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
+    """Return the note on a run that somebody ended, or whose record simply stops."""
+    told = end.ending not in (Ending.OPEN, Ending.SHORT)
+    line = "" if end.last_line is None or told else f'; the last line of its console: "{end.last_line[:MAX_LINE]}"'
+    why = f": {end.known_by}" if end.known_by else ""
+    silent = ", and nothing says why" if end.ending is Ending.SHORT else ""
+    claim = f"{HOW[end.ending]}{_at(progress)}{why}{silent}{line}"
+    return replace(
+        _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
+        causes=("a scheduler or a user ended it", "the machine ran out of memory", "it was copied while it went on"),
+        confirm=("read the last lines of the output of every rank, and what the scheduler says of the job",),
+        next=("resume from the last checkpoint, or judge the run as it stands",),
+    )
+
+
+def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tuple[Finding, ...]:
+    """Return the note on what a script raised when training had ended, or on an end before the last step."""
+    claim = ""
+    if end.raised_after is not None:
+        claim = f"After training had completed{_at(progress)} the script raised {end.raised_after}"
+    elif progress.share is not None and progress.planned and progress.planned - (progress.step or 0) > progress.spacing:
+        claim = f"The run says that it completed{_at(progress)}"
+    if not claim:
+        return ()
+    note = replace(
+        _finding(evidence, end, progress, severity=Severity.INFO, claim=claim),
+        causes=("a step of the script behind the training loop",)
+        if end.raised_after
+        else ("it stopped early by rule",),
+        confirm=("see whether the last checkpoint was saved before it",),
+        next=("take the last checkpoint; training itself was not cut short",),
+    )
+    return (note,)
+
+
+def _at(progress: Progress) -> str:
+    if progress.step is None:
+        return ""
+    return f" at step {progress.step}" + (f" of {progress.planned}" if progress.planned else "")
+
+
+def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: Severity, claim: str) -> Finding:
+    """Return a finding with what is known of the end; causes and what to do differ by how it was."""
+    context, last = evidence.run.context, progress.step
+    told: dict[str, JsonScalar] = {
+        "ending": end.ending.value,
+        "known_by": end.known_by or None,
+        "source": end.source,
+        "place": end.place,
+        "last_line": end.last_line,
+        "status": context.get("status"),
+        "exit_reason": context.get("exit_reason"),
+        "done_share": progress.share,
+    }
     return Finding(
         severity=severity,
-        claim=f"The run ends at step {last}{of}: {how}",
+        claim=claim,
         observed=None if last is None else float(last),
-        limit=planned,
+        limit=None if progress.planned is None else float(progress.planned),
         unit="steps",
         onset_step=last,
         onset_interval=None if last is None else (last, last),
-        evidence={
-            "status": context.get("status"),
-            "exit_reason": context.get("exit_reason"),
-            "done_share": share,
-            "traces": len(traces),
-        },
-        causes=(
-            "an exception, or a rank that timed out in a collective",
-            "a scheduler that stopped or preempted it",
-            "killed by hand, or copied while it still went on",
-        ),
-        confirm=("read the last hundred lines of the output of every rank, the earliest error first",),
-        next=("mend what the earliest error names, then resume from the last checkpoint whose metrics are finite",),
+        evidence={key: value for key, value in told.items() if value is not None},
     )
+
+
+def link_of(text: str, place: str | None) -> Link:
+    """Return the link of the training loop whose code raised: by its file, else by the words of the exception."""
+    if MACHINES.search(text) or CONSEQUENCE.search(text):
+        return Link.SYSTEMS
+    name = text.partition(":")[0].rpartition(".")[2]
+    words = {word.lower() for word in WORDS.findall(f"{place or ''} {name}")}
+    for link, wanted in LINKS_OF_CODE:
+        if words & wanted:
+            return link
+    return next((link for link, pattern in LINKS_OF_MESSAGE if pattern.search(text)), Link.SYSTEMS)
 
 
 RULE = rule(check, "run-cut-short", Link.SYSTEMS, done=MIN_DONE_SHARE, families=EVERY)

@@ -1,0 +1,252 @@
+"""How a run ended, by all that its files say: completed, raised, killed, preempted, stopped by hand, or open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.metrics.aliases import bare_name
+from ptt.diagnostics.model import Run
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    EXCEPTION = "exception"  # that training did not survive
+    OUT_OF_MEMORY = "out of memory"  # an exception too, of a device or of the process
+    FAILED = "failed"  # a code or a status says so, and nothing says why
+    KILLED = "killed"
+    PREEMPTED = "preempted"  # by the scheduler: its time was up, or others came first
+    STOPPED = "stopped by hand"
+    OPEN = "open"  # a log was opened and never closed: killed, or still going on
+    SHORT = "short"  # the record ends before the last step, and nothing says why
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """How a run ended, and by what it is known."""
+
+    ending: Ending
+    known_by: str = ""  # what says so: the text of an event, or a clause
+    source: str | None = None  # the file that says so
+    place: str | None = None  # the line that raised an exception, `reward_fn.py:41`
+    last_line: str | None = None  # of the console, where it says nothing of the end
+    raised_after: str | None = None  # an exception after training had completed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run came of what was set."""
+
+    step: int | None  # last logged
+    planned: int | None  # steps that were set
+    spacing: float  # steps from one logged row to the next
+
+    @property
+    def share(self) -> float | None:
+        """The share of the steps that were set which the run reached; None where their number is not known."""
+        return None if self.planned is None or self.step is None else self.step / self.planned
+
+    def went_on(self, step: int | None) -> bool:
+        """Return whether rows were logged behind a step: what happened there was survived, or the run was resumed."""
+        return step is not None and self.step is not None and self.step - step > GONE_ON_ROWS * self.spacing
+
+
+DONE_SHARE: Final = 0.999  # of the steps that were set: the last one may not have been saved
+GONE_ON_ROWS: Final = 2  # logged rows behind an event
+STATUSES: Final = ("completed", "finished", "success", "succeeded")
+CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer, and a fact where others say it
+CLOSED: Final = re.compile(r"^training completed\b", re.IGNORECASE)
+EXIT_CODE: Final = re.compile(r"^exit code (-?\d+)")
+BAD_STATUS: Final = re.compile(r"^(?:exit reason: (?!completed)|run status: (?!completed|running|finished))\w+")
+PLACE: Final = re.compile(r"\(([^()\s]{1,200}\.py:\d+)\)$")
+
+PREEMPTED: Final = re.compile(
+    r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|\b(?:was|been|job|node|instance) preempted\b|^PREEMPTED\b|"
+    r"\bspot (?:instance )?interruption|(?:run status|exit reason): (?:preempt|time_?limit)",
+    re.IGNORECASE,
+)
+STOPPED: Final = re.compile(
+    r"\bKeyboardInterrupt\b|\bkeyboard interrupt|\bSIGINT\b|\bgot signal: 2\b|\binterrupted by (?:the )?user\b|"
+    r"\bsignal\b.{0,24}\binterrup|\binterrupt(?:ion)? (?:signal|received|detected)|\btraining (?:was )?interrupted\b|"
+    r"\bCANCELLED AT (?!.*DUE TO)|(?:run status|exit reason): (?:keyboard_?|user_?)?(?:interrupt|abort|cancel|stopped)",
+    re.IGNORECASE,
+)
+# torchrun ends the workers beside a process that failed: that is no cause.
+SWEPT_UP: Final = re.compile(r"Sending process \d+ closing signal|death signal, shutting down workers")
+KILLED: Final = re.compile(
+    r"^(?:\S{1,200}: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM|HUP)\b|\bgot signal: (?:9|15)\b|"
+    r"\bexit ?code *: *-(?:9|15)\b|oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory|"
+    r"(?:run status|exit reason): (?:killed|sigterm|sigkill)",
+    re.IGNORECASE,
+)
+MEMORY: Final = re.compile(
+    r"^(?:(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b.*|CUDA |HIP |CUDA error: )?(?:OutOfMemoryError\b|out of memory\b)|"
+    r"^(?:\w+\.)*OutOfMemoryError\b|^MemoryError\b|^exit reason: oom\b|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"^(?:\w+\.)*[A-Z]\w+Error\b.*Tried to allocate"
+)
+"""What a process says that memory ended; that it met it elsewhere ("could not load: CUDA out of memory") is no end."""
+RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
+PRINTED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
+FATAL: Final = re.compile(
+    r"^Traceback \(most recent call last\)|\bSIG(?:SEGV|ABRT|BUS)\b|Segmentation fault|^Aborted\b|^Bus error|"
+    r"^CUDA error|NCCL error|Watchdog caught collective operation timeout|ProcessGroupNCCL.{0,80}timed? ?out|"
+    r"ChildFailedError"
+)
+# Raised by the processes around the one that failed: they say that, and not why.
+CONSEQUENCE: Final = re.compile(
+    r"^(?:\w+\.)*(?:ChildFailedError|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|"
+    r"ProcessRaisedException|ProcessExitedException|DistNetworkError|DistStoreError|DistBackendError|SystemExit|"
+    r"ConnectionResetError|BrokenPipeError|EOFError|SignalException)\b"
+)
+INTERRUPT_CODES: Final[Mapping[int, Ending]] = {
+    130: Ending.STOPPED, 137: Ending.KILLED, 143: Ending.KILLED, -9: Ending.KILLED, -15: Ending.KILLED,
+}  # fmt: skip
+WANDB_INTERRUPT: Final = 255  # `ExitHooks` of wandb/wandb: the code it writes for a KeyboardInterrupt, and no other
+
+
+def progress_of(run: Run) -> Progress:
+    """Return how far a run came."""
+    given = run.context.get("max_steps")
+    planned = int(given) if isinstance(given, int | float) and not isinstance(given, bool) and given > 0 else None
+    spacing = 1.0
+    if run.first_step is not None and run.last_step is not None and run.step_count > 1:
+        spacing = (run.last_step - run.first_step) / (run.step_count - 1)
+    return Progress(step=run.last_step, planned=planned, spacing=spacing)
+
+
+def read_end(
+    run: Run, events: Sequence[Event], other: Mapping[str, Series], *, done_share: float = DONE_SHARE
+) -> RunEnd:
+    """Return how a run ended. Any source that says that it completed is believed; else the last cause counts.
+
+    `other`: series without a canonical name, among which a trainer's closing row stands.
+    """
+    progress = progress_of(run)
+    ends = [event for event in events if not progress.went_on(event.step)]
+    closing = next((series for raw, series in other.items() if bare_name(raw) == CLOSING_ROW), None)
+    known_by = _completed(run, progress, ends, closing, done_share)
+    if known_by is not None:
+        return RunEnd(ending=Ending.COMPLETED, known_by=known_by, raised_after=_raised_after(run, ends))
+    ending, event = _cause([one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)])
+    last = next((one for one in reversed(events) if one.kind == "last_line"), None)
+    if event is None:
+        source = None if last is None else last.source
+        return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)
+    place = PLACE.search(event.text)
+    return RunEnd(
+        ending=ending,
+        known_by=event.text,
+        source=event.source,
+        place=place.group(1) if place else None,
+        last_line=None if last is None else last.text,
+    )
+
+
+def _completed(
+    run: Run, progress: Progress, ends: Sequence[Event], closing: Series | None, done_share: float
+) -> str | None:
+    """Return what says that training completed, or None."""
+    seconds = run.context.get(CLOSING_ROW)
+    if isinstance(seconds, int | float):
+        return f"its trainer closed after {seconds:.0f} s"
+    if closing is not None and len(closing.steps) and not progress.went_on(int(closing.steps[-1])):
+        return f"its trainer wrote the closing row ({CLOSING_ROW})"
+    if progress.share is not None and progress.share >= done_share:
+        return f"it reached {min(1.0, progress.share):.0%} of the steps that were set"
+    reached = run.context.get("global_step")
+    if progress.planned is not None and isinstance(reached, int | float) and reached >= progress.planned:
+        return f"its trainer's state stands at step {reached:.0f} of {progress.planned}"
+    status = run.context.get("status")
+    if isinstance(status, str) and status.lower() in STATUSES:
+        return "it says it completed"
+    if any(CLOSED.match(event.text) for event in ends):
+        return "its trainer said that training completed"
+    codes = _codes(ends)
+    return "it ended with exit code 0" if codes[-1:] == [0] else None
+
+
+def _codes(ends: Sequence[Event]) -> list[int]:
+    return [int(code.group(1)) for event in ends if (code := EXIT_CODE.match(event.text))]
+
+
+def _raised_after(run: Run, ends: Sequence[Event]) -> str | None:
+    """Return the exception that a script raised after training, where its code or its console tells of one."""
+    raised = _raised(ends)
+    if not raised or not (run.context.get("exception_after_training") or any(_codes(ends)[-1:])):
+        return None
+    return (_own(raised) or raised)[-1].text
+
+
+def _raised(said: Sequence[Event]) -> list[Event]:
+    """Return the exceptions: those that a traceback ends in, and in other output the lines that read like one."""
+    traced: set[str] = set()
+    raised = []
+    for event in said:
+        if event.text.startswith("Traceback"):
+            traced.add(event.source)
+        elif event.kind == "exception":
+            raised += [event] if RAISED.match(event.text) else []
+        elif event.source in traced and PRINTED.match(event.text):
+            raised.append(event)
+    return [event for event in raised if not KILLED.search(event.text)]
+
+
+def _own(raised: Sequence[Event]) -> list[Event]:
+    """Return the exceptions that say why a process failed, not only that another did."""
+    return [event for event in raised if not CONSEQUENCE.search(event.text)]
+
+
+def _cause(said: Sequence[Event]) -> tuple[Ending, Event | None]:
+    """Return what ended a run that did not complete, and the event that says so.
+
+    A scheduler and a user come before what they bring about; a signal counts where no exception came after it.
+    """
+    for pattern, ending in ((PREEMPTED, Ending.PREEMPTED), (STOPPED, Ending.STOPPED)):
+        if event := _last(said, pattern):
+            return ending, event
+    raised = _raised(said)
+    own, killed = _own(raised), _last(said, KILLED)
+    if killed is not None and (not own or said.index(killed) > said.index(own[-1])):
+        return Ending.KILLED, killed
+    if raised:
+        event = (own or raised)[-1]
+        return (Ending.OUT_OF_MEMORY if MEMORY.search(event.text) else Ending.EXCEPTION), event
+    return _by_code(said, _last(said, MEMORY))
+
+
+def _last(said: Sequence[Event], pattern: re.Pattern[str]) -> Event | None:
+    return next((event for event in reversed(said) if pattern.search(event.text)), None)
+
+
+def _by_code(said: Sequence[Event], memory: Event | None) -> tuple[Ending, Event | None]:
+    """Return what exit codes, states and lone words of trouble say."""
+    coded = next((event for event in reversed(said) if EXIT_CODE.match(event.text)), None)
+    for code in _codes([coded] if coded else []):
+        if code == WANDB_INTERRUPT and coded is not None and coded.source.endswith(".wandb"):
+            return Ending.STOPPED, coded
+        if code in INTERRUPT_CODES:
+            return INTERRUPT_CODES[code], coded
+    if memory is not None:
+        return Ending.OUT_OF_MEMORY, memory
+    event = coded or _last(said, BAD_STATUS) or _last(said, FATAL)
+    return (Ending.FAILED, event) if event else (Ending.UNKNOWN, None)
+
+
+def _silent(run: Run, progress: Progress) -> Ending:
+    """Return how a run stands of whose end nothing is said.
+
+    Where less is missing than lies between two rows nothing was cut off: the next row would come after the end.
+    """
+    if run.context.get("status") == "running" or run.context.get("exit_record") is False:
+        return Ending.OPEN
+    if progress.planned is None or progress.step is None or progress.planned - progress.step < progress.spacing:
+        return Ending.UNKNOWN
+    return Ending.SHORT

@@ -1,0 +1,261 @@
+"""How a run ended: each end is told as what it was, once, and the gate lets pass what is no fault of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import evidence_of, series_of
+from test_joined_metrics import history, ids, write_console, write_state
+
+import ptt
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.gate.judge import judge
+from ptt.diagnostics.gate.policy import Extent, Policy
+from ptt.diagnostics.gate.results import Outcome
+from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, Link, RuleVerdict, Severity
+from ptt.diagnostics.rules import SYSTEMS_RULES
+from ptt.diagnostics.store.loaded_run import LoadedRun
+
+RULE = next(rule for rule in SYSTEMS_RULES if rule.id == "run-cut-short")
+MEMORY = next(rule for rule in SYSTEMS_RULES if rule.id == "out-of-memory")
+KILLED = "Killed"
+SHELL = "/var/spool/slurmd/job00042: line 17: 31337 Killed                  python train.py"
+TIME_LIMIT = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:00:00 DUE TO TIME LIMIT ***"
+PREEMPTION = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:00:00 DUE TO PREEMPTION ***"
+CANCELLED = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:00:00 ***"
+ELASTIC = "Sending process 311 closing signal SIGTERM"
+
+
+def said(*texts: str, kind: str = "exception", step: int | None = None) -> tuple[Event, ...]:
+    """Make the events that a console's last lines are."""
+    return tuple(Event(step=step, kind=kind, text=text, source="train.log") for text in texts)
+
+
+def evidence(events: tuple[Event, ...] = (), *, rows: int = 60, last: str = "", **context: Any) -> Evidence:
+    """Make a run of so many rows that was to have 100, and what its console says."""
+    metrics = {"loss/total": np.linspace(1.0, 0.5, rows)} if rows else {}
+    made = evidence_of(metrics=metrics)
+    events += (Event(step=None, kind="last_line", text=last, source="train.log"),) if last else ()
+    run = replace(made.run, context={"max_steps": 100} | context)
+    return replace(made, run=run, events=events, algorithm=Algorithm(family=Family.ONLINE))
+
+
+def note(verdict: RuleVerdict) -> Finding:
+    assert isinstance(verdict, Healthy), verdict
+    (told,) = verdict.notes
+    assert "step None" not in told.claim
+    return told
+
+
+def crash(verdict: RuleVerdict) -> Finding:
+    assert isinstance(verdict, Broken), verdict
+    (told,) = verdict.findings
+    assert told.severity is Severity.HIGH
+    assert "step None" not in told.claim
+    return told
+
+
+@pytest.mark.parametrize(
+    ("texts", "ending"),
+    [
+        ([KILLED], "killed"),
+        ([SHELL], "killed"),
+        (["ValueError: worker said nothing (env.py:3)", SHELL], "killed"),  # caught, then killed
+        (["RayActorError: the actor died", "Signal 9 (SIGKILL) received by PID 311"], "killed"),
+        ([TIME_LIMIT], "preempted"),
+        ([KILLED, TIME_LIMIT], "preempted"),
+        ([PREEMPTION, "KeyboardInterrupt (loop.py:7)"], "preempted"),
+        ([CANCELLED], "stopped by hand"),
+        (["KeyboardInterrupt (loop.py:7)"], "stopped by hand"),
+        (["Signal d'interruption reçu. Arrêt propre à la fin de cette étape..."], "stopped by hand"),
+    ],
+)
+def test_what_somebody_else_ended_is_information(texts: list[str], ending: str) -> None:
+    told = note(RULE.run(evidence(said(*texts))))
+    assert (told.severity, told.link, told.evidence["ending"]) == (Severity.INFO, Link.SYSTEMS, ending)
+    assert "at step 60 of 100" in told.claim
+    assert told.onset_step == 60
+
+
+@pytest.mark.parametrize(
+    ("code", "source", "ending"),
+    [
+        (137, "train.log", "killed"),
+        (143, "train.log", "killed"),
+        (130, "train.log", "stopped by hand"),
+        (255, "wandb/run-1.wandb", "stopped by hand"),  # W&B writes it for a KeyboardInterrupt alone
+    ],
+)
+def test_codes_of_signals_are_no_failure(code: int, source: str, ending: str) -> None:
+    events = (Event(step=60, kind="exit", text=f"exit code {code} after 9 s", source=source),)
+    assert note(RULE.run(evidence(events))).evidence["ending"] == ending
+
+
+def test_a_code_of_failure_without_a_word_is_a_failure() -> None:
+    events = said("exit code 1 after 9 s", kind="exit")
+    assert "exit code 1" in crash(RULE.run(evidence(events))).claim
+    assert isinstance(RULE.run(evidence(said("exit code 0", kind="exit"))), Healthy)
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("ValueError: could not convert string to float: 'x' (reward_fn.py:41)", Link.REWARD),
+        ("NotImplementedError (reward_score/__init__.py:37)", Link.REWARD),
+        ("KeyError: 'answer' (math_grader.py:7)", Link.REWARD),
+        ("TimeoutError: sandbox did not answer (tool_env.py:88)", Link.ENVIRONMENT),
+        ("KeyError: 'HOME' (environ.py:3)", Link.SYSTEMS),
+        ("ValueError: Column to remove not in the dataset (prepare.py:12)", Link.DATA_VALIDITY),
+        ("IndexError: list index out of range (dataset.py:9)", Link.DATA_VALIDITY),
+        ("ZeroDivisionError: division by zero (run_eval.py:9)", Link.EVALUATION),
+        ("ValueError: loss is nan, stopping (train.py:9)", Link.NUMERICS),
+        ("RuntimeError: shapes differ (dpo_loss.py:9)", Link.NUMERICS),
+        ("RuntimeError: CUDA error: device-side assert triggered (reward_fn.py:9)", Link.SYSTEMS),
+        ("AttributeError: 'NoneType' object has no attribute 'x' (main.py:2)", Link.SYSTEMS),
+    ],
+)
+def test_an_exception_is_a_fault_of_the_link_whose_code_raised_it(text: str, link: Link) -> None:
+    told = crash(RULE.run(evidence(said(text))))
+    assert told.link is link
+    assert text in told.claim
+    assert told.evidence["place"] == text.rpartition("(")[2].rstrip(")")
+
+
+def test_the_exception_that_others_followed_from_is_the_one_that_is_told() -> None:
+    texts = [
+        "ValueError: no reward (reward.py:4)",
+        ELASTIC,
+        "ChildFailedError: train.py FAILED (run.py:1)",
+        "CalledProcessError: Command 'torchrun' returned non-zero exit status 1 (launch.py:9)",
+    ]
+    assert crash(RULE.run(evidence(said(*texts)))).link is Link.REWARD
+
+
+def test_a_crash_before_the_first_metric_is_told_without_a_step() -> None:
+    told = crash(RULE.run(evidence(said("NotImplementedError (reward_score/__init__.py:37)"), rows=0)))
+    assert told.claim.endswith("ended training before any metric was logged")
+    assert (told.onset_step, told.observed, told.link) == (None, None, Link.REWARD)
+
+
+def test_what_training_logged_on_behind_did_not_end_it() -> None:
+    survived = said("ValueError: bad sample (reward.py:4)", step=20)
+    told = note(RULE.run(evidence(survived)))
+    assert (told.severity, told.evidence["ending"]) == (Severity.LOW, "short")
+
+
+@pytest.mark.parametrize(
+    ("events", "context", "rows"),
+    [
+        (said("training completed", kind="exit"), {}, 60),
+        ((), {"train_runtime": 12.5}, 60),
+        ((), {"status": "completed"}, 60),
+        ((), {"global_step": 100}, 60),
+        ((), {}, 100),
+        (said("exit code 0 after 9 s", kind="exit"), {"exit_record": False}, 60),
+    ],
+)
+def test_any_source_that_says_so_completes_a_run(
+    events: tuple[Event, ...], context: Mapping[str, Any], rows: int
+) -> None:
+    verdict = RULE.run(evidence(events, rows=rows, **context))
+    assert isinstance(verdict, Healthy)
+    assert all(told.severity is Severity.INFO for told in verdict.notes)
+
+
+def test_the_closing_row_of_a_trainer_completes_a_run() -> None:
+    made = evidence(said("exit code 1", kind="exit"), rows=60)
+    closing = series_of("train/train_runtime", [99.0], steps=[60])
+    assert isinstance(RULE.run(replace(made, other={"train/train_runtime": closing})), Healthy)
+    earlier = series_of("train/train_runtime", [99.0], steps=[20])  # of a first run, which a second one went on from
+    assert isinstance(RULE.run(replace(made, other={"train/train_runtime": earlier})), Broken)
+
+
+def test_an_exception_after_training_is_no_failure_of_training() -> None:
+    events = said("ConfigAttributeError: Key 'I' is not in struct (train.py:113)") + said("exit code 1", kind="exit")
+    told = note(RULE.run(evidence(events, train_runtime=1594.98)))
+    assert told.severity is Severity.INFO
+    assert "After training had completed" in told.claim
+    assert "ConfigAttributeError" in told.claim
+
+
+def test_rows_that_end_less_than_one_interval_before_the_last_step_are_all_there() -> None:
+    made = evidence_of(metrics={"loss/total": series_of("loss", np.ones(25), steps=list(range(30, 751, 30)))})
+    verdict = RULE.run(replace(made, run=replace(made.run, context={"max_steps": 760})))
+    assert isinstance(verdict, Healthy)
+    assert not verdict.notes
+
+
+def test_a_record_that_simply_stops_is_told_with_the_last_line_of_its_console() -> None:
+    told = note(RULE.run(evidence(last="it/s 60/100")))
+    assert told.severity is Severity.LOW
+    assert '"it/s 60/100"' in told.claim
+    opened = note(RULE.run(evidence(exit_record=False)))
+    assert opened.evidence["ending"] == "open"
+
+
+def test_memory_that_ended_a_run_is_accused_once() -> None:
+    for text in ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB (loop.py:7)", "oom_kill event in step"):
+        made = evidence(said(text, step=60))
+        assert crash(MEMORY.run(made)).onset_step == 60
+        assert note(RULE.run(made)).severity is Severity.INFO
+
+
+TRACE = """Traceback (most recent call last):
+  File "/home/u/train.py", line 90, in <module>
+    trainer.train()
+  File "/home/u/{file}", line {line}, in run
+    step()
+{error}
+"""
+CRASH = TRACE.format(file="reward_fn.py", line=41, error="ValueError: could not convert string to float: 'x'")
+BY_HAND = TRACE.format(file="loop.py", line=7, error="KeyboardInterrupt")
+
+
+def write_run(folder: Path, *, saved: int = 200, printed: int = 241, tail: str = "", max_steps: int = 300) -> Path:
+    """Write a run whose console goes on behind its last checkpoint."""
+    write_state(
+        folder / f"checkpoint-{saved}" / "trainer_state.json", history(range(1, saved + 1)), max_steps=max_steps
+    )
+    write_console(folder / "train.log", history(range(1, printed + 1)), tail=tail)
+    return folder
+
+
+def gated(found: Diagnosis, **extent: int) -> Outcome:
+    opened = LoadedRun(diagnosis=found, profile=None, why_no_profile="", source="", kind="run")
+    return judge(opened, Policy(extent=Extent(**extent)), name="run", today=date(2026, 11, 22)).outcome
+
+
+@pytest.mark.parametrize("tail", ["", f"{KILLED}\n", f"{SHELL}\n", f"{TIME_LIMIT}\n", f"{PREEMPTION}\n"])
+def test_the_gate_lets_an_interrupted_run_pass_but_for_its_last_step(tail: str, tmp_path: Path) -> None:
+    found = ptt.diagnose(write_run(tmp_path, tail=tail))
+    assert [(finding.id, finding.onset_step) for finding in found.findings] == [("run-cut-short", 241)]
+    assert found.findings[0].severity.rank >= Severity.LOW.rank
+    assert gated(found) is Outcome.PASSED
+    assert gated(found, last_step=241) is Outcome.PASSED
+    assert gated(found, last_step=300) is Outcome.BLIND
+
+
+def test_a_killed_run_that_was_resumed_to_its_end_is_whole(tmp_path: Path) -> None:
+    write_run(tmp_path, tail=f"{KILLED}\n")
+    write_state(tmp_path / "trainer_state.json", history(range(1, 301)))
+    found = ptt.diagnose(tmp_path)
+    assert "run-cut-short" not in ids(found)
+    assert gated(found, last_step=300) is Outcome.PASSED
+
+
+def test_a_complete_run_with_the_state_of_a_checkpoint_at_its_root_is_whole(tmp_path: Path) -> None:
+    rows = history(range(1, 301))
+    write_state(tmp_path / "trainer_state.json", rows[:200])
+    closing = {"train_runtime": 66.0, "train_loss": 0.2, "epoch": 0.6}
+    write_console(tmp_path / "train.log", [*rows, closing])
+    found = ptt.diagnose(tmp_path)
+    assert not ids(found) & {"run-cut-short", "metrics-lost"}
+    assert gated(found, last_step=300) is Outcome.PASSED
