@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -120,10 +121,16 @@ def test_a_store_that_stands_alone_keeps_the_names_it_was_made_with(tmp_path: Pa
 
 def test_names_of_large_logs_are_read_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptt.diagnostics.parsers.metrics_jsonl.WIDE_BYTES", 1)
-    run = _log(tmp_path / "run" / "log.jsonl", {"avg_rew": 1.0, "my/l": 2.0})
-    settings = _settings(tmp_path, '[metrics]\n"my/l" = "loss/total"\n')
-    series = ptt.diagnose(run, settings=settings).tables["series"]
-    assert dict(series.select("name", "name_raw").unique().rows()) == {"reward/mean": "avg_rew", "loss/total": "my/l"}
+    run = _log(tmp_path / "run" / "log.jsonl", {"avg_rew": 1.0, "my/l": 2.0, "q": 3.0, "loss/dev": 4.0})
+    settings = _settings(tmp_path, '[metrics]\n"my/l" = "loss/total"\nq = "eval/reward"\n')
+    tables = ptt.diagnose(run, settings=settings).tables
+    assert dict(tables["series"].select("name", "name_raw").unique().rows()) == {
+        "reward/mean": "avg_rew",
+        "loss/total": "my/l",
+    }
+    evaluated = tables["metrics"].filter(pl.col("split") == "eval")
+    assert dict(evaluated.select("name_raw", "name").unique().rows()) == {"q": "eval/reward", "loss/dev": "eval/loss"}
+    assert evaluated["value"].len() == 2 * ROWS
 
 
 @pytest.mark.parametrize(

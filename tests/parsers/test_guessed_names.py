@@ -44,7 +44,8 @@ READ = {
     "rewards/chosen_mean": "dpo/reward_chosen",
     "policy_rejected_logps": "dpo/logp_rejected",
     "Loss/test": "eval/loss",
-    "valid/reward_mean": "eval/reward",
+    "valid/loss_mean": "eval/loss",
+    "dev/reward_mean": "eval/reward",
 }  # fmt: skip
 
 NOT_READ = (
@@ -59,7 +60,7 @@ NOT_READ = (
     "value_clip_frac", "clip_range", "clip_epsilon", "clip_ratio_low",
     "response_length_max", "prompt_length_mean", "max_response_length", "completion_tokens", "ep_len_mean",
     "tool_success_rate", "tool_calls", "ref_chosen_logps", "reward_accuracy", "explained",
-    "val_accuracy", "train/eval_loss", "test_kl", "best_val_loss",
+    "val_accuracy", "valid_reward", "train/eval_loss", "test_kl", "best_val_loss",
     "训练loss", "loss奖励", "step", "epoch", "iteration", "train", "mean", "eval", "x", "", "-", "loss " * 30,
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ from ptt.diagnostics.store.manifest import (
     write_manifest,
 )
 from ptt.diagnostics.store.metric_names import Renames, names_in, names_in_wide, rename
-from ptt.diagnostics.store.wide_metrics import write_wide
+from ptt.diagnostics.store.wide_metrics import evaluation_rows, write_wide
 
 UNRECOGNISED: Final = "unrecognised"
 UNREADABLE: Final = "unreadable"  # the system does not let us read it, so that nobody knows what it is
@@ -222,7 +222,10 @@ class _Writer:
             for number in range(self._written.get("metrics", 0)):
                 path = self.folder / "metrics" / part_name(number)
                 renames.rows(pl.read_parquet(path, glob=False)).write_parquet(path, compression_level=1)
-            self.wide = [renames.wide(part) for part in self.wide]
+            for number, part in enumerate(self.wide):
+                self.wide[number], leaving = renames.wide(part)
+                if leaving:
+                    self._waiting.setdefault("metrics", []).append(evaluation_rows(self.folder, part, leaving))
         return renames
 
     def facts(self) -> Facts:

@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.guessed_names import guess, is_denied, spelt_words
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
-from ptt.diagnostics.store.manifest import WidePart
+from ptt.diagnostics.store.manifest import WideColumn, WidePart
 
 MIN_ROWS: Final = 2  # of a guessed metric: a lone value is a summary, and no series
 EVAL: Final = "eval/"  # how canonical names of evaluations begin
@@ -49,12 +49,14 @@ class Renames:
             .select(frame.columns)
         )
 
-    def wide(self, part: WidePart) -> WidePart:
-        """Return a wide part with its columns' new names."""
-        renamed = (
+    def wide(self, part: WidePart) -> tuple[WidePart, dict[str, WideColumn]]:
+        """Return a wide part with its columns' new names, and, by its column, what is of evaluations and leaves it."""
+        renamed = [
             replace(column, name=self.names.get((part.source, column.raw), column.name)) for column in part.columns
-        )
-        return replace(part, columns=tuple(renamed))
+        ]
+        leaving = {column.column: column for column in renamed if (column.name or "").startswith(EVAL)}
+        stays = tuple(column for column in renamed if column.column not in leaving)
+        return replace(part, columns=stays), leaving
 
     def notes(self) -> dict[str, str]:
         """Return a note on each source whose names were guessed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.parsers.io.interface import Wide
+from ptt.diagnostics.parsers.io.metric_rows import metric_frame
 from ptt.diagnostics.schema import METRICS, Flag
 from ptt.diagnostics.store.manifest import Manifest, WideColumn, WidePart
 
@@ -42,6 +43,20 @@ def write_wide(folder: Path, number: int, pieces: Sequence[Wide], source: str, p
             WideColumn(column=columns[raw], raw=raw, name=names[raw], values=frame.height - frame[raw].null_count())
             for raw in raws
         ),
+    )
+
+
+def evaluation_rows(folder: Path, part: WidePart, columns: Mapping[str, WideColumn]) -> pl.DataFrame:
+    """Return columns of a wide part as rows of an evaluation, as METRICS has them, with their priority."""
+    frame = pl.read_parquet(folder / FOLDER / part.file, columns=[*INDEX.values(), *columns], glob=False)
+    raws = {column: stood.raw for column, stood in columns.items()}
+    long = frame.rename(raws).unpivot(index=list(INDEX.values()), variable_name="name_raw", value_name="value")
+    rows = metric_frame(long.filter(pl.col("value").is_not_null()), part.source)
+    names = {stood.raw: stood.name for stood in columns.values()}
+    return rows.with_columns(
+        name=pl.col("name_raw").replace_strict(names, return_dtype=pl.String),
+        split=pl.lit("eval"),
+        priority=pl.lit(part.priority, pl.Int32),
     )
 
 

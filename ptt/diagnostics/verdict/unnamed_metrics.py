@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.guessed_names import near_names, spelt_words
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
@@ -76,8 +77,9 @@ def metric_names(
 
 
 def _varying(metrics: pl.DataFrame) -> list[str]:
-    """Return the names of unnamed series whose value changes; those that only rise by whole numbers are counters."""
-    rows = metrics.filter(pl.col("name").is_null() & pl.col("value").is_not_null() & pl.col("rank").is_null())
+    """Return the unnamed series of training whose value changes; those that only rise by whole numbers are counters."""
+    trained = (pl.col("split") == "train") & pl.col("rank").is_null()
+    rows = metrics.filter(trained & pl.col("name").is_null() & pl.col("value").is_not_null())
     value = pl.col("value").sort_by("seq")
     counter = (value.diff().drop_nulls() >= 0).all() & (value == value.round()).all()
     grouped = rows.group_by("name_raw").agg(values=pl.len(), distinct=value.n_unique(), counter=counter)
@@ -86,8 +88,10 @@ def _varying(metrics: pl.DataFrame) -> list[str]:
 
 
 def _is_listed(raw: str) -> bool:
+    """Return whether a name may be one to map; an alias without a name was denied it by its parser, or by the user."""
     words: Collection[str] = spelt_words(raw)
-    return bool(words) and len(raw) <= MAX_CHARS and raw.isprintable() and ASIDE.isdisjoint(words)
+    short = len(raw) == 1 or len(raw) > MAX_CHARS
+    return bool(words) and not short and raw.isprintable() and ASIDE.isdisjoint(words) and canonical(raw) is None
 
 
 def _section(guessed: Mapping[str, str], unnamed: tuple[UnnamedMetric, ...]) -> Iterator[str]:
