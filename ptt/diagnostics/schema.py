@@ -147,7 +147,7 @@ RANKS: Final[dict[str, pl.DataType]] = {
 EVENTS: Final[dict[str, pl.DataType]] = {
     "step": pl.Int64(),
     "wall_time": pl.Float64(),
-    "kind": pl.String(),  # stdout | stderr | exit | alert | restart
+    "kind": pl.String(),  # stdout | stderr | exit | exception | last_line | alert | restart
     "text": pl.String(),  # one line, shortened
     "source": pl.String(),
 }

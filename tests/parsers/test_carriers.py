@@ -45,6 +45,7 @@ def test_wandb_tells_of_the_machine_the_output_and_the_exit(places: dict[str, Pa
     assert ranks["wall_time"].min() > 1.7e9  # type: ignore[operator]
     assert events.select("kind", "text").rows() == [
         ("stdout", "RuntimeError: CUDA out of memory, says …"),
+        ("exception", "RuntimeError: CUDA out of memory, says …"),
         ("alert", "KL high: it is over the target"),
         ("exit", f"exit code 3 after {events['text'].to_list()[-1].split()[-2]} s"),
     ]

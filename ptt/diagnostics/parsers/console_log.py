@@ -1,170 +1,371 @@
-"""Console logs as text: the metrics printed on them, and the lines that speak of trouble as events.
+"""Console logs as text: the metrics printed on them, how the run ended, and the lines that speak of trouble as events.
 
-torchtune's DiskLogger and StdoutLogger (`torchtune/training/metric_logging.py` of pytorch/torchtune), veRL's console
-logger (`verl/utils/logger/aggregate_logger.py` of verl-project/verl), and the dicts that Hugging Face trainers print,
-on SageMaker too. Such a dict names no step: its rows are numbered, and their names begin with `console:`, so that they
-never stand in one series with rows whose step is known.
+Any text file is one that holds log calls (`io/console_lines.py` has the dialects) or that ends in an exception, a
+signal or a trainer's closing words, whatever its name. Where rows name no step, progress bars tell it
+(`io/progress_bars.py`), or the rows are numbered; then their names begin with `console:`, so that they never stand in
+one series with rows whose step is known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.metrics.aliases import canonical, framework_of
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks, is_torn, pieces, torn_line
-from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, MetricColumns, framework_facts
-from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
+from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.parsers.io.console_context import ConsoleContext, EpochSteps
+from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, is_metric_name, overwritten
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_torn, pieces, torn_line
+from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
+from ptt.diagnostics.parsers.io.progress_bars import MAX_ROWS, Placement, ProgressBars
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
+from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending
 
-LINE_CHARS = 1 << 18  # no log call prints more
-PLAIN = r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?(?:[eE][+-]?\d{1,4})?|\.\d{1,400}|inf|nan|Infinity|NaN)"
-WRAPPED = re.compile(rf"(?:(?:np|numpy)\.(?:float|int)\d+\(|tensor\()?({PLAIN})(?:\)|, [^()]{{0,80}}\))?")
-VERL = re.compile(r"(?:^|[\s)])step:(\d{1,18}) - (.+)")
-TORCHTUNE = re.compile(r"(?:^|\s)Step (\d{1,18}) \| (.+)")
-DICT_PAIR = re.compile(
-    r"'([^'\\]{1,200})': (?:'([^'\\]{0,200})'|(None|True|False|[^'\"\s{}\[\],()]{1,400}"
-    r"|(?:np|numpy)\.(?:float|int)\d+\([^()]{1,400}\)|tensor\([^()]{1,400}\)))(, |\}$)"
-)
-WORDS: dict[str, float | None] = {"None": None, "True": 1.0, "False": 0.0}
-
-
-@dataclass(frozen=True)
-class ConsoleRow:
-    """One log call; `step` is None where the line names none."""
-
-    framework: str | None
-    step: int | None
-    values: dict[str, float | None]
-
-
-def console_row(line: str) -> ConsoleRow | None:
-    """Read one line as a log call; None if it is none."""
-    if len(line) > LINE_CHARS:
-        return None
-    text = (ESCAPES.sub("", line) if "\x1b" in line else line).rstrip()
-    if "step:" in text and (match := VERL.search(text)):
-        return _pairs("verl", match.group(1), match.group(2).split(" - "))
-    if "Step " in text and (match := TORCHTUNE.search(text)):
-        return _pairs("torchtune", match.group(1), match.group(2).split(" "))
-    start = text.find("{'")
-    return _dict(text[start + 1 :]) if start >= 0 and text.endswith("}") else None
-
-
-def number_of(text: str) -> float | None:
-    """Read a number as Python, NumPy or torch print it; ValueError where it is none."""
-    match = WRAPPED.fullmatch(text)
-    if match is None:
-        raise ValueError("no number")
-    known = NON_FINITE.get(match.group(1).lower())
-    return float(match.group(1)) if known is None else known
-
-
-def _pairs(framework: str, step: str, pairs: list[str]) -> ConsoleRow | None:
-    values: dict[str, float | None] = {}
-    for pair in pairs:
-        name, colon, text = pair.strip().rpartition(":")
-        if not (name and colon):
-            continue
-        try:
-            values[name] = WORDS[text] if text in WORDS else number_of(text)
-        except ValueError:  # a text
-            continue
-    return ConsoleRow(framework, int(step), values) if values else None
-
-
-def _dict(text: str) -> ConsoleRow | None:
-    flat: dict[str, float | None] = {}
-    step: int | None = None
-    at = 0
-    while at < len(text):
-        match = DICT_PAIR.match(text, at)
-        if match is None:  # a nested object, a list, prose: no log call
-            return None
-        at = match.end()
-        name, quoted, bare, _ = match.groups()
-        value = quoted if quoted is not None else bare
-        if name in STEP_KEYS and step is None and (named := as_step(value)) is not None:
-            step = named
-            continue
-        try:  # newer trainers print their rounded numbers as texts
-            flat[name] = WORDS[value] if quoted is None and value in WORDS else number_of(value)
-        except ValueError:
-            continue
-    known = "epoch" in flat or step is not None or any(map(canonical, flat))
-    return ConsoleRow(None, step, flat) if flat and known else None
-
-
-SUFFIXES = (".log", ".txt", ".out", ".err", ".log.gz", ".txt.gz", ".log.zst", ".txt.zst")
-NAMES = ("stdout", "stderr", "nohup.out")
-MAX_SEARCH_BYTES = 1 << 20  # how far the first log call may be from the beginning: models load, engines warm up
-MARKS = (b"step:", b"Step ", b"{'")
 UNNUMBERED = "console:"
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
+LINE_BYTES: Final = 1 << 18  # no log call prints more; beyond it a line is not looked at
+REDRAWN = re.compile(rb"\r|\x08+")
+ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
+BLOCKS = re.compile(r"\|[^|]{0,400}\|")  # the picture of a bar
+DONE = re.compile(r"\W{0,4}(?:All )?(?:[Dd]one|DONE|[Ff]inished)\W{0,4}")
+
+# Recognising
+
+HEAD_BYTES: Final = 1 << 16  # of a file of any name
+NAMED_HEAD_BYTES: Final = 1 << 20  # of one that is named as a log: models load and engines warm up before the first row
+TAIL_BYTES: Final = 1 << 16
+SUFFIXES = (".log", ".txt", ".out", ".err", ".log.gz", ".txt.gz", ".log.zst", ".txt.zst")
+NAMES = ("log", "stdout", "stderr", "nohup.out", "output", "console")
+# Files of people and programs, which may quote a log: manuals, sources, settings, tables, documents.
+OTHER_KINDS = (
+    ".md", ".rst", ".py", ".pyi", ".ipynb", ".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".cfg", ".ini",
+    ".html", ".htm", ".css", ".js", ".ts", ".tsx", ".c", ".h", ".cc", ".cpp", ".cu", ".cuh", ".java", ".go", ".rs",
+    ".sh", ".bash", ".slurm", ".sbatch", ".tex", ".bib", ".csv", ".tsv", ".xml", ".svg", ".proto", ".sql", ".patch",
+    ".diff", ".lock", ".r", ".jl", ".lua", ".jinja", ".j2", ".env", ".gitignore", ".svg", ".srt", ".po",
+)  # fmt: skip
+DOCUMENTS = re.compile(
+    rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"]|<[!?a-zA-Z]|#!|---\s*\n\w+:|diff --git|\\documentclass|%PDF|version https://git-lfs)"
+)
+CONSOLE = re.compile(
+    rb"%\||\d\d:\d\d:\d\d[.,\]\s]|\bpid=\d|^nohup: |\b(?:INFO|WARNING|ERROR)\b|it/s|s/it\]|(?:site|dist)-packages"
+    rb"|Warning: |^wandb: ",
+    re.MULTILINE,
+)
+MIN_CONSOLE: Final = 3  # such signs, of a text that does not quote one line of a console
+TRACEBACK = re.compile(rb"^(?:[^\s>#|*-].{0,200})?Traceback \(most recent call last\)", re.MULTILINE)
+MIN_ROWS: Final = 2  # of one dialect, where no name is known
+LAST_LINES: Final = 60  # in which an exception or a closing word ends a file, and is not quoted in its middle
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise a text file with a log call near its beginning."""
+    """Recognise a text by its log calls, or by the exception, signal or closing words that it ends in."""
     name = file.name.lower()
-    if not (name.endswith(SUFFIXES) or name in NAMES):
+    if (
+        name.endswith(OTHER_KINDS)
+        or not file.size
+        or not _is_text(file.readable_head)
+        or DOCUMENTS.match(file.readable_head)
+    ):
         return False
+    tail = _tail(file)
+    if tail is None:
+        return False
+    if _holds_rows(file.readable_head) if not _packed(file) else False:
+        return True
+    if tail and (_holds_rows(tail) or _ends(tail)):
+        return True
+    if not tail and not _packed(file) and _ends(file.readable_head):
+        return True
+    return (name.endswith(SUFFIXES) or name in NAMES) and _holds_rows(_long_head(file))
+
+
+def _packed(file: RunFile) -> bool:
+    return file.readable_head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def _is_text(head: bytes) -> bool:
+    if head.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+        return True
+    if b"\0" in head:
+        return False
+    try:
+        head[:-4].decode()
+    except UnicodeDecodeError as error:
+        return error.start > 0 and head[:4096].decode("latin-1").isprintable() is not None and _mostly_ascii(head)
+    return True
+
+
+def _mostly_ascii(head: bytes) -> bool:
+    """Return whether a text in another encoding, or with a torn character in it, is one all the same."""
+    return sum(byte > 127 for byte in head[:4096]) * 5 < len(head[:4096])
+
+
+def _tail(file: RunFile) -> bytes | None:
+    """Return the end of a file that is longer than its head; None where it is no text."""
+    if _packed(file) or file.size <= HEAD_BYTES:
+        return b""
+    try:
+        with file.path.open("rb") as handle:
+            handle.seek(-min(TAIL_BYTES, file.size - HEAD_BYTES), 2)
+            tail = handle.read(TAIL_BYTES)
+    except OSError:
+        return b""
+    return None if b"\0" in tail else tail.partition(b"\n")[2] or tail
+
+
+def _long_head(file: RunFile) -> bytes:
     head = bytearray()
     for piece in pieces(file):
         if isinstance(piece, Lost) or b"\0" in piece:
             break
         head += piece
-        if len(head) >= MAX_SEARCH_BYTES:
+        if len(head) >= NAMED_HEAD_BYTES:
             break
-    lines = bytes(head).split(b"\n")
-    return any(_row(line) for line in lines if any(mark in line for mark in MARKS))
+    return bytes(head)
 
 
-def _row(line: bytes) -> ConsoleRow | None:
-    if len(line) > LINE_CHARS:
-        return None
-    return console_row(line.decode("utf-8", "replace"))
+def _holds_rows(text: bytes) -> bool:
+    context = ConsoleContext()
+    tally: Tally[str] = Tally()
+    for line in text.split(b"\n"):
+        if len(line) > LINE_BYTES:
+            continue
+        for segment in _segments(line):
+            row = context.row(segment)
+            if row is None or row.dialect == "uncounted":
+                continue
+            tally[row.dialect] += 1
+            if row.framework or row.dialect in ("dict", "json", "table") or tally[row.dialect] >= MIN_ROWS:
+                return True
+            known = sum(map(is_metric_name, row.values))
+            if row.counter.unit == "step" and known > (0 if row.counter.total else 1):
+                return True
+    return any(True for _ in context.uncounted.rows())
+
+
+def _ends(text: bytes) -> bool:
+    """Return whether a console ends in an exception, a signal or a trainer's closing words."""
+    raised = TRACEBACK.search(text) is not None and b">>> " not in text
+    if not raised and len(CONSOLE.findall(text)) < MIN_CONSOLE:
+        return False
+    endings = Endings()
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    found = -1
+    for number, line in enumerate(lines):
+        shown = _segments(line)[-1].decode("utf-8", "replace")
+        if (endings.inside or may_tell_ending(shown.lower())) and endings.feed(shown):
+            found = number
+    return bool(endings.close()) or (found >= 0 and len(lines) - found <= LAST_LINES)
+
+
+def _segments(line: bytes) -> list[bytes]:
+    """Return what stands between carriage returns, without escape codes."""
+    if b"\x1b" in line:
+        line = ESCAPES.sub("", line.decode("utf-8", "replace")).encode()
+    return REDRAWN.split(line) if b"\r" in line or b"\x08" in line else [line]
+
+
+# Reading
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield metrics block by block, then events; a line that is cut off is counted."""
-    columns, events = MetricColumns(file), EventLog(file)
-    names: set[str] = set()
-    frameworks: set[str] = set()
-    seq = numbered = 0
-    step: int | None = None
+    console = _Console(file)
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
             continue
         lines = block.split(b"\n")
-        if is_torn(block):
-            yield torn_line(file, lines.pop())
+        torn = lines.pop() if is_torn(block) else None
         for line in lines:
-            row = _row(line) if any(mark in line for mark in MARKS) else None
-            if row is None:
-                if len(line) <= LINE_CHARS:
-                    events.add_output(step, None, "stdout", line.decode("utf-8", "replace"))
+            console.line(line)
+        if torn is not None:
+            yield from console.torn(torn)
+        yield from console.flush()
+    yield from console.close()
+
+
+class _Console:
+    """What is known while the lines go by."""
+
+    def __init__(self, file: RunFile) -> None:
+        self.file = file
+        self.context, self.epochs, self.bars = ConsoleContext(), EpochSteps(), ProgressBars()
+        self.events = EventLog(file)
+        self.endings = EndingLog(self.events)
+        self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
+        self.unplaced = MetricColumns(file)  # rows without a counter, by their place in `numbers`
+        self.numbers: list[int] = []  # of each such row, how many training rows there are so far
+        self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
+        self.placing = True
+        self.step: int | None = None
+        self.seq = self.overwritten = 0
+        self.units: set[str] = set()
+        self.frameworks: set[str] = set()
+        self.announced: int | None = None
+        self.last: bytes = b""
+
+    @property
+    def place(self) -> int | None:
+        """The step where the run now is; below zero it counts rows, whose steps are known at the end of the file."""
+        return self.step if self.step is not None or not self.numbers else -len(self.numbers)
+
+    def line(self, line: bytes) -> None:
+        """Take a line."""
+        if len(line) > LINE_BYTES:
+            return
+        last = b""
+        rows = 0  # a line holds several where each is followed by a carriage return
+        for segment in _segments(line):
+            blank = not segment or segment.isspace()
+            if blank or b"%|" in segment:
+                self.bars.see(segment, self.step)
+            if blank:
                 continue
-            prefix = ""
-            if row.step is None:
-                numbered += _is_step(row)
-                prefix = UNNUMBERED
-            step = numbered if row.step is None else row.step
-            for name, value in row.values.items():
-                columns.add(step, prefix + name, value, None, seq)
-            names.update(row.values)
-            frameworks |= {row.framework} if row.framework else set()
-            seq += 1
-        for frame in columns.frames():
-            yield Rows(table="metrics", frame=_named(frame))
-    yield from events.pieces()
-    if numbered:
-        yield Lost(note=f"{file.rel}: {numbered} row(s) name no step; they are numbered from 1 in their order.")
-    yield from framework_facts(frameworks.pop() if len(frameworks) == 1 else framework_of(names))
+            last = segment
+            if row := self.context.row(segment):
+                self._row(row)
+                rows += 1
+            elif b"%|" in segment and overwritten(segment.decode("utf-8", "replace")):
+                self.overwritten += 1
+        if last:
+            self.last = last
+        if not rows and last:
+            self._other(last)
+        elif b"omplete" in last or b"inish" in last or b"inal validation" in last:  # with figures beside the words
+            self.endings.line(self.place, None, last.decode("utf-8", "replace"))
+
+    def torn(self, line: bytes) -> Iterator[Piece]:
+        """Take the last line of a file that does not end with a line: words and bars are whole all the same."""
+        segments = _segments(line)
+        row = self.context.row(segments[-1]) if len(line) <= LINE_BYTES else None
+        if row is not None or b"{'" in segments[-1] or b'{"' in segments[-1]:
+            yield torn_line(self.file, line)
+            line = b"\r".join(segments[:-1])
+        self.line(line)
+
+    def _other(self, last: bytes) -> None:
+        """Take a line without log calls, whose last state stands for it."""
+        text = last.decode("utf-8", "replace")
+        if "teps = " in text and (match := ANNOUNCED.search(text)):
+            self.announced = int(match[1].replace(",", ""))
+        if b"%|" not in last:
+            self.endings.line(self.place, None, text)
+        if self.step and self.step == self.epochs.max_steps and DONE.fullmatch(text):
+            self.endings.complete(self.place)
+        self.events.add_output(self.place, None, "stdout", text)
+
+    def _row(self, row: ConsoleRow) -> None:
+        self.endings.settle(self.place)
+        self.frameworks |= {row.framework} if row.framework else set()
+        step = self.epochs.step(row.counter)
+        if step is None and row.counter.unit == "epoch" and self.step is not None:
+            step = self.step  # an epoch's summary behind its steps
+        if step is not None:
+            self.step = step
+            self._add(self.columns, step, row)
+        elif row.counter.known:
+            at = row.counter.epoch if row.counter.at is None else row.counter.at
+            self._add(self.other_units, at or 0, row)
+            self.units.add(row.counter.unit)
+        else:
+            self._unnumbered(row)
+        if CLOSING in row.values:
+            self.endings.runtime = row.values[CLOSING]
+            self.endings.complete(self.place)
+        elif not self.endings.open and _is_step(row):
+            self.endings.trained()
+
+    def _unnumbered(self, row: ConsoleRow) -> None:
+        training = _is_step(row)
+        self.numbers.append((self.numbers[-1] if self.numbers else 0) + training)
+        if self.placing:
+            self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
+            self.placing = len(self.numbers) <= MAX_ROWS
+        self._add(self.unplaced, len(self.numbers) - 1, row)
+        self.units.add("row")
+
+    def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:
+        for name, value in row.values.items():
+            columns.add(step, name, value, None, self.seq)
+        self.seq += 1
+
+    def flush(self) -> Iterator[Piece]:
+        """Yield rows whose step is known; hold the others back as long as bars may place them."""
+        yield from self.columns.pieces()
+        yield from _unnumbered_pieces(self.other_units.frames(), None)
+        self.held += self.unplaced.frames()
+        if not self.placing:
+            yield from self._numbered()
+
+    def _numbered(self) -> Iterator[Piece]:
+        yield from _unnumbered_pieces(self.held, self.numbers)
+        self.held = []
+
+    def close(self) -> Iterator[Piece]:
+        """Yield what had to wait for the end of the file."""
+        ended = self.endings.close(self.place)
+        for row in self.context.uncounted.rows():
+            self._unnumbered(row)
+        yield from self.flush()
+        placement = self.bars.placement(self.announced) if self.placing else None
+        if placement is not None:
+            steps = pl.Series(placement.steps, dtype=pl.Int64)
+            for frame in self.held:
+                yield Rows(table="metrics", frame=frame.with_columns(step=steps.gather(frame["step"])))
+        else:
+            yield from self._numbered()
+        self._last_line()
+        places = self.numbers if placement is None else placement.steps
+        for piece in self.events.pieces():
+            at = pl.col("step")
+            placed = at.replace_strict(range(-len(places), 0), places[::-1], default=at, return_dtype=pl.Int64)
+            yield Rows(table="events", frame=piece.frame.with_columns(step=placed) if places else piece.frame)
+        yield from self._notes(placement)
+        names = self.columns.names | self.unplaced.names | self.other_units.names
+        yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))
+        if facts := self._facts(placement) | ended:
+            yield Context(facts=facts)
+
+    def _last_line(self) -> None:
+        """Keep the last line of a console that says neither how it ended nor that it did."""
+        if self.last and self.endings.open:
+            self.events.add(self.place, None, "last_line", BLOCKS.sub("|", self.last.decode("utf-8", "replace")))
+
+    def _notes(self, placement: Placement | None) -> Iterator[Lost]:
+        rel, count = self.file.rel, self.numbers[-1] if self.numbers else 0
+        if placement is not None:
+            yield Lost(note=f"{rel}: {count} row(s) name no step; they are placed by {placement.by}.")
+            if placement.lost:
+                note = f"{rel}: {placement.lost} row(s) were printed and are not in the file: the console was cut."
+                yield Lost(rows=placement.lost, note=note)
+        elif count:
+            yield Lost(note=f"{rel}: {count} row(s) name no step; they are numbered from 1 in their order.")
+        for unit in sorted(self.units - {"row"}):
+            yield Lost(note=f"{rel}: rows are counted by {unit}, not by step.")
+        if self.overwritten:
+            note = f"{rel}: {self.overwritten} row(s) are overwritten by progress bars: they are lost."
+            yield Lost(rows=self.overwritten, note=note)
+
+    def _facts(self, placement: Placement | None) -> Facts:
+        facts: Facts = {}
+        if placement is not None:
+            facts["rows_placed_by"] = placement.by
+        units = self.units - {"row"} if placement is not None else self.units
+        if units and not self.columns.names and placement is None:
+            facts["row_unit"] = units.pop() if len(units) == 1 else "row"
+        if (
+            total := (placement.total if placement else None)
+            or self.announced
+            or self.epochs.max_steps
+            or self.bars.agreed
+        ):
+            facts["max_steps"] = total
+        return facts
 
 
 def _is_step(row: ConsoleRow) -> bool:
@@ -172,24 +373,17 @@ def _is_step(row: ConsoleRow) -> bool:
     return CLOSING not in row.values and not all(name.startswith("eval_") or name == "epoch" for name in row.values)
 
 
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return numbered rows the names and splits of what they begin with."""
-    raws = [raw for raw in frame["name_raw"].unique().to_list() if raw.startswith(UNNUMBERED)]
-    if not raws:
-        return frame
-    bare = [raw.removeprefix(UNNUMBERED) for raw in raws]
-    raw = pl.col("name_raw")
-    names = pl.Series([canonical(name) for name in bare], dtype=pl.String)
-    splits = pl.Series(["eval" if name.startswith("eval_") else "train" for name in bare], dtype=pl.String)
-    return frame.with_columns(
-        name=raw.replace_strict(raws, names, default=pl.col("name"), return_dtype=pl.String),
-        split=raw.replace_strict(raws, splits, default=pl.col("split"), return_dtype=pl.String),
-    )
+def _unnumbered_pieces(frames: Iterable[pl.DataFrame], numbers: list[int] | None) -> Iterator[Rows]:
+    """Yield rows that are counted otherwise than by step; `numbers`: of the rows that the frames number from 0."""
+    for frame in frames:
+        if numbers is not None:
+            frame = frame.with_columns(step=pl.Series(numbers, dtype=pl.Int64).gather(frame["step"]))
+        yield Rows(table="metrics", frame=frame.with_columns(name_raw=UNNUMBERED + pl.col("name_raw")))
 
 
 PARSER = Parser(
     name="console_log",
-    describes="Console logs (torchtune, veRL, dicts of Hugging Face trainers): printed metrics, lines of trouble.",
+    describes="Console logs of any trainer: metrics as they are printed, how the run ended, lines of trouble.",
     priority=50,
     recognises=recognises,
     read=read,

@@ -25,7 +25,8 @@ from ptt.diagnostics.parsers.io.interface import (
 from ptt.diagnostics.parsers.io.lines import well_formed
 from ptt.diagnostics.parsers.io.metric_rows import TRAINER_STEP_KEYS, MetricColumns, choose_step_key, flatten
 from ptt.diagnostics.parsers.io.protobuf import DamagedMessageError, field_key, fields, signed, varint
-from ptt.diagnostics.parsers.io.telemetry import EventLog, MachineLog, is_device_sample, safe_settings
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, MachineLog, is_device_sample, safe_settings
+from ptt.diagnostics.parsers.io.tracebacks import EndingLog
 from ptt.diagnostics.parsers.io.values import as_seconds, as_step, as_value
 
 MAGIC = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
@@ -98,6 +99,7 @@ TITLE, TEXT = field_key(1, 2), field_key(2, 2)
 EXIT_CODE, RUNTIME = field_key(1, 0), field_key(2, 0)
 STDOUT = 1
 
+REST_CHARS = 1 << 16  # of a line of output that goes on in the next record
 VALUE_BYTES = 1 << 20  # of one value: a number takes 25 bytes, a histogram some thousands
 NUMBER_START = frozenset("-0123456789")
 CONSTANTS: dict[str, float | None] = {
@@ -276,6 +278,8 @@ class _Run:
     def __init__(self, file: RunFile, step_key: str | None, step: int | None) -> None:
         self.file, self.step_key, self.step = file, step_key, step
         self.columns, self.events, self.machine = MetricColumns(file), EventLog(file), MachineLog(file)
+        self.endings = EndingLog(self.events)
+        self.rest: dict[str, str] = {}  # of each stream what has no line end yet
         self.log_calls = self.bad = 0
         self.ended = False
         self.summary: dict[str, float | None] = {}
@@ -305,11 +309,14 @@ class _Run:
             parts = last_fields(record, span)
             stream = "stdout" if _integer(record, parts.get(OUTPUT_KIND)) == STDOUT else "stderr"
             when = time_of(record, parts[OUTPUT_TIME]) if OUTPUT_TIME in parts else None
-            self.events.add_output(self.step, when, stream, _text(record, parts.get(OUTPUT_LINE)))
+            text = _text(record, parts.get(OUTPUT_LINE))
+            self.events.add_output(self.step, when, stream, text)
+            self._printed(stream, when, text)
         elif kind == ALERT:
             texts = [_text(record, (a, b)) for key, a, b in fields(record, *span) if key in (TITLE, TEXT)]
             self.events.add(self.step, None, "alert", ": ".join(filter(None, texts)))
         elif kind == EXIT:
+            self._end_output()
             parts = last_fields(record, span)
             after = f" after {_integer(record, parts[RUNTIME])} s" if RUNTIME in parts else ""
             self.events.add(self.step, None, "exit", f"exit code {_integer(record, parts.get(EXIT_CODE))}{after}")
@@ -319,6 +326,20 @@ class _Run:
         elif kind == RUN:
             for config in [(a, b) for key, a, b in fields(record, *span) if key == RUN_CONFIG][:1]:
                 self.settings.update(settings_of(dict(items(record, config))))
+
+    def _printed(self, stream: str, when: float | None, text: str) -> None:
+        """Read whole lines of output for how the run ended; a record may hold several, or a part of one."""
+        *lines, rest = (self.rest.get(stream, "") + text).split("\n")
+        self.rest[stream] = rest[-REST_CHARS:]
+        for line in lines:
+            shown = line.rstrip("\r").rpartition("\r")[2]
+            self.endings.line(self.step, when, ESCAPES.sub("", shown) if "\x1b" in shown else shown)
+
+    def _end_output(self) -> None:
+        """Take what was printed last, without a line end too."""
+        for stream in list(self.rest):
+            self._printed(stream, None, "\n")
+        self.endings.close(self.step)
 
     def _history(self, record: bytes, span: Span) -> None:
         values = dict(items(record, span))
@@ -347,13 +368,15 @@ class _Run:
         if self.step is not None:
             for name in sorted(self.summary.keys() - logged - {self.step_key}):
                 self.columns.add(self.step, name, self.summary[name], None, self.log_calls)
+        self._end_output()
+        ended = self.endings.close(self.step)
         for rows in (self.columns, self.machine, self.events):
             yield from rows.pieces()
         yield from lost_notes(self.file, {DAMAGED: self.bad})
         if not self.ended:
             note = f"{self.file.rel} holds no exit record: the run was killed, crashed, or still goes on."
             yield Lost(note=note)
-        facts = safe_settings(self.settings) | ({} if self.ended else {"exit_record": False})
+        facts = safe_settings(self.settings) | ({} if self.ended else {"exit_record": False}) | ended
         if framework := framework_of(logged):
             facts["framework"] = framework
         if facts:

@@ -23,11 +23,12 @@ PRIVATE = (
     (re.compile(r"(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*/(?=[\w.@+-])"), "…/"),  # folders; the file's own name tells enough
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b"), "…"),  # addresses of machines
 )
-TROUBLE = re.compile(
-    r"error|exception|traceback|warn|\bnan\b|\binf\b|\boom\b|out of memory|killed|sig(?:term|kill|segv|int)|abort|"
-    r"fail|crash|timed? ?out|nccl|resum|restart|checkpoint|preempt|diverg|overflow",
-    re.IGNORECASE,
-)
+TROUBLE: Final = (
+    "error", "exception", "traceback", "warn", "out of memory", "killed", "sigterm", "sigkill", "sigsegv", "sigint",
+    "abort", "fail", "crash", "timeout", "time out", "timed out", "nccl", "resum", "restart", "checkpoint", "preempt",
+    "diverg", "overflow",
+)  # fmt: skip
+TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
 NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
 DEVICE = re.compile(r"(?:^|[./_])gpu[._](\d{1,3})(?=[._/])", re.IGNORECASE)
 NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
@@ -44,6 +45,17 @@ def safe_line(text: str) -> str:
     for pattern, instead in PRIVATE:
         whole = pattern.sub(instead, whole)
     return whole if len(whole) <= TEXT_CHARS else f"{whole[:TEXT_CHARS]}…"
+
+
+def speaks_of_trouble(text: str) -> bool:
+    """Return whether a line of output is about trouble, a checkpoint or a restart; a loop beats one pattern."""
+    lower = text.lower()
+    for word in TROUBLE:
+        if word in lower:
+            return not NOISE.search(text)
+    if "nan" in lower or "inf" in lower or "oom" in lower:
+        return TROUBLE_WORDS.search(lower) is not None and not NOISE.search(text)
+    return False
 
 
 @dataclass
@@ -72,8 +84,7 @@ class EventLog:
         """Keep the lines of a piece of output that are worth it; a progress bar's last state stands for it."""
         for line in text.split("\n"):
             line = line.rstrip("\r").rpartition("\r")[2]
-            shown = line[: 8 * TEXT_CHARS]
-            if line.strip() and (self.file.keep_text or (TROUBLE.search(shown) and not NOISE.search(shown))):
+            if line.strip() and (self.file.keep_text or speaks_of_trouble(line[: 8 * TEXT_CHARS])):
                 self.add(step, wall_time, kind, line)
 
     def pieces(self) -> Iterator[Rows]:

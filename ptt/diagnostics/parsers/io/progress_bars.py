@@ -1,0 +1,190 @@
+"""Places printed rows that name no step at the steps where a trainer's progress bar says they were printed.
+
+tqdm clears its bar before another text is printed and draws it again behind it, at the same count. These marks say at
+which step each row was made, also where the console was redirected to a file and rows came out later, in bundles, than
+the bar. Without marks it is the spacing that tells: rows come every so many steps, and where a finished run of 1,875
+steps left 93 rows whose epochs run to 0.99, only one spacing fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+BAR = re.compile(rb"([^\r\n%|]{0,120}?)\s{0,4}\d{1,3}%\|[^|]{0,600}\|\s{0,8}(\d{1,12})/(\d{1,12}) \[")
+OTHER_WORK = re.compile(
+    rb"load|download|map|filter|token|eval|valid|test|generat|predict|sav|fetch|shard|pack|truncat|format|extract|apply"
+    rb"|convert|add|comput|process|captur|prompt|roll|sampl|cach",
+    re.IGNORECASE,
+)
+CLEARED: Final = 10  # blanks that overwrite a bar; a bar is longer
+MAX_ROWS: Final = 50_000  # rows that are held back until the bars have told their steps
+MIN_ROWS: Final = 3  # two rows fit nearly any spacing
+EPOCH_UNIT: Final = 0.0051  # half of the last printed digit of an epoch, and what floating point adds
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedRow:
+    """A row without a step: what it is, its epoch, and the bar drawn last before it."""
+
+    training: bool
+    closing: bool
+    epoch: float | None
+    total: int | None  # of the bar
+    at: int | None
+
+
+@dataclass
+class _Track:
+    """The bars of one total."""
+
+    drawn: int = 0
+    last: int = -1
+    marks: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The step of each row, why, the number of steps in all, and how many rows were printed and never came out."""
+
+    steps: tuple[int, ...]
+    by: str
+    total: int
+    lost: int = 0
+
+
+class ProgressBars:
+    """The bars of a console, and the rows without a step between them."""
+
+    def __init__(self) -> None:
+        self.rows: list[PrintedRow] = []
+        self.after: list[tuple[int, int] | None] = []  # for each row the first bar behind it: total, count
+        self._tracks: dict[int, _Track] = {}
+        self._current: tuple[int, int] | None = None
+        self._agreeing: dict[int, int] = {}  # by total: how often a bar stood at the step of the row before it
+        self._cleared = False
+        self._waiting = 0  # rows behind which no bar has come yet
+
+    @property
+    def agreed(self) -> int | None:
+        """The number of steps, where a bar counted along with rows that name theirs."""
+        most = max(self._agreeing, key=self._agreeing.__getitem__, default=None)
+        return most if most is not None and self._agreeing[most] >= MIN_ROWS else None
+
+    def see(self, segment: bytes, step: int | None) -> None:
+        """Take what stands between two carriage returns; `step` is that of the row before."""
+        if not segment.strip():
+            self._cleared |= len(segment) >= CLEARED
+            return
+        match = BAR.match(segment) if b"%|" in segment else None
+        if match is None or OTHER_WORK.search(match[1]):
+            return
+        at, total = int(match[2]), int(match[3])
+        track = self._tracks.setdefault(total, _Track())
+        track.drawn += 1
+        if step is not None and step == at != track.last:
+            self._agreeing[total] = self._agreeing.get(total, 0) + 1
+        if self._cleared and track.last == at and self._current == (total, at) and len(track.marks) < MAX_ROWS:
+            track.marks.append(at)
+        track.last, self._cleared, self._current = at, False, (total, at)
+        for row in range(self._waiting, len(self.after)):
+            self.after[row] = (total, at)
+        self._waiting = len(self.after)
+
+    def add(self, *, training: bool, closing: bool, epoch: float | None) -> None:
+        """Note a row at its place among the bars."""
+        total, at = self._current or (None, None)
+        self.rows.append(PrintedRow(training=training, closing=closing, epoch=epoch, total=total, at=at))
+        self.after.append(None)
+
+    def placement(self, total: int | None) -> Placement | None:
+        """Place the rows; `total` is the number of steps that the trainer announced. None where nothing is certain."""
+        training = sum(row.training for row in self.rows)
+        if training < MIN_ROWS or sum(row.closing for row in self.rows) > 1:  # several runs in one console
+            return None
+        totals = (
+            [total]
+            if total
+            else sorted(
+                self._tracks, key=lambda name: (-len(self._tracks[name].marks), -self._tracks[name].drawn, -name)
+            )
+        )
+        for candidate in totals:
+            if candidate >= training and (found := self._by_marks(candidate) or self._by_spacing(candidate)):
+                return found
+        return None
+
+    def _by_marks(self, total: int) -> Placement | None:
+        marks = self._tracks[total].marks if total in self._tracks else []
+        closed = any(row.closing for row in self.rows)
+        training = [index for index, row in enumerate(self.rows) if row.training]
+        if len(marks) == len(training) < len(self.rows):
+            steps = _carried(self.rows, marks)
+        elif len(marks) == len(self.rows) or (len(marks) > len(self.rows) and not closed):
+            steps = tuple(marks[: len(self.rows)])
+        else:
+            return None
+        if any(later < step for step, later in pairwise(steps)) or not self._fits(
+            [steps[index] for index in training], training, total
+        ):
+            return None
+        spacing = {later - step for step, later in pairwise(steps[index] for index in training)}
+        every = f", one row every {spacing.pop()} steps" if len(spacing) == 1 else ""
+        lost = max(0, len(marks) - len(self.rows)) if len(marks) != len(training) else 0
+        return Placement(steps=steps, by=f"progress bars{every}", total=total, lost=lost)
+
+    def _by_spacing(self, total: int) -> Placement | None:
+        training = [index for index, row in enumerate(self.rows) if row.training]
+        closed = next((row for row in self.rows if row.closing), None)
+        count = len(training)
+        fitting: list[tuple[int, list[int]]] = []
+        for spacing in range(1, total // count + 2):
+            for first in (0, 1):  # `logging_first_step` adds a row at step 1
+                steps = [spacing * (number + 1 - first) or 1 for number in range(count)]
+                if (first and spacing == 1) or steps[-1] > total or (closed and steps[-1] + spacing <= total):
+                    continue
+                if self._fits(steps, training, total) and (closed or self._between_bars(steps, training, total)):
+                    fitting.append((spacing, steps))
+        if len(fitting) != 1:
+            return None
+        spacing, steps = fitting[0]
+        return Placement(
+            steps=_carried(self.rows, steps), by=f"progress bars, one row every {spacing} steps", total=total
+        )
+
+    def _fits(self, steps: Sequence[int], training: Sequence[int], total: int) -> bool:
+        """Return whether no bar behind a row counts less than the row's step, and the epochs grow as the steps do."""
+        low, high = 0.0, float("inf")  # steps an epoch
+        closed = next((row.epoch for row in self.rows if row.closing), None)
+        if closed:
+            low, high = total / (closed + EPOCH_UNIT), total / max(closed - EPOCH_UNIT, 1e-9)
+        for step, index in zip(steps, training, strict=True):
+            after, epoch = self.after[index], self.rows[index].epoch
+            if after is not None and after[0] == total and after[1] < step:
+                return False
+            if epoch is not None:  # an epoch ends inside a step, which is counted to it or to the next
+                low = max(low, (step - epoch - 1) / (epoch + EPOCH_UNIT))
+                high = min(high, (step + epoch + 1) / (epoch - EPOCH_UNIT)) if epoch > EPOCH_UNIT else high
+        return low <= high * (1 + 1e-9)
+
+    def _between_bars(self, steps: Sequence[int], training: Sequence[int], total: int) -> bool:
+        """Return whether each row was printed while the bar stood at its step, of rows that came out at once."""
+        for step, index in zip(steps, training, strict=True):
+            row, after = self.rows[index], self.after[index]
+            if row.total != total or row.at is None or row.at > step or (after and after[1] < step):
+                return False
+        return True
+
+
+def _carried(rows: Sequence[PrintedRow], steps: Sequence[int]) -> tuple[int, ...]:
+    """Give rows of evaluations, and the closing one, the step of the training row before them."""
+    placed: list[int] = []
+    following = iter(steps)
+    step = 0
+    for row in rows:
+        step = next(following) if row.training else step
+        placed.append(step)
+    return tuple(placed)
