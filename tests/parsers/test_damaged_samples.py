@@ -50,8 +50,8 @@ def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
     if "tfevents" in rel:
         return size in tf_record_ends(data)
     line = data[:size].rpartition(b"\n")[2]
-    if rel.endswith((".csv", ".tsv")):  # a last cell that is cut looks like a shorter one
-        header = data.partition(b"\n")[0]
+    if SAMPLES[rel][0] == "metrics_csv":  # a last cell that is cut looks like a shorter one
+        header = next(line for line in data.split(b"\n") if not line.startswith(b"#"))
         return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]
     return (rel.endswith((".jsonl", ".txt", ".log")) or rel in LINES) and (not line or data[size : size + 1] == b"\n")
 

@@ -51,6 +51,23 @@ SAME: dict[str, Any] = {
     "points.json": {"loss": [[row["step"], row["loss"]] for row in STEPS]},
     "objects.json": {"loss": [{"step": row["step"], "value": row["loss"]} for row in STEPS]},
     "run-a-tag-loss.json": [[1.7e9 + row["step"], row["step"], row["loss"]] for row in STEPS],
+    "indexed.json": {name: {str(at): row[name] for at, row in enumerate(STEPS)} for name in ("step", "loss", "lr")},
+    "split.json": {
+        "columns": ["step", "loss"],
+        "index": [0, 1, 2],
+        "data": [[row["step"], row["loss"]] for row in STEPS],
+    },
+    "values.jsonl": jsonl([{"globalStep": row["step"], "values": {"loss": row["loss"]}} for row in STEPS]),
+    "comet.json": [
+        {"metricName": name, "metricValue": str(row[name]), "step": row["step"], "timestamp": 1}
+        for row in STEPS
+        for name in ("loss", "lr")
+    ],
+    "long.jsonl": jsonl(
+        [{"key": name, "value": row[name], "step": row["step"]} for row in STEPS for name in ("loss", "lr")]
+    ),
+    "fairseq.txt": jsonl([{"epoch": 1, "num_updates": str(row["step"]), "loss": str(row["loss"])} for row in STEPS]),
+    "run-a-tag-loss.csv": "Wall time,Step,Value\n1.7e9,1,1.0\n1.7e9,2,0.5\n1.7e9,3,0.3333333333333333\n",
     "table.csv": "Step,Loss\n1,1.0\n2,0.5\n3,0.3333333333333333\n",
     "table.dat": "step\tloss\tlr\n1\t1.0\t1e-5\n2\t0.5\t1e-5\n3\t0.3333333333333333\t1e-5\n",
 }
@@ -75,6 +92,16 @@ COUNTED: dict[str, tuple[str, Any]] = {
     "steps of epochs": (
         "row",
         [{"epoch": at // 2, "step": at % 2, "loss": 0.5, "reward": (at + 1) / 2} for at in range(4)],
+    ),
+    "environment settings in front": (
+        "row",
+        [
+            {"env_info": "sys.platform: linux\n" * 20, "seed": 0},
+            *(
+                {"mode": "train", "epoch": 1 + at // 2, "iter": at % 2, "loss": 0.5, "reward": (at + 1) / 2}
+                for at in range(4)
+            ),
+        ],
     ),
     "epoch as a part": ("row", [{"epoch": at / 8, "loss": 0.5, "reward": at / 2} for at in (1, 2, 3, 4)]),
 }
@@ -205,6 +232,8 @@ NEGATIVES: dict[str, Any] = {
     "story.jsonl": jsonl([{"chapter": at, "text": PROSE, "score": 0.5} for at in (1, 2, 3)]),
     "trajectory.json": [{"step": at, "action": "left", "observation": PROSE, "reward": 0.0} for at in (1, 2, 3)],
     "insurance.csv": "claim,premium,loss\n1,20,3\n4,50,6\n7,80,9\n",
+    "settings.json": {"columns": ["name", "loss"], "data": [["a", 0.5], ["b", 0.25], ["c", 0.5]]},
+    "compared.json": {"matched": [{"steps": 100, "tokens": 5}, {"steps": 200, "tokens": 9}]},
     "games.json": [{"round": at, "score": at * 10, "player": "x"} for at in (1, 2, 3)],
     "summary.json": {"loss": 0.5, "reward": 0.25, "_step": 100, "_runtime": 5.0},
     "by_seed.json": {"accuracy": [0.5, 0.25, 0.75], "seeds": [1, 2, 3]},

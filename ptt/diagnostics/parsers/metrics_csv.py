@@ -22,6 +22,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     KINDS,
     Counter,
     counter_of,
+    curve_name,
     is_number_text,
     is_table_of_things,
 )
@@ -47,7 +48,6 @@ MAX_COLUMNS = 20_000
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
-TAG = "-tag-"
 NULLS = ("null", "none", "no log")  # the last in the tables of Hugging Face's notebooks
 
 
@@ -90,8 +90,7 @@ def _tagged(dialect: _Dialect, file: RunFile) -> _Dialect:
     """Name the values of a curve that TensorBoard exports after their file, which alone tells what they are of."""
     if tuple(name.lower() for name in dialect.header) != TENSORBOARD:
         return dialect
-    stem = file.name.partition(".csv")[0]
-    return replace(dialect, header=(*dialect.header[:-1], stem.partition(TAG)[2] or stem))
+    return replace(dialect, header=(*dialect.header[:-1], curve_name(file)))
 
 
 def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, named: bool) -> Counter | None:

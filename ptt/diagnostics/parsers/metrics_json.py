@@ -24,6 +24,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     CallLog,
     Counter,
     counter_of,
+    curve_name,
     is_counter_name,
     is_training_name,
 )
@@ -38,8 +39,8 @@ MAX_SERIES: Final = 64  # of one document: more are the results of a sweep
 KEYED: Final = re.compile(r"(?:(step|iter|iteration|update|epoch|episode|ep)[ _-]?)?(\d{1,12})", re.IGNORECASE)
 CELLS: Final = (int, float, bool, type(None))  # of a list that is a metric
 POINT_LENGTHS: Final = (2, 3)  # step and value, perhaps behind the time
+POINT_COUNTERS: Final = ("step", "global_step", "iteration", "iter", "episode", "epoch")
 MAX_POINT_KEYS: Final = 4  # of a point: step, value, time, and an epoch
-TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG.json
 SAMPLED_ROWS: Final = 2000  # that tell what counts the rows
 # Keys that only say that a log follows.
 PLAIN: Final = frozenset(
@@ -114,8 +115,31 @@ def _tables(found: Any) -> tuple[list[list[dict[str, Any]]], bool]:
         return [rows], True
     if not isinstance(found, dict):
         return [], True
-    rows = _keyed_rows(found) or _point_rows(found)
+    rows = _keyed_rows(found) or _indexed_rows(found) or _split_rows(found) or _point_rows(found)
     return ([rows], True) if rows else (list(_column_rows(found)), False)
+
+
+def _indexed_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a pandas table, which is written a column at a time: `{"loss": {"0": 0.5, "1": 0.25}}`."""
+    columns = list(found.values())
+    if not all(
+        isinstance(column, dict) and len(column) > 1 and column.keys() == columns[0].keys() for column in columns
+    ):
+        return []
+    if not columns or not all(key.isdecimal() for key in columns[0]):
+        return []
+    return [{name: column[key] for name, column in found.items()} for key in columns[0]]
+
+
+def _split_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table that names its columns once: pandas' `columns` and `data`."""
+    names, cells = found.get("columns"), found.get("data")
+    if not isinstance(names, list) or not isinstance(cells, list) or len(cells) < 2:
+        return []
+    even = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    if not even or not all(isinstance(row, list) and len(row) == len(names) for row in cells):
+        return []
+    return [dict(zip(names, row, strict=True)) for row in cells]
 
 
 def _keyed_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -132,19 +156,20 @@ def _keyed_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of an object that holds the points of a curve under each metric."""
-    by_step: dict[int, dict[str, Any]] = {}
+    by_count: dict[tuple[str, int], dict[str, Any]] = {}
     for name, inner in found.items():
-        points = _points(inner)
+        counted, points = _points(inner)
         if not points:
             return []
-        for step, value in points:
-            by_step.setdefault(step, {"step": step})[name] = value
-    return [by_step[step] for step in sorted(by_step)]
+        for count, value in points:
+            by_count.setdefault((counted, count), {counted: count})[name] = value
+    return [by_count[key] for key in sorted(by_count)]
 
 
-def _points(found: Any) -> list[tuple[int, Any]]:
-    """Return steps and values of a curve: two lists, values by their step, pairs, or triples with the time in front."""
+def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
+    """Return what counts the points of a curve, and count and value of each."""
     pairs: list[tuple[Any, Any]] = []
+    counted = "step"
     if isinstance(found, dict):
         steps, values = found.get("steps", found.get("step")), found.get("values", found.get("value"))
         if isinstance(steps, list) and isinstance(values, list) and len(steps) == len(values):
@@ -152,16 +177,19 @@ def _points(found: Any) -> list[tuple[int, Any]]:
         elif isinstance(values, dict) and all(map(str.isdecimal, values)):
             pairs = [(int(step), value) for step, value in values.items()]
     elif isinstance(found, list):
+        counted = next(
+            (name for name in POINT_COUNTERS if found and isinstance(found[0], dict) and name in found[0]), "step"
+        )
         for point in found:
             if isinstance(point, list) and len(point) in POINT_LENGTHS:
                 pairs.append((point[-2], point[-1]))
-            elif isinstance(point, dict) and "value" in point and "step" in point and len(point) <= MAX_POINT_KEYS:
-                pairs.append((point["step"], point["value"]))
+            elif isinstance(point, dict) and "value" in point and counted in point and len(point) <= MAX_POINT_KEYS:
+                pairs.append((point[counted], point["value"]))
             else:
-                return []
-    points = [(step, value) for at, value in pairs if (step := as_step(at)) is not None and type(value) in CELLS]
+                return counted, []
+    points = [(count, value) for at, value in pairs if (count := as_step(at)) is not None and type(value) in CELLS]
     rising = all(one[0] <= other[0] for one, other in pairwise(points))
-    return points if len(points) > 1 and len(points) == len(pairs) and rising else []
+    return counted, points if len(points) > 1 and len(points) == len(pairs) and rising else []
 
 
 def _column_rows(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
@@ -213,9 +241,8 @@ def _first_keys(file: RunFile) -> Iterator[str]:
 
 def _tagged(found: Any, file: RunFile) -> Any:
     """Return a curve that TensorBoard exports under the name of its file, which alone tells what it is of."""
-    if isinstance(found, list) and found and isinstance(found[0], list) and _points(found):
-        stem = file.name.partition(".json")[0]
-        return {stem.partition(TAG)[2] or stem: found}
+    if isinstance(found, list) and found and isinstance(found[0], list) and _points(found)[1]:
+        return {curve_name(file): found}
     return found
 
 

@@ -37,8 +37,10 @@ from ptt.diagnostics.parsers.io.lines import (
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     KINDS,
+    NAME_KEYS,
     RUNTIME,
     TOTALS,
+    VALUE_KEYS,
     WRAPPERS,
     CallLog,
     Counter,
@@ -162,6 +164,8 @@ def fast_block(
     if clock is not None and seconds.null_count():
         return None
     texts = {name: column for name, column in flat.items() if column.dtype == pl.String() and name != clock}
+    if not texts.keys().isdisjoint(NAME_KEYS) and not flat.keys().isdisjoint(VALUE_KEYS):  # one value a row
+        return None
     if not all(map(_is_text, texts.values())) or any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
         return None
     numbers = {

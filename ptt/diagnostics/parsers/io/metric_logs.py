@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
-from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.parsers.io.interface import Context
+from ptt.diagnostics.metrics.name_words import CAMEL, words_of
+from ptt.diagnostics.parsers.io.interface import Context, RunFile
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
     STEP_KEYS,
@@ -77,7 +77,7 @@ TRAINING: Final = frozenset(
 MEASURED: Final = frozenset(
     {"lr", "acc", "accuracy", "accuracies", "score", "scores", "return", "returns", "margin", "margins", "f1", "bleu",
      "rouge", "auc", "iou", "map", "mse", "rmse", "mae", "error", "err", "wer", "cer", "recall", "precision", "success",
-     "win", "solved", "epsilon", "throughput", "qvalue", "tokens", "ce", "bce"}
+     "win", "solved", "epsilon", "qvalue", "ce", "bce"}
 )  # fmt: skip
 """Words of quantities that training logs, and other tables too."""
 SETTING: Final = frozenset(
@@ -111,7 +111,10 @@ CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
 CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
 
-WRAPPERS: Final = ("data", "metrics")  # objects that hold the whole log call and are no part of its names
+WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
+"""Objects that hold the whole log call and are no part of its names."""
+NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log with one value a row
+VALUE_KEYS: Final = ("value", "metricValue")
 KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
 NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][+-]?\d{1,3})?")
@@ -123,6 +126,7 @@ TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
     "row": (),
 }  # fmt: skip
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
+TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
 
 
@@ -182,8 +186,12 @@ def _sample_keys(row: dict[str, Any]) -> set[str]:
 def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
     """Judge rows of which no tracker's step tells what they are."""
     names = _numeric_names(calls, counter)
+    if counter.unit == "row":  # of a table of settings, each has a row of its own
+        names = [name for name in names if sum(name in call for call in calls) > 1]
     training = [name for name in names if is_training_name(name)]
     known = [name for name in names if name in training or is_measured_name(name)]
+    telling = [call for call in calls if any(name in call for name in known)]
+    calls = telling if 2 * len(telling) >= len(calls) else calls  # settings may stand in front
     if not known or len(calls) < (MIN_ROWS if counter.keys else MIN_UNCOUNTED_ROWS):
         return False
     counted = counter.unit != "row" or (_is_count_restarted(calls) and not _tell_things(calls))
@@ -231,7 +239,7 @@ def _is_bookkeeping(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return SPACES.sub("_", name.strip().lower())
+    return SPACES.sub("_", CAMEL.sub("_", name.strip()).lower())
 
 
 @lru_cache(maxsize=CACHED_NAMES)
@@ -382,19 +390,37 @@ def _is_repeated(name: str, calls: Sequence[Flat]) -> bool:
 
 def flat_call(found: Mapping[str, Any]) -> Flat:
     """Join the names of nested objects; a wrapper around the whole call is no part of them."""
-    flat = flatten({key: value for key, value in found.items() if key not in WRAPPERS})
+    flat = flatten({key: value for key, value in found.items() if key not in WRAPPERS or not isinstance(value, dict)})
     for wrapper in WRAPPERS:
         inner = found.get(wrapper)
         if isinstance(inner, dict):
             flat |= flatten(inner)
+    value = next((key for key in VALUE_KEYS if key in flat), None)
+    name = next((key for key in NAME_KEYS if isinstance(flat.get(key), str)), None) if value else None
+    if value and name and (number := as_number_text(flat[value])) is not None:
+        flat |= {flat.pop(name): number}
+        del flat[value]
     return flat
 
 
+def curve_name(file: RunFile) -> str:
+    """Return the metric of a file that holds the points of one curve and does not name it."""
+    stem = file.name.rpartition(".")[0] or file.name
+    return stem.partition(TAG)[2] or stem
+
+
+def as_number_text(value: Any) -> Any:
+    """Return a number, or what a text spells; None for what is none."""
+    if isinstance(value, str):
+        return float(value) if is_number_text(value) else None
+    return value if isinstance(value, int | float) else None
+
+
 def measured_values(flat: Mapping[str, Any]) -> dict[str, float | None]:
-    """Keep what is a metric value; a number that is spelt as a text counts under the name of a training quantity."""
+    """Keep what is a metric value; a number that is spelt as a text counts under a name that training logs."""
     values = metric_values(flat)
     for name, value in flat.items() if len(values) < len(flat) else ():
-        if isinstance(value, str) and name not in values and NUMBER.fullmatch(value) and is_training_name(name):
+        if isinstance(value, str) and name not in values and NUMBER.fullmatch(value) and is_measured_name(name):
             values[name] = float(value)
     return values
 
@@ -458,15 +484,13 @@ class CallLog:
         return True
 
     def _numbered(self, flat: Flat) -> MetricRow | None:
-        """Count the rows of training; what is evaluated, or told at the end, belongs to the one before."""
+        """Count the rows of training; what is evaluated, set or told at the end belongs to the one before."""
         rest = dict(flat)
         wall_time, values = _wall_time(rest), measured_values(rest)
         if not values:
             return None
-        aside = RUNTIME in flat or _is_evaluation(flat)
-        self._rows += not aside and any(
-            split_of(name) == "train" and _count_name(name) not in COUNTERS for name in values
-        )
+        trained = any(split_of(name) == "train" and is_measured_name(name) for name in values)
+        self._rows += trained and RUNTIME not in flat and not _is_evaluation(flat)
         return MetricRow(max(1, self._rows), wall_time, values)
 
     def facts(self) -> Iterator[Context]:
