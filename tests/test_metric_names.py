@@ -77,6 +77,13 @@ def test_the_mean_over_a_run_and_the_rewards_of_pairs_are_not_guessed(tmp_path: 
     assert _names(run)["mean_reward"][0] is None
 
 
+def test_a_reading_that_the_values_contradict_does_not_count(tmp_path: Path) -> None:
+    run = _log(tmp_path / "run" / "log.jsonl", {"mean_entropy": -2.0, "clip_frac": 12.5, "reward_stdev": 0.5})
+    names = _names(run)
+    assert (names["mean_entropy"][0], names["clip_frac"][0]) == (None, None)  # an entropy loss; a percentage
+    assert names["reward_stdev"][0] == "reward/std"
+
+
 def test_a_lone_value_is_no_series(tmp_path: Path) -> None:
     assert _names(_log(tmp_path / "run" / "log.jsonl", {"avg_rew": 1.0}, rows=1))["avg_rew"][0] is None
 

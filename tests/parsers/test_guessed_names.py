@@ -15,6 +15,9 @@ READ = {
     "episode_reward": "reward/mean",
     "avg_ep_rew": "reward/mean",
     "récompense_moyenne": "reward/mean",
+    "grpo/avg_reward": "reward/mean",
+    "rl/loss": "loss/total",
+    "mean_clipped_completion_ratio": "len/clipped_frac",
     "std_reward": "reward/std",
     "total_loss": "loss/total",
     "Loss/train": "loss/total",
@@ -50,6 +53,7 @@ READ = {
 
 NOT_READ = (
     "format_reward", "rewards/accuracy/mean", "env_reward", "step_reward", "shaped_reward", "baseline_reward",
+    "sft_reward", "ppo/reward",
     "reward_max", "reward_min", "reward_ema", "running_reward", "cumulative_reward", "reward_time", "reward_model_loss",
     "reward_clip_frac", "n_rewards", "mean_pos_adv", "returns", "score", "accuracy", "success_rate",
     "ref_kl_coef", "kl_coef", "target_kl", "init_kl_coef", "kl_max", "kl_beta", "kl_early_stop", "reverse_kl",

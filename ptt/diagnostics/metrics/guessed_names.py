@@ -34,6 +34,7 @@ class _Words:
     """What metrics.toml says of words."""
 
     aside: frozenset[str]
+    spaces: frozenset[str]
     training: frozenset[str]
     same: dict[str, tuple[str, ...]]  # as written -> as read
     readings: tuple[_Reading, ...]
@@ -47,6 +48,7 @@ def _words() -> _Words:
     same |= dict.fromkeys(data["evaluation"], (EVALUATION,))
     return _Words(
         aside=frozenset(data["aside"]),
+        spaces=frozenset(data["spaces"]),
         training=frozenset(data["training"]),
         same=same,
         readings=tuple(_reading(name, reads, same) for name, metric in metrics().items() for reads in metric.reads),
@@ -70,7 +72,8 @@ def guess(raw: str) -> str | None:
     """Return the one metric that the words of a name tell; None where a word is left over, or an alias fits."""
     if len(raw) > MAX_CHARS or not NAME.fullmatch(raw) or canonical(raw) is not None:
         return None
-    known, spelt = _words(), spelt_words(raw)
+    known, (space, _, rest) = _words(), raw.partition("/")
+    spelt = spelt_words(rest if space.lower() in known.spaces else raw)
     read = _as_read(spelt, known.same)
     if EVALUATION in read and not known.training.isdisjoint(spelt):
         return None

@@ -13,13 +13,17 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.catalogue import ANY, known
 from ptt.diagnostics.metrics.guessed_names import guess, is_denied, spelt_words
 from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.store.manifest import WideColumn, WidePart
 
 MIN_ROWS: Final = 2  # of a guessed metric: a lone value is a summary, and no series
 EVAL: Final = "eval/"  # how canonical names of evaluations begin
-LOGGED: Final = {"source": pl.String, "name_raw": pl.String, "name": pl.String, "ranked": pl.Boolean, "rows": pl.Int64}
+LOGGED: Final = {
+    "source": pl.String, "name_raw": pl.String, "name": pl.String, "ranked": pl.Boolean, "rows": pl.Int64,
+    "least": pl.Float64, "most": pl.Float64,
+}  # fmt: skip
 Key = tuple[str, str]  # source, name_raw
 
 
@@ -71,15 +75,23 @@ class Renames:
 
 
 def names_in(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return which names each source logged, with the number of their rows."""
-    ranked = pl.col("rank").is_not_null().any()
-    grouped = frame.group_by("source", "name_raw", "name").agg(ranked=ranked, rows=pl.len().cast(pl.Int64))
+    """Return which names each source logged, with the number of their rows and between which values they lie."""
+    grouped = frame.group_by("source", "name_raw", "name").agg(
+        ranked=pl.col("rank").is_not_null().any(),
+        rows=pl.len().cast(pl.Int64),
+        least=pl.col("value").min(),
+        most=pl.col("value").max(),
+    )
     return grouped.select(list(LOGGED))
 
 
 def names_in_wide(parts: Iterable[WidePart]) -> pl.DataFrame:
-    """Return the same of wide parts."""
-    rows = [(part.source, column.raw, column.name, False, column.values) for part in parts for column in part.columns]
+    """Return the same of wide parts; their values are not looked at."""
+    rows = [
+        (part.source, column.raw, column.name, False, column.values, None, None)
+        for part in parts
+        for column in part.columns
+    ]
     return pl.DataFrame(rows, schema=LOGGED, orient="row")
 
 
@@ -109,15 +121,29 @@ def _guessed(named: pl.DataFrame, logged: pl.DataFrame, names: Mapping[Key, str 
     """Return the raw names whose words tell a metric that nothing else in the run is: of several the plainest."""
     held = {names.get((source, raw), name) for source, raw, name in named.select("source", "name_raw", "name").rows()}
     spelt = {raw.removeprefix(UNNUMBERED) for raw in named["name_raw"]}
-    total = logged.group_by("name_raw").agg(pl.col("rows").sum(), pl.col("ranked").any(), pl.col("name").count())
     decided = {raw for _, raw in names}
     candidates: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     raws: dict[str, list[str]] = defaultdict(list)
-    for raw, rows, ranked, count in total.sort("name_raw").iter_rows():
+    for raw, rows, least, most in _nameless(logged).iter_rows():
         bare = raw.removeprefix(UNNUMBERED)
-        target = None if ranked or count or raw in decided or rows < MIN_ROWS or canonical(bare) else guess(bare)
-        if target is not None and target not in held and not is_denied(target, {*held, *spelt}):
+        target = None if raw in decided or canonical(bare) else guess(bare)
+        if target is None or target in held or is_denied(target, {*held, *spelt}):
+            continue
+        low, high = known(target).range or ANY
+        if (least is None or least >= low) and (most is None or most <= high):  # an entropy below 0 is none
             candidates[target].append((len(spelt_words(bare)), -rows, bare))
             raws[bare].append(raw)
     plainest = {min(of_target)[2]: target for target, of_target in candidates.items()}
     return {raw: target for bare, target in plainest.items() for raw in raws[bare]}
+
+
+def _nameless(logged: pl.DataFrame) -> pl.DataFrame:
+    """Return name_raw, rows, least and most of the series that no source has a name for; those of ranks are none."""
+    total = logged.group_by("name_raw").agg(
+        pl.col("rows").sum(),
+        pl.col("least").min(),
+        pl.col("most").max(),
+        nameless=pl.col("name").is_null().all() & ~pl.col("ranked").any(),
+    )
+    nameless = total.filter(pl.col("nameless") & (pl.col("rows") >= MIN_ROWS))
+    return nameless.sort("name_raw").drop("nameless")
