@@ -136,12 +136,12 @@ min_steps = {min_steps}
 
 ## Names of metrics
 
-What each framework calls its metrics is known. A name that no framework logs, such as `avg_rew` or `gradNorm`, is read
-by its words, where they name exactly one metric, none is left over, its values may be that, and nothing else in the run
-is that metric; the note on its file says so. `format_reward`, `reward_max` or `kl_coef` are not read: they say something
-else. `[metrics]` says what the other names stand for, and corrects a reading; `""` or `"ignore"` takes a name out of the
-table. Names are written as `ptt sources RUN` lists them, which prints the section ready to paste. A mapped name takes
-the place of other names of that metric in its file. The metrics are:
+What each framework calls its metrics is known. A name that no framework logs, such as `avg_rew` or `gradNorm`, is
+read by its words, where they name exactly one metric, none is left over, its values may be that, and nothing else in
+the run is that metric; the note on its file says so. `format_reward`, `reward_max` or `kl_coef` are not read: they
+say something else. `[metrics]` says what the other names stand for, and corrects a reading; `""` or `"ignore"` takes
+a name out of the table. Names are written as `ptt sources RUN` lists them, which prints the section ready to paste. A
+mapped name takes the place of other names of that metric in its file. The metrics are:
 
 | name | what it is |
 |---|---|
