@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import ptt
+from ptt.diagnostics.evidence.series import read_evaluation, read_other
 from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 NAMES = ("loss", "grad_norm", "reward", "kl")
 Row = dict[str, Any]
@@ -110,6 +112,24 @@ def test_rows_without_a_step_are_placed_by_the_rows_they_repeat(tmp_path: Path) 
     assert "10 later row(s) follow every 10 step(s)" in notes_of(found)["train.log"]
 
 
+def test_evaluations_between_two_rows_keep_their_own_rhythm(tmp_path: Path) -> None:
+    """A trainer that logs every 10 steps evaluates every 25: on the console these stand behind the row before them."""
+    training = history(range(10, 301, 10))
+    evaluated = [
+        {"eval_loss": 1 + row["loss"], "eval_runtime": row["reward"], "epoch": row["epoch"], "step": row["step"]}
+        for row in history(range(25, 301, 25))
+    ]
+    both = sorted([*training, *evaluated], key=lambda row: row["step"])
+    write_state(tmp_path / "trainer_state.json", [row for row in both if row["step"] <= 200])
+    write_console(tmp_path / "train.log", [*both, {"train_runtime": 9.5, "train_loss": 0.2, "epoch": 0.6, "step": 300}])
+    found = ptt.diagnose(tmp_path)
+    evaluation = read_evaluation(found.tables["metrics"], "eval_loss")
+    assert evaluation is not None
+    assert list(evaluation.steps) == list(range(25, 301, 25))
+    assert list(values_of(found, "loss/total")) == list(range(10, 301, 10))
+    assert not [note for note in notes_of(found).values() if "differ" in note]
+
+
 def test_a_first_row_off_the_rhythm_keeps_its_step(tmp_path: Path) -> None:
     rows = history([1, *range(10, 301, 10)])
     write_state(tmp_path / "trainer_state.json", rows[:20])
@@ -186,9 +206,6 @@ def test_evaluations_and_unknown_names_are_joined_as_well(tmp_path: Path) -> Non
         for row in rows
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    from ptt.diagnostics.evidence.series import read_evaluation, read_other
-    from ptt.diagnostics.store.wide_metrics import WideMetrics
-
     metrics = ptt.diagnose(tmp_path).tables["metrics"]
     other = read_other(metrics, WideMetrics(tmp_path))
     assert list(other["my/own"].steps) == list(range(1, 101))

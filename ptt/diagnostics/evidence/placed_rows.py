@@ -37,6 +37,7 @@ class Placement:
     like: str  # the source with steps whose rows it repeats most
     numbers: IntArray
     steps: IntArray
+    log_calls: pl.DataFrame  # seq and placed: the step of each, evaluations and the closing row among them
     repeated: int  # rows that repeat one with a step
     scheduled: int  # rows that have its learning rate and epoch at a step, and were overwritten there or never saved
     behind: int  # rows behind the last of these, placed by the spacing of the others
@@ -58,7 +59,7 @@ def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ..
     They then have their plain names. Rows that cannot be placed stay numbered, under names that begin with UNNUMBERED.
     """
     loose = pl.col("name_raw").str.starts_with(UNNUMBERED)
-    known = pl.col("step").is_not_null() & (pl.col("split") == "train") & pl.col("value").is_finite()
+    known = pl.col("step").is_not_null() & pl.col("value").is_finite()
     numbered = metrics.filter(loose & known)
     stepped = metrics.filter(~loose & known & pl.col("rank").is_null())
     if numbered.is_empty() or stepped.is_empty():
@@ -111,7 +112,7 @@ def _keyed(rows: pl.DataFrame) -> pl.DataFrame:
     names = [bare_name(raw.removeprefix(UNNUMBERED)) for raw in raws.to_list()]
     bare, set_before = pl.Series(names, dtype=pl.String), pl.Series(map(_is_set_before, names), dtype=pl.Boolean)
     return rows.select(
-        "source", "seq", "step", "priority",
+        "source", "seq", "step", "split", "priority",
         bare=pl.col("name_raw").replace_strict(raws, bare, return_dtype=pl.String),
         key=pl.col("value").round_sig_figs(FIGURES),
         measured=~pl.col("name_raw").replace_strict(raws, set_before, return_dtype=pl.Boolean),
@@ -135,36 +136,67 @@ def _placement(part: pl.DataFrame, anchors: pl.DataFrame) -> Placement | None:
     """Return where the rows of one source lie, or None where too few of them repeat rows with a step."""
     source = str(part["source"][0])
     rows = _keyed(part)
-    closing = rows.filter(pl.col("bare") == CLOSING)["seq"].unique()  # a mean over the run, at the step of its end
-    rows = rows.filter(~pl.col("seq").is_in(closing.implode()))
-    alike = rows.join(anchors.filter(pl.col("source") != source), on=["bare", "key"], suffix="_there")
-    votes = alike.group_by("seq", pl.col("step").alias("number"), "step_there").agg(
-        pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").mode().min()
-    )
-    best = votes.filter((pl.col("votes") >= MIN_ALIKE) & (pl.col("votes") == pl.col("votes").max().over("number")))
-    best = best.filter(pl.len().over("number") == 1).sort("number")
+    is_aside = (pl.col("split") == "eval") | (pl.col("bare") == CLOSING).any().over("seq")
+    rows = rows.with_columns(is_aside.alias("aside"))  # by an evaluation's own rhythm, and at the end
+    votes = _votes(rows, anchors.filter(pl.col("source") != source))
+    best = votes.filter(~pl.col("aside") & (pl.len().over("number") == 1)).sort("number")
     numbers, steps = best["number"].to_numpy(), best["step_there"].to_numpy()
     if len(numbers) < MIN_ROWS:
         return None
     spacing = _spacing(numbers, steps)
     best = best.filter(pl.Series(_in_order(numbers, steps, spacing)))
     numbers, steps = best["number"].to_numpy(), best["step_there"].to_numpy()
-    every, measured = np.unique(part["step"].to_numpy()), best.filter("measured")
+    every, measured = np.unique(rows.filter(~pl.col("aside"))["step"].to_numpy()), best.filter("measured")
     repeated = measured.height
     if repeated < MIN_ROWS or repeated < MIN_SHARE * np.searchsorted(every, int(measured["number"][-1]), side="right"):
         return None
     placed, behind = _steps_of(every, numbers, steps, spacing)
+    known = placed >= 0
+    calls = _calls(rows, votes, pl.DataFrame({"step": every[known], "placed": placed[known]}), spacing)
     return Placement(
         source=source,
         like=str(measured["source_there"].mode().sort()[0]),
-        numbers=every[placed >= 0],
-        steps=placed[placed >= 0],
+        numbers=every[known],
+        steps=placed[known],
+        log_calls=calls,
         repeated=repeated,
         scheduled=len(numbers) - repeated,
         behind=behind,
         spacing=spacing,
-        whole=bool((placed >= 0).all()),
+        whole=bool(known.all()),
     )
+
+
+def _votes(rows: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
+    """Return the step at which most values of each log call stand, where several do; all such steps of a tie."""
+    alike = rows.join(anchors, on=["bare", "key"], suffix="_there")
+    votes = alike.group_by("seq", "aside", pl.col("step").alias("number"), "step_there").agg(
+        pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").mode().min()
+    )
+    return votes.filter((pl.col("votes") >= MIN_ALIKE) & (pl.col("votes") == pl.col("votes").max().over("seq")))
+
+
+def _calls(rows: pl.DataFrame, votes: pl.DataFrame, numbered: pl.DataFrame, spacing: int) -> pl.DataFrame:
+    """Return seq and step of the log calls of a source whose training rows were placed.
+
+    An evaluation or a closing row stands where its own values do, else on in the rhythm of the evaluations before it,
+    else at the row before it.
+    """
+    calls = rows.unique("seq", keep="first", maintain_order=True).select("seq", "step", "aside", "split")
+    calls = calls.join(numbered, on="step", how="left").sort("seq")
+    own = votes.filter(pl.col("aside") & (pl.len().over("seq") == 1)).select("seq", own="step_there")
+    calls = calls.join(own, on="seq", how="left", maintain_order="left")
+    evals = calls.filter(pl.col("split") == "eval").with_row_index("number")
+    known = evals.drop_nulls("own")
+    numbers, steps = known["number"].cast(pl.Int64).to_numpy(), known["own"].to_numpy()
+    if len(steps) > 1 and bool((np.diff(steps) == (rhythm := _spacing(numbers, steps)) * np.diff(numbers)).all()):
+        on = int(steps[0]) + rhythm * (pl.col("number").cast(pl.Int64) - int(numbers[0]))
+        near = (on >= pl.col("placed")) & (on < pl.col("placed") + spacing)
+        evals = evals.with_columns(pl.when(near).then(on).alias("rhythm"))
+        calls = calls.join(evals.select("seq", "rhythm"), on="seq", how="left", maintain_order="left")
+    else:
+        calls = calls.with_columns(rhythm=pl.lit(None, pl.Int64))
+    return calls.select("seq", placed=pl.coalesce("own", "rhythm", "placed")).drop_nulls()
 
 
 def _spacing(numbers: IntArray, steps: IntArray) -> int:
@@ -208,7 +240,8 @@ def _steps_of(every: IntArray, numbers: IntArray, steps: IntArray, spacing: int)
 def _placed(metrics: pl.DataFrame, placements: Sequence[Placement]) -> pl.DataFrame:
     """Write the steps into the rows."""
     loose = pl.col("name_raw").str.starts_with(UNNUMBERED)
-    joined = metrics.join(_step_table(placements), on=["source", "step"], how="left", maintain_order="left")
+    calls = pl.concat(one.log_calls.with_columns(pl.lit(one.source).alias("source")) for one in placements)
+    joined = metrics.join(calls, on=["source", "seq"], how="left", maintain_order="left")
     placed = loose & pl.col("placed").is_not_null()
     return joined.with_columns(
         step=pl.when(placed).then("placed").otherwise("step"),

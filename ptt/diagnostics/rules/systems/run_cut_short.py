@@ -54,7 +54,7 @@ HOW: Final = {
     Ending.PREEMPTED: "The scheduler stopped the run",
     Ending.STOPPED: "The run was stopped by hand",
     Ending.OUT_OF_MEMORY: "The run ran out of memory",
-    Ending.OPEN: "The log of the run was opened and never closed",
+    Ending.OPEN: "The record of the run ends",
     Ending.SHORT: "The record of the run ends",
 }
 
@@ -102,7 +102,7 @@ def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Findin
     told = end.ending not in (Ending.OPEN, Ending.SHORT)
     line = "" if end.last_line is None or told else f'; the last line of its console: "{end.last_line[:MAX_LINE]}"'
     why = f": {end.known_by}" if end.known_by else ""
-    silent = ", and nothing says why" if end.ending is Ending.SHORT else ""
+    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing says why"}.get(end.ending, "")
     claim = f"{HOW[end.ending]}{_at(progress)}{why}{silent}{line}"
     return replace(
         _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
