@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Extent, Policy
 from ptt.diagnostics.gate.results import Outcome
-from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, Link, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, Link, RuleVerdict, Severity, Status
 from ptt.diagnostics.rules import SYSTEMS_RULES
 from ptt.diagnostics.store.loaded_run import LoadedRun
 
@@ -32,6 +32,15 @@ TIME_LIMIT = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:
 PREEMPTION = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:00:00 DUE TO PREEMPTION ***"
 CANCELLED = "slurmstepd: error: *** JOB 42 ON gpu07 CANCELLED AT 2026-11-20T18:00:00 ***"
 ELASTIC = "Sending process 311 closing signal SIGTERM"
+TRACE = """Traceback (most recent call last):
+  File "/home/u/train.py", line 90, in <module>
+    trainer.train()
+  File "/home/u/{file}", line {line}, in run
+    step()
+{error}
+"""
+CRASH = TRACE.format(file="reward_fn.py", line=41, error="ValueError: could not convert string to float: 'x'")
+BY_HAND = TRACE.format(file="loop.py", line=7, error="KeyboardInterrupt")
 
 
 def said(*texts: str, kind: str = "exception", step: int | None = None) -> tuple[Event, ...]:
@@ -82,7 +91,7 @@ def test_what_somebody_else_ended_is_information(texts: list[str], ending: str) 
     told = note(RULE.run(evidence(said(*texts))))
     assert (told.severity, told.link, told.evidence["ending"]) == (Severity.INFO, Link.SYSTEMS, ending)
     assert "at step 60 of 100" in told.claim
-    assert told.onset_step == 60
+    assert told.onset_step == (60 if ending == "killed" else None)  # memory may have; a user or a scheduler needs none
 
 
 @pytest.mark.parametrize(
@@ -208,17 +217,6 @@ def test_memory_that_ended_a_run_is_accused_once() -> None:
         assert note(RULE.run(made)).severity is Severity.INFO
 
 
-TRACE = """Traceback (most recent call last):
-  File "/home/u/train.py", line 90, in <module>
-    trainer.train()
-  File "/home/u/{file}", line {line}, in run
-    step()
-{error}
-"""
-CRASH = TRACE.format(file="reward_fn.py", line=41, error="ValueError: could not convert string to float: 'x'")
-BY_HAND = TRACE.format(file="loop.py", line=7, error="KeyboardInterrupt")
-
-
 def write_run(folder: Path, *, saved: int = 200, printed: int = 241, tail: str = "", max_steps: int = 300) -> Path:
     """Write a run whose console goes on behind its last checkpoint."""
     write_state(
@@ -233,11 +231,12 @@ def gated(found: Diagnosis, **extent: int) -> Outcome:
     return judge(opened, Policy(extent=Extent(**extent)), name="run", today=date(2026, 11, 22)).outcome
 
 
-@pytest.mark.parametrize("tail", ["", f"{KILLED}\n", f"{SHELL}\n", f"{TIME_LIMIT}\n", f"{PREEMPTION}\n"])
+@pytest.mark.parametrize("tail", ["", KILLED, SHELL, TIME_LIMIT, PREEMPTION, BY_HAND])
 def test_the_gate_lets_an_interrupted_run_pass_but_for_its_last_step(tail: str, tmp_path: Path) -> None:
-    found = ptt.diagnose(write_run(tmp_path, tail=tail))
-    assert [(finding.id, finding.onset_step) for finding in found.findings] == [("run-cut-short", 241)]
-    assert found.findings[0].severity.rank >= Severity.LOW.rank
+    found = ptt.diagnose(write_run(tmp_path, tail=f"{tail}\n" * bool(tail)))
+    (finding,) = found.findings
+    assert (finding.id, finding.observed) == ("run-cut-short", 241)
+    assert finding.severity is (Severity.INFO if tail else Severity.LOW)
     assert gated(found) is Outcome.PASSED
     assert gated(found, last_step=241) is Outcome.PASSED
     assert gated(found, last_step=300) is Outcome.BLIND
@@ -259,3 +258,41 @@ def test_a_complete_run_with_the_state_of_a_checkpoint_at_its_root_is_whole(tmp_
     found = ptt.diagnose(tmp_path)
     assert not ids(found) & {"run-cut-short", "metrics-lost"}
     assert gated(found, last_step=300) is Outcome.PASSED
+
+
+def test_an_exception_in_training_fails_the_gate_on_the_link_that_raised(tmp_path: Path) -> None:
+    found = ptt.diagnose(write_run(tmp_path, tail=CRASH))
+    (finding,) = found.findings
+    assert (finding.id, finding.severity, finding.link) == ("run-cut-short", Severity.HIGH, Link.REWARD)
+    assert (finding.onset_step, finding.evidence["place"]) == (241, "reward_fn.py:41")
+    assert (found.verdict.status, found.verdict.first_broken_link) == (Status.SUSPECT, Link.REWARD)
+    assert gated(found) is Outcome.FAILED
+
+
+def test_a_crash_before_the_first_metric_is_the_headline(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("Loading the model\n" + CRASH)
+    found = ptt.diagnose(tmp_path)
+    assert found.verdict.headline.startswith("ValueError: could not convert string to float: 'x' (reward_fn.py:41)")
+    assert "step None" not in found.verdict.headline
+    assert (found.verdict.status, found.verdict.first_broken_link) == (Status.SUSPECT, Link.REWARD)
+    assert gated(found) is Outcome.FAILED
+
+
+def test_a_crash_behind_the_closing_row_is_a_note(tmp_path: Path) -> None:
+    rows = [*history(range(1, 301)), {"train_runtime": 66.0, "train_loss": 0.2, "epoch": 0.6}]
+    write_console(tmp_path / "train.log", rows, tail=CRASH)
+    found = ptt.diagnose(tmp_path)
+    (finding,) = [finding for finding in found.findings if finding.id == "run-cut-short"]
+    assert finding.severity is Severity.INFO
+    assert "After training had completed" in finding.claim
+    assert gated(found, last_step=300) is Outcome.PASSED
+
+
+def test_memory_that_ran_out_in_training_fails_the_gate_once(tmp_path: Path) -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    found = ptt.diagnose(write_run(tmp_path, tail=TRACE.format(file="loop.py", line=7, error=error)))
+    severe = [finding for finding in found.findings if finding.severity.at_least(Severity.MEDIUM)]
+    assert [(finding.id, finding.severity) for finding in severe] == [("out-of-memory", Severity.HIGH)]
+    (note_on_end,) = [finding for finding in found.findings if finding.id == "run-cut-short"]
+    assert note_on_end.consequence_of == "out-of-memory"
+    assert gated(found) is Outcome.FAILED

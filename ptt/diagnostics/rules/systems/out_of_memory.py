@@ -20,7 +20,7 @@ from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Not
 from ptt.diagnostics.rules.systems import end_of
 
 MIN_EVENTS = 1.0
-AGAIN = ("exception", "last_line")  # of a line that is among the output too
+AGAIN = ("exception", "last_line")  # of a line that most often is among the output too
 OOM_ERROR = re.compile(  # no advice is worded so
     r"OutOfMemoryError|Tried to allocate|\bOOMKilled\b|exit reason: oom\b|^MemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|"
     r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory",
@@ -32,7 +32,8 @@ ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Look through what the processes said."""
-    said = [event for event in evidence.events if event.kind not in AGAIN and _ran_out(event.text)]
+    every = [event for event in evidence.events if _ran_out(event.text)]
+    said = [event for event in every if event.kind not in AGAIN] or every
     if len(said) >= limits["events"]:
         end = end_of(evidence)
         if end.ending is Ending.OUT_OF_MEMORY or _ran_out(end.known_by):

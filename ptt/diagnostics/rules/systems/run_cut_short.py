@@ -49,6 +49,7 @@ LINKS_OF_MESSAGE: Final = (
     (Link.DATA_VALIDITY, re.compile(r"\bdataset|\btokeniz|chat[_ ]template|collat|\bcolumns?\b", re.IGNORECASE)),
     (Link.REWARD, re.compile(r"\breward[_ ]?(?:function|fn|func|model|manager)|\bcompute_score\b", re.IGNORECASE)),
 )
+UNCAUSED: Final = (Ending.COMPLETED, Ending.PREEMPTED, Ending.STOPPED)  # no fault of the run brings them about
 HOW: Final = {
     Ending.KILLED: "The run was killed",
     Ending.PREEMPTED: "The scheduler stopped the run",
@@ -141,6 +142,7 @@ def _at(progress: Progress) -> str:
 def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: Severity, claim: str) -> Finding:
     """Return a finding with what is known of the end; causes and what to do differ by how it was."""
     context, last = evidence.run.context, progress.step
+    onset = None if end.ending in UNCAUSED else last
     told: dict[str, JsonScalar] = {
         "ending": end.ending.value,
         "known_by": end.known_by or None,
@@ -157,8 +159,8 @@ def _finding(evidence: Evidence, end: RunEnd, progress: Progress, *, severity: S
         observed=None if last is None else float(last),
         limit=None if progress.planned is None else float(progress.planned),
         unit="steps",
-        onset_step=last,
-        onset_interval=None if last is None else (last, last),
+        onset_step=onset,
+        onset_interval=None if onset is None else (onset, onset),
         evidence={key: value for key, value in told.items() if value is not None},
     )
 
