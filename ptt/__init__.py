@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from ptt.api import Diagnosis, diagnose, ingest, read_settings, sources
+    from ptt.api import Diagnosis, diagnose, diagnose_runs, ingest, read_settings, runs_in, sources
     from ptt.diagnostics.config import Settings
-    from ptt.diagnostics.errors import InputError, SettingsError
+    from ptt.diagnostics.errors import InputError, SettingsError, SeveralRunsError
 
 __all__ = [
     "Diagnosis",
     "InputError",
     "Settings",
     "SettingsError",
+    "SeveralRunsError",
     "__version__",
     "diagnose",
+    "diagnose_runs",
     "ingest",
     "read_settings",
+    "runs_in",
     "sources",
 ]
 

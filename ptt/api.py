@@ -18,7 +18,7 @@ from ptt.diagnostics.compare.comparison import Comparison
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings, read_document
 from ptt.diagnostics.custom.files import Report, load_rules, report_on
-from ptt.diagnostics.errors import InputError, PttError, SettingsError
+from ptt.diagnostics.errors import InputError, PttError, SettingsError, SeveralRunsError
 from ptt.diagnostics.gate.against_baseline import with_baseline
 from ptt.diagnostics.gate.policy import Known, Policy
 from ptt.diagnostics.gate.read_policy import read_policy
@@ -31,6 +31,7 @@ from ptt.diagnostics.store.exclusive_lock import exclusive_lock, note_run
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.diagnostics.store.loaded_run import LoadedRun, read_profile
 from ptt.diagnostics.store.manifest import is_store, stores_below
+from ptt.diagnostics.store.sibling_runs import FolderRuns, find_runs
 from ptt.diagnostics.verdict.catalogue import Page, page_of, pages
 from ptt.diagnostics.verdict.run_coverage import RunCoverage
 from ptt.processes import Died, in_workers
@@ -45,13 +46,16 @@ __all__ = [
     "InputError",
     "Settings",
     "SettingsError",
+    "SeveralRunsError",
     "compare",
     "diagnose",
+    "diagnose_runs",
     "gate_policy",
     "ingest",
     "kept_run",
     "open_run",
     "read_settings",
+    "runs_in",
     "sources",
 ]
 
@@ -103,13 +107,14 @@ def open_run(
     rules: Paths = (),
     progress: Progress | None = None,
     as_judged: bool = False,
+    one_run: bool = False,
 ) -> LoadedRun:
     """Return the diagnosis and tokens of a run dir, an archive, a store (or the folder around it), a findings.json.
 
     A run dir or an archive is judged, and what was judged is kept in the store below `out`: a second call over
     unchanged input only reads it. A store that was judged under other settings or rules is judged anew where it holds
     the tokens; where it does not, `as_judged` gives it as it is, and says so in `judged_with`. Raises InputError where
-    nothing can be read there.
+    nothing can be read there, and SeveralRunsError where it holds several runs, unless `one_run` joins them.
     """
     path, settings = Path(path), _with(settings, rules=rules)
     if not _exists(path):
@@ -128,11 +133,13 @@ def open_run(
             source=sha256(path.read_bytes()).hexdigest(),
             kind="findings",
         )
-    judged = _judge(path, Path(out), settings, keep=True, progress=progress)
+    judged = _judge(path, Path(out), settings, keep=True, one_run=one_run, progress=progress)
     return _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
-def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = None) -> LoadedRun | None:
+def kept_run(
+    path: str | Path, *, out: str | Path, settings: Settings | None = None, one_run: bool = False
+) -> LoadedRun | None:
     """Return what `open_run` would where that is a matter of reading what is kept below `out`, and None where not.
 
     No archive is unpacked and no file of the run is opened for it.
@@ -142,7 +149,7 @@ def kept_run(path: str | Path, *, out: str | Path, settings: Settings | None = N
         return None
     if _store_at(path) is not None or _is_findings(path):
         return open_run(path, out=out, settings=settings)
-    judged = pipeline.read_cached(_location(path, out, keep=True), settings)
+    judged = pipeline.read_cached(_location(path, out, keep=True, one_run=one_run), settings)
     return None if judged is None else _loaded(judged, "archive" if archives.is_archive(path) else "run")
 
 
@@ -198,33 +205,36 @@ def _drawable(diagnosis: model.Diagnosis) -> Diagnosis:
     return Diagnosis(**{field.name: getattr(diagnosis, field.name) for field in fields(diagnosis)})
 
 
-def _judge(run: Path, out: Path, settings: Settings, *, keep: bool, progress: Progress | None) -> pipeline.JudgedRun:
+def _judge(
+    run: Path, out: Path, settings: Settings, *, keep: bool, one_run: bool, progress: Progress | None
+) -> pipeline.JudgedRun:
     """Judge a run dir or an archive; one that is kept as it is now is not even unpacked."""
-    location = _location(run, out, keep=keep)
+    location = _location(run, out, keep=keep, one_run=one_run)
     if location.identity and (cached := pipeline.read_cached(location, settings)) is not None:
         return cached
-    with _unpacked(location) as unpacked:
+    with _unpacked(location, one_run=one_run) as unpacked:
         judged = pipeline.diagnose(unpacked, settings, progress=progress)
     if keep:
         note_run(location.store, run)
     return judged
 
 
-def _location(run: Path, out: Path, *, keep: bool = False) -> pipeline.RunLocation:
+def _location(run: Path, out: Path, *, keep: bool = False, one_run: bool = False) -> pipeline.RunLocation:
     """Return where a run lies and where its store goes; an archive is identified where its store is kept."""
     archive = archives.is_archive(run)
+    joined = " as one run" if one_run else ""  # what was joined is no answer where several would be refused
     return pipeline.RunLocation(
         run=run,
         store=out / STORE,
         name=archives.run_name(run) if archive else run.resolve().name,
         keep=keep,
-        identity=run_identity.identity(run) if archive and keep else "",
+        identity=run_identity.identity(run) + joined if archive and keep else "",
     )
 
 
 @contextmanager
-def _unpacked(location: pipeline.RunLocation) -> Iterator[pipeline.RunLocation]:
-    """Unpack an archive for as long as the block runs; InputError where there is no run."""
+def _unpacked(location: pipeline.RunLocation, *, one_run: bool) -> Iterator[pipeline.RunLocation]:
+    """Unpack an archive for as long as the block runs; InputError where there is no run, or more than one."""
     run, out = location.run, location.store.parent
     if not run.exists():
         raise InputError(f"{run}: there is no such file or folder; give the folder the trainer wrote to.")
@@ -237,10 +247,27 @@ def _unpacked(location: pipeline.RunLocation) -> Iterator[pipeline.RunLocation]:
     if home.is_dir() and (out.resolve() == home or home in out.resolve().parents):
         raise SettingsError(f"{out}: lies inside the run, which is never written to; give another place with --out.")
     if not archives.is_archive(run):
+        if not one_run:
+            _refuse_several(run, find_runs(run))
         yield location
         return
     with archives.unpacked(run) as content:
+        if not one_run:
+            _refuse_several(run, find_runs(content.folder))
         yield replace(location, run=content.folder, notes=content.notes, archive=run)
+
+
+def _refuse_several(run: Path, content: FolderRuns) -> None:
+    if content.several:
+        raise SeveralRunsError(run, [sibling.rel for sibling in content.runs], content.reason)
+
+
+def runs_in(path: str | Path) -> FolderRuns:
+    """Say which runs a folder holds and why they are not one; none for a run, a store, a file or an archive."""
+    path = Path(path)
+    if not path.is_dir() or _store_at(path) is not None or (path / FINDINGS).is_file():
+        return FolderRuns(folder=path)
+    return find_runs(path)
 
 
 def read_settings(path: Path | None = None) -> Settings:
@@ -271,6 +298,7 @@ def diagnose(
     settings: Settings | None = None,
     keep_text: bool | None = None,
     rules: Paths = (),
+    one_run: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Judge the run at `run` (a folder, a file, or an archive of a run dir: .zip, .tar, .tar.gz, .tar.zst).
@@ -281,12 +309,45 @@ def diagnose(
     `rules` are files and folders of custom rules, in addition to those that the settings name.
 
     With `out` the Parquet store is kept there, and a second call over unchanged files reuses it; nothing
-    else is written. Raises InputError where the run cannot be read. The run dir is never written to.
+    else is written. Raises InputError where the run cannot be read, and SeveralRunsError where `run` holds several:
+    `diagnose_runs` judges each, and `one_run` joins them. The run dir is never written to.
     """
     settings = _with(settings, rules=rules, keep_text=keep_text)
     with TemporaryDirectory(prefix="ptt-") as scratch:
-        folder = Path(scratch if out is None else out)
-        return _drawable(_judge(Path(run), folder, settings, keep=out is not None, progress=progress).diagnosis)
+        folder, keep = Path(scratch if out is None else out), out is not None
+        judged = _judge(Path(run), folder, settings, keep=keep, one_run=one_run, progress=progress)
+        return _drawable(judged.diagnosis)
+
+
+def diagnose_runs(
+    runs: Paths,
+    *,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    rules: Paths = (),
+    progress: Progress | None = None,
+) -> dict[str, Diagnosis | InputError]:
+    """Judge each run of a folder that holds several, or each of several paths; one that cannot be read costs no other.
+
+    Returns what each came to, by its path as given and, of a folder of runs, from there on. With `out` each run's
+    store is kept in a folder of its own below it.
+    """
+    names: dict[Path, str] = {}
+    for given in _paths(runs):
+        content = runs_in(given)
+        siblings = {sibling.path: sibling.rel for sibling in content.runs} if content.several else {given: given.name}
+        names |= {path: rel.replace("/", "-") for path, rel in siblings.items() if path not in names}
+    judged: dict[str, Diagnosis | InputError] = {}
+    for number, (path, name) in enumerate(names.items(), start=1):
+        double = list(names.values()).count(name) > 1
+        folder = None if out is None else Path(out) / (f"{name}-{number}" if double else name)
+        try:
+            judged[str(path)] = diagnose(path, out=folder, settings=settings, rules=rules, one_run=path.is_dir())
+        except InputError as error:
+            judged[str(path)] = error
+        if progress is not None:
+            progress("judging runs", number, len(names))
+    return judged
 
 
 def ingest(
@@ -295,14 +356,16 @@ def ingest(
     out: str | Path,
     keep_text: bool = False,
     settings: Settings | None = None,
+    one_run: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Parse the run into a Parquet store below `out` that stands without the run, and say where it is.
 
     `keep_text` keeps the texts of samples, shortened. Of the settings `[metrics]` matters: names are chosen here.
+    `one_run` reads several runs as one.
     """
     settings = replace(settings or Settings(), keep_text=keep_text)
-    with _unpacked(_location(Path(run), Path(out))) as location:
+    with _unpacked(_location(Path(run), Path(out)), one_run=one_run) as location:
         with exclusive_lock(location.store.parent):
             pipeline.ingest(location, copy=True, settings=settings, progress=progress)
             pipeline.check_read(location)
@@ -370,9 +433,18 @@ def _judge_one(task: tuple[Path, Path, Settings]) -> PttError | None:
     return None
 
 
-def sources(run: str | Path, *, settings: Settings | None = None, progress: Progress | None = None) -> RunCoverage:
+def sources(
+    run: str | Path,
+    *,
+    settings: Settings | None = None,
+    one_run: bool = False,
+    progress: Progress | None = None,
+) -> RunCoverage:
     """Return what the files of the run hold, which questions they answer, and what would record the rest."""
-    with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
+    with (
+        TemporaryDirectory(prefix="ptt-") as scratch,
+        _unpacked(_location(Path(run), Path(scratch)), one_run=one_run) as location,
+    ):
         return pipeline.inspect(location, settings, progress=progress)
 
 

@@ -42,7 +42,7 @@ CODES: Final[Mapping[str, Exit]] = {
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Print what a user can fix as one sentence and end with its code; anything else is a bug and may crash."""
-    from ptt.diagnostics.errors import InputError, PttError, no_room
+    from ptt.diagnostics.errors import InputError, PttError, SeveralRunsError, no_room
 
     try:
         yield
@@ -51,7 +51,8 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(Exit.STOPPED) from None
     except PttError as error:
         _print_error(str(error))
-        raise typer.Exit(Exit.UNREADABLE if isinstance(error, InputError) else Exit.USAGE) from error
+        unreadable = isinstance(error, InputError) and not isinstance(error, SeveralRunsError)
+        raise typer.Exit(Exit.UNREADABLE if unreadable else Exit.USAGE) from error
     except OSError as error:
         if error.errno not in OUTPUT_ERRORS or isinstance(error, BrokenPipeError):
             raise

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
@@ -21,9 +19,10 @@ from rich.console import Console
 from ptt import api
 from ptt.cli import gate_runs
 from ptt.cli.exits import CODES, Exit
-from ptt.cli.gate_runs import OnRun, Stopped, Task, default_jobs, gate_all
+from ptt.cli.gate_runs import Task, gate_all
+from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress, sigterm_as_ctrl_c
 from ptt.cli.options import GateReports
-from ptt.cli.output import contains, output_base, progress_bar, run_folders
+from ptt.cli.output import contains, output_base, run_folders
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
@@ -156,7 +155,7 @@ def run(options: GateOptions) -> int:
     tasks = [
         Task(
             run=path,
-            shown=_relative_path(path),
+            shown=relative_path(path),
             name=folder.name,
             folder=folder,
             settings=settings,
@@ -172,32 +171,29 @@ def run(options: GateOptions) -> int:
                 raise SettingsError(
                     f"{output_path}: lies inside {run_dir}, which is never written to; give another --{option}."
                 )
-    gate_runs.check(out, options.extra, _inputs(options, settings, policy, chosen))
-    with gate_runs.exclusive_output(out):
-        return _gate_and_print(options, tasks, policy, chosen, out)
+    place = gate_runs.output(out, options.extra)
+    place.check(_inputs(options, settings, policy, chosen))
+    with place.exclusive():
+        return _gate_and_print(options, tasks, policy, chosen, place)
 
 
-def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, out: Path) -> int:
+def _gate_and_print(options: GateOptions, tasks: list[Task], policy: Policy, chosen: Targets, place: Output) -> int:
     """Gate the runs, write what was chosen, print it, and return the exit code."""
-    gate_runs.prepare(out, options.extra)
+    place.prepare()
     try:
-        with _sigterm_as_ctrl_c(), _progress(options.quiet) as on_run:
+        with sigterm_as_ctrl_c(), run_progress("gating runs", _line, quiet=options.quiet) as on_run:
             runs = gate_all(tasks, jobs=options.jobs or default_jobs(len(tasks)), on_run=on_run)
     except Stopped as stopped:
-        typer.echo(
-            f"ptt: stopped after {stopped.done} of {counted(len(tasks), 'run')}; what was judged is kept in {out}, and "
-            "the same command goes on from there.",
-            err=True,
-        )
+        typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
         return Exit.STOPPED
     report = GateReport(
         outcome=worst([run.outcome for run in runs]),
         runs=runs,
         policy=policy.flat(),
-        baseline=None if policy.baseline is None else _relative_path(policy.baseline.file) or policy.baseline.file.name,
+        baseline=None if policy.baseline is None else relative_path(policy.baseline.file) or policy.baseline.file.name,
         notes=(*drift_notes(runs, policy), *chosen.notes),
     )
-    index = gate_runs.write(report, out, options.extra)
+    index = gate_runs.write(report, place)
     _print(report, options, index)
     return CODES[report.outcome]
 
@@ -247,14 +243,6 @@ def _output_folder(options: GateOptions) -> Path:
     return output_base(upward) / "gate"
 
 
-def _relative_path(path: Path) -> str | None:
-    """Return a path as outputs may show it: below the current folder, or not at all."""
-    try:
-        return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
-    except ValueError:
-        return None
-
-
 def _folders(runs: Sequence[Path], out: Path, files: Iterable[Path]) -> list[Path]:
     """Return a folder of its own for each run; what is gated may lie in a folder that this command wrote."""
     named_after = [named(run) for run in runs]
@@ -276,36 +264,6 @@ def _inputs(options: GateOptions, settings: Settings, policy: Policy, chosen: Ta
     if options.listed is not None:
         read[options.listed] = "the list of runs"
     return read
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[OnRun | None]:
-    """Show a bar on a terminal, and a line a run elsewhere."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif console.is_terminal:
-        with progress_bar(console) as tell:
-            yield lambda _, done, of: tell("gating runs", done, of)
-    else:
-        yield _line
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Treat a CI system's end of a job (SIGTERM) as Ctrl-C: processes end, and no temporary file is left behind."""
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _line(gated: GatedRun, done: int, of: int) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Sequence
 from typing import Final
+
+MAX_NAMED: Final = 10  # runs that an error spells out
 
 
 class PttError(Exception):
@@ -14,6 +17,19 @@ class PttError(Exception):
 
 class InputError(PttError):
     """The run cannot be read at all."""
+
+
+class SeveralRunsError(InputError):
+    """A folder or an archive holds several runs where one was asked for."""
+
+    def __init__(self, path: object, runs: Sequence[str], reason: str) -> None:
+        rest = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
+        super().__init__(
+            f"{path}: holds {len(runs)} runs, and is not one: {', '.join(runs[:MAX_NAMED])}{rest} ({reason}). "
+            "Give one of them. ptt diagnose and ptt gate judge each, as ptt.diagnose_runs does; --one-run, or "
+            "one_run=True, reads them as one."
+        )
+        self.runs = tuple(runs)
 
 
 class SettingsError(PttError):

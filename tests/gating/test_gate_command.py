@@ -406,7 +406,7 @@ def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(
     def full(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(f"ptt.api.{when}" if when == "open_run" else f"ptt.cli.gate_runs.{when}", full)
+    monkeypatch.setattr(f"ptt.api.{when}" if when == "open_run" else f"ptt.cli.many_runs.{when}", full)
     done = gate(f"runs/{HEALTHY}", "--out", "new", "--jobs", "1", "--quiet")
     assert done.exit_code == 2
     assert done.stderr == "ptt: new: No space left on device; choose another place with --out, or make room.\n"

@@ -1,0 +1,363 @@
+"""Judge many runs, one by one or in processes of their own, so that what happens to one costs no other."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from rich.console import Console
+
+from ptt import api
+from ptt.api import FINDINGS, REPORT
+from ptt.cli.output import progress_bar
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.errors import InputError, SettingsError, no_room
+from ptt.diagnostics.gate.results import Outcome
+from ptt.diagnostics.store.exclusive_lock import LOCK_FILE, acquire
+from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
+from ptt.reports.output import write_text
+from ptt.reports.run.findings_json import findings_json
+from ptt.version import __version__
+
+KEPT: Final = Path("store/kept/diagnosis.json")
+MARK: Final = ".made-of"  # names what findings.json and report.html were made of: drawing takes as long as judging
+NOT_THE_RUN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS}  # faults of this machine
+MAX_JOBS: Final = 4  # by default: each process may need the memory of a whole run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One run and what is needed to judge it."""
+
+    run: Path
+    shown: str | None  # the path as outputs show it; None where it would tell of this machine
+    name: str
+    folder: Path  # where its output goes
+    settings: Settings
+    one_run: bool = True  # whoever made the task has looked; an archive is looked into when it is unpacked
+
+
+class Answer(Protocol):
+    """What comes of a task, whatever the command makes of it."""
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run stands."""
+
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """What no run can be judged with: settings that turn out wrong in use, or an output place that is full."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Generic[AnyTask, AnyAnswer]):
+    """What a command does with one run."""
+
+    judge: Callable[[AnyTask, LoadedRun], AnyAnswer]
+    write: Callable[[AnyTask, LoadedRun, AnyAnswer], AnyAnswer]
+    failed: Callable[[AnyTask, Outcome, str], AnyAnswer]
+    """Returns the answer for a run that could not be judged, and why."""
+    crashed: Callable[[AnyAnswer, str], AnyAnswer]
+    """Returns the answer for one that was judged, and whose output could not be written by a fault of ours."""
+    is_written: Callable[[AnyTask, LoadedRun, AnyAnswer], bool]
+    """Says whether nothing is left to draw of a run that is kept."""
+
+
+def judge_one(task: AnyTask, steps: Steps[AnyTask, AnyAnswer]) -> AnyAnswer | Refused:
+    """Open, judge and write one run."""
+    answer = None
+    try:
+        opened = api.open_run(task.run, out=task.folder, settings=task.settings, one_run=task.one_run)
+        answer = steps.judge(task, opened)
+        return steps.write(task, opened, answer)
+    except BaseException as error:  # a panic of Polars is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise  # no fault of a run
+        if answer is None and isinstance(error, SettingsError):
+            return Refused(why=str(error))
+        if why := no_room(error):  # no fault of a run either, and the next one would meet it as well
+            return Refused(why=f"{task.folder.parent}: {why}; choose another place with --out, or make room.")
+        if answer is not None:
+            return steps.crashed(answer, describe_error(task, error))  # what was judged stands
+        for name in (MARK, FINDINGS, REPORT):  # of an earlier pass: what they say is no longer known
+            (task.folder / name).unlink(missing_ok=True)
+        unreadable = isinstance(error, InputError) or (isinstance(error, OSError) and error.errno not in NOT_THE_RUN)
+        return steps.failed(task, Outcome.UNREADABLE if unreadable else Outcome.CRASHED, describe_error(task, error))
+
+
+def judge_kept(task: AnyTask, steps: Steps[AnyTask, AnyAnswer]) -> AnyAnswer | None:
+    """Judge a run that is kept as it is now; None where it must be opened, or a report be drawn."""
+    try:
+        opened = api.kept_run(task.run, out=task.folder, settings=task.settings, one_run=task.one_run)
+        if opened is None:
+            return None
+        answer = steps.judge(task, opened)
+        return steps.write(task, opened, answer) if steps.is_written(task, opened, answer) else None
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException:  # a panic of Polars as well: it is met again, and reported, where the run is opened
+        return None
+
+
+def is_drawn(task: Task, opened: LoadedRun) -> bool:
+    """Return whether the report that lies there is of this very diagnosis."""
+    return (task.folder / REPORT).is_file() and _read(task.folder / MARK) == _content_hash(task, opened)
+
+
+def write_run(task: Task, opened: LoadedRun, *, report: bool) -> None:
+    """Write findings.json, and report.html where it is wanted; what lies there of this very diagnosis stays."""
+    findings, page, mark = (task.folder / name for name in (FINDINGS, REPORT, MARK))
+    made_of = _content_hash(task, opened)
+    if _read(mark) != made_of:
+        for stale_path in (mark, page):  # of another state of this run: a report would contradict the answer
+            stale_path.unlink(missing_ok=True)
+        write_text(findings, findings_json(opened.diagnosis, __version__))
+        write_text(mark, made_of)
+    if report and not page.is_file():
+        from ptt.reports.run.html import render_html
+
+        write_text(page, render_html(opened.diagnosis))
+
+
+def _content_hash(task: Task, opened: LoadedRun) -> str:
+    """Hash what is written: the diagnosis, and the tables that are kept beside it under its mark."""
+    digest = hashlib.sha256(f"{__version__}\n{opened.source}\n".encode())
+    kept = task.folder / KEPT
+    digest.update(kept.read_bytes() if kept.is_file() else findings_json(opened.diagnosis, __version__).encode())
+    return digest.hexdigest() + "\n"
+
+
+def describe_error(task: Task, error: BaseException) -> str:
+    """Return an error as words without paths of this machine, so that they are the same everywhere."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}{where}"
+    shown = {path: own.name for own in (task.run, task.folder) for path in (own, own.absolute())}
+    for path, name in {**shown, Path(tempfile.gettempdir()): "…"}.items():
+        if len(path.parts) > 1:
+            text = text.replace(str(path), name)
+    return text
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class Stopped(Exception):  # noqa: N818  Ctrl-C is no error
+    """Ended by Ctrl-C after so many runs."""
+
+    def __init__(self, *, done: int) -> None:
+        super().__init__(f"stopped after {done}")
+        self.done = done
+
+    def sentence(self, runs: str, out: Path) -> str:
+        """Say what is kept; `runs` is how many there were."""
+        return (
+            f"ptt: stopped after {self.done} of {runs}; what was judged is kept in {out}, and the same command goes on "
+            "from there."
+        )
+
+
+def default_jobs(runs: int) -> int:
+    """Return how many runs are judged at a time where nobody says."""
+    affinity = getattr(os, "sched_getaffinity", None)  # of a container's share, not of the whole machine
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(cores, runs, MAX_JOBS))
+
+
+def judge_all(
+    tasks: Sequence[AnyTask],
+    *,
+    jobs: int,
+    one: Callable[[AnyTask], AnyAnswer | Refused],
+    kept: Callable[[AnyTask], AnyAnswer | None],
+    failed: Callable[[AnyTask, Outcome, str], AnyAnswer],
+    on_run: Callable[[AnyAnswer, int, int], None] | None = None,
+) -> tuple[AnyAnswer, ...]:
+    """Judge every run, and return the answers in the order of the tasks; `one` runs in other processes as well.
+
+    `on_run` hears each answer, how many are done, and of how many. Raises SettingsError where the settings turn out
+    wrong in use, and Stopped on Ctrl-C; what was judged is kept.
+    """
+    done: dict[int, AnyAnswer] = {}
+    try:
+        with closing(_judge_all(tasks, jobs, one, kept)) as answers:
+            for number, answer in answers:
+                if isinstance(answer, Refused):
+                    raise SettingsError(answer.why)
+                if isinstance(answer, Died):
+                    why = f"{answer.how}; judge this run alone, with --jobs 1 or where there is more memory."
+                    answer = failed(tasks[number], Outcome.CRASHED, why)
+                done[number] = answer
+                if on_run is not None:
+                    on_run(answer, len(done), len(tasks))
+    except KeyboardInterrupt:
+        raise Stopped(done=len(done)) from None
+    return tuple(done[number] for number in range(len(tasks)))
+
+
+def _judge_all(
+    tasks: Sequence[AnyTask],
+    jobs: int,
+    one: Callable[[AnyTask], AnyAnswer | Refused],
+    kept: Callable[[AnyTask], AnyAnswer | None],
+) -> Generator[tuple[int, AnyAnswer | Refused | Died]]:
+    waiting = []
+    for number, task in enumerate(tasks):
+        answer = kept(task)  # takes milliseconds, and a process some hundred of them to start
+        if answer is None:
+            waiting.append(number)
+        else:
+            yield number, answer
+    if len(waiting) < 2 or (jobs == 1 and len(waiting) <= TASKS_PER_PROCESS):
+        for number in waiting:
+            yield number, one(tasks[number])
+        return
+    for index, result in in_workers(one, [tasks[number] for number in waiting], jobs=min(jobs, len(waiting))):
+        yield waiting[index], result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The folder that a command writes its answer over all runs into, and the files of that answer."""
+
+    folder: Path
+    command: str
+    files: Mapping[str, Path]  # by what they are: the option that names the place, or none
+
+    @classmethod
+    def below(cls, folder: Path, command: str, own: Iterable[str], extra: Mapping[str, Path] | None = None) -> Self:
+        """Return the place with its own files, and those that go elsewhere by the option that says where."""
+        return cls(folder=folder, command=command, files={name: folder / name for name in own} | dict(extra or {}))
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep others from writing to the same folder: two would mix their answers, and their stores."""
+        with write_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / LOCK_FILE).open("ab")
+        with file:
+            if not acquire(file.fileno(), blocking=False):
+                raise SettingsError(
+                    f"{self.folder}: another {self.command} is writing there; wait until it is done, or give another "
+                    "--out."
+                )
+            yield  # the lock goes with the file, also where the process is killed
+
+    def check(self, inputs: Mapping[Path, str]) -> None:
+        """Refuse places that are one file, no file, or read: what lies there would be lost before it is opened."""
+        outputs: dict[Path | tuple[int, int], str] = {}
+        read = {key: role for path, role in inputs.items() for key in _identities(path)}
+        for name, path in self.files.items():
+            option = "--out" if path == self.folder / name else f"--{name}"
+            with write_errors(path):
+                if path.is_dir():
+                    raise SettingsError(f"{path}: is a folder; give a file to write to.")
+                if path.is_symlink() or (path.exists() and not path.is_file()):
+                    raise SettingsError(f"{path}: is a link or a device; give a file to write to.")
+            for key in _identities(path):
+                if key in read:
+                    raise SettingsError(f"{path}: is {read[key]}; give another file for {option}.")
+                if outputs.setdefault(key, name) != name:
+                    raise SettingsError(f"{path}: would be written twice; give another file for {option}.")
+
+    def prepare(self) -> None:
+        """Make sure that all can be written, and take away an earlier answer: it must not outlive a crash."""
+        for path in self.files.values():
+            with write_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+
+    def write(self, texts: Mapping[str, Callable[[], str]]) -> None:
+        """Write every file, each by its name."""
+        for name, path in self.files.items():
+            text = texts[name]()
+            try:
+                write_text(path, text)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise SettingsError(f"{path}: {why}; choose another place with --out, or make room.") from error
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Name the place where something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be written: {error.strerror or error}.") from error
+
+
+def _identities(path: Path) -> set[Path | tuple[int, int]]:
+    """Return all that identifies a file: its path, and where it is there its device and inode."""
+    keys: set[Path | tuple[int, int]] = {path.absolute()}
+    with suppress(OSError, RuntimeError):
+        keys.add(path.resolve())
+        status = path.stat()
+        keys.add((status.st_dev, status.st_ino))
+    return keys
+
+
+def relative_path(path: Path) -> str | None:
+    """Return a path as outputs may show it: below the current folder, or not at all."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix() if ".." not in path.parts else None
+    except ValueError:
+        return None
+
+
+@contextmanager
+def run_progress(
+    doing: str, line: Callable[[AnyAnswer, int, int], None], *, quiet: bool = False
+) -> Iterator[Callable[[AnyAnswer, int, int], None] | None]:
+    """Show a bar on a terminal, and a line a run elsewhere."""
+    console = Console(stderr=True)
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        with progress_bar(console) as tell:
+            yield lambda _, done, of: tell(doing, done, of)
+    else:
+        yield line
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Treat a CI system's end of a job (SIGTERM) as Ctrl-C: processes end, and no temporary file is left behind."""
+    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
