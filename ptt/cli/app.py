@@ -15,9 +15,11 @@ from ptt.cli.options import (
     GateReports,
     JsonOption,
     KeepTextOption,
+    OneRunOption,
     OutOption,
     RulesOption,
     RunArgument,
+    RunsArgument,
     SettingsOption,
 )
 from ptt.version import __version__
@@ -52,7 +54,7 @@ def root(
 
 @app.command()
 def diagnose(
-    run: RunArgument,
+    runs: RunsArgument,
     out: OutOption = None,
     figures: FiguresOption = None,
     settings: SettingsOption = None,
@@ -62,26 +64,38 @@ def diagnose(
     ] = None,
     keep_text: KeepTextOption = False,
     rules: RulesOption = None,
-    json: FindingsJsonOption = False,
+    one_run: OneRunOption = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=256, help="Of several runs: judged at a time; by default at most 4."),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print findings.json, or index.json of several runs, and nothing else."),
+    ] = False,
 ) -> None:
-    """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict."""
+    """Judge a run: write report.html, findings.json and the Parquet store, and print the verdict.
+
+    Of several runs, or a folder of several, each is judged, and an index over all is written, the worst first.
+    """
     with plain_errors():
         from ptt.cli.output import artist
 
         with artist() as drawing:  # before anything else is imported: its process has as much to import
             from ptt.cli import diagnose as command
 
-            code = command.run(
-                run,
+            options = command.DiagnoseOptions(
                 out=out,
                 figures=figures,
                 settings=settings,
                 fail_on=fail_on and fail_on.value,
                 keep_text=keep_text,
-                rules=rules or [],
+                rules=rules or (),
+                jobs=jobs,
+                one_run=one_run,
                 as_json=json,
-                drawing=drawing,
             )
+            code = command.run(runs, options, drawing)
     raise typer.Exit(code)
 
 
@@ -174,6 +188,7 @@ def gate(
         GateReports, typer.Option("--reports", help="Draw report.html of the runs that did not pass, of all, or none.")
     ] = GateReports.FAILED,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show how far the work is.")] = False,
+    one_run: OneRunOption = False,
 ) -> None:
     """Judge runs against a policy and end with the code of the worst; write the evidence first.
 
@@ -201,6 +216,7 @@ def gate(
             github=github,
             reports=reports,
             quiet=quiet,
+            one_run=one_run,
         )
         code = command.run(options)
     raise typer.Exit(code)
@@ -266,13 +282,17 @@ def report(
 
 @app.command()
 def ingest(
-    run: RunArgument, out: OutOption = None, keep_text: KeepTextOption = False, settings: SettingsOption = None
+    run: RunArgument,
+    out: OutOption = None,
+    keep_text: KeepTextOption = False,
+    settings: SettingsOption = None,
+    one_run: OneRunOption = False,
 ) -> None:
     """Parse a run into a Parquet store that can be read without it."""
     with plain_errors():
         from ptt.cli import ingest as command
 
-        command.run(run, out=out, keep_text=keep_text, settings=settings)
+        command.run(run, out=out, keep_text=keep_text, settings=settings, one_run=one_run)
 
 
 @app.command()
@@ -285,13 +305,14 @@ def sources(
             "--sample", help="Also write the shapes of files that were not recognised, without their content."
         ),
     ] = None,
+    one_run: OneRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Say what was found in a run, which questions it answers, and the line that would record the rest."""
     with plain_errors():
         from ptt.cli import sources as command
 
-        command.run(run, settings=settings, sample=sample, as_json=json)
+        command.run(run, settings=settings, sample=sample, one_run=one_run, as_json=json)
 
 
 @app.command()

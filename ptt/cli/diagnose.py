@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from ptt import api
+from ptt.cli import diagnose_runs
+from ptt.cli.diagnose_runs import ManyOptions, chosen_runs
 from ptt.cli.exits import CODES
 from ptt.cli.output import Artist, check_figures, output_folder, progress_bar
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.errors import SeveralRunsError
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.model import Severity
+from ptt.diagnostics.store import archives
 from ptt.reports.output import write_text
 from ptt.reports.run.terminal import print_diagnosis
+from ptt.reports.text.names import sentence
+from ptt.reports.text.sanitize import safe
 
 
-def run(
-    path: Path,
-    *,
-    out: Path | None,
-    figures: Path | None,
-    settings: Path | None,
-    fail_on: str | None,
-    keep_text: bool,
-    rules: list[Path],
-    as_json: bool,
-    drawing: Artist,
-) -> int:
-    """Judge the run at `path` and return the exit code."""
-    chosen = api.read_settings(settings)
-    folder = output_folder(path, out)
-    if figures is not None:
-        check_figures(path, figures)
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseOptions:
+    """What the command line said."""
+
+    out: Path | None
+    figures: Path | None
+    settings: Path | None
+    fail_on: str | None
+    keep_text: bool
+    rules: Sequence[Path]
+    jobs: int | None
+    one_run: bool
+    as_json: bool
+
+
+def run(paths: Sequence[Path], options: DiagnoseOptions, drawing: Artist) -> int:
+    """Judge the run, or each of several, and return the exit code."""
+    read = api.read_settings(options.settings)
+    settings = replace(read, keep_text=options.keep_text or read.keep_text, rules=(*read.rules, *options.rules))
+    limit = settings.fail_on if options.fail_on is None else _severity(options.fail_on)
+    many = ManyOptions(
+        out=options.out,
+        figures=options.figures,
+        settings=settings,
+        fail_on=limit,
+        jobs=options.jobs,
+        one_run=options.one_run,
+        as_json=options.as_json,
+    )
+    chosen = chosen_runs(paths, one_run=options.one_run)
+    if len(chosen.runs) > 1:
+        return diagnose_runs.run(chosen, many)
+    for note in chosen.notes:
+        typer.echo(f"ptt: {safe(sentence(note))}", err=True)
+    (path,) = chosen.runs
+    try:
+        return _run_one(path, settings, limit, options, drawing)
+    except SeveralRunsError:  # of an archive, which is looked into when it is unpacked
+        with archives.unpacked(path) as content:
+            inside = chosen_runs([content.folder], one_run=False)
+            return diagnose_runs.run(replace(inside, folder=path, notes=(*content.notes, *inside.notes)), many)
+
+
+def _severity(text: str) -> Severity | None:
+    return None if text == "never" else Severity(text)
+
+
+def _run_one(path: Path, settings: Settings, limit: Severity | None, options: DiagnoseOptions, drawing: Artist) -> int:
+    folder = output_folder(path, options.out)
+    if options.figures is not None:
+        check_figures(path, options.figures)
+    one_run = options.one_run or path.is_dir()  # a folder was looked into above
     with progress_bar(Console(stderr=True)) as tell:
-        diagnosis = api.diagnose(
-            path, out=folder, settings=chosen, keep_text=keep_text or None, rules=rules, progress=tell
-        )
+        diagnosis = api.diagnose(path, out=folder, settings=settings, one_run=one_run, progress=tell)
         findings = diagnosis.to_json()
         write_text(folder / "findings.json", findings)
         report = write_text(folder / "report.html", drawing.html(diagnosis))
-        if figures is not None:
+        if options.figures is not None:
             from ptt.reports.figures.drawing import write_figures
 
-            write_figures(diagnosis, figures)
-    if as_json:
+            write_figures(diagnosis, options.figures)
+    if options.as_json:
         typer.echo(findings, nl=False)
     else:
         print_diagnosis(diagnosis, Console(), str(report))
-    limit = chosen.fail_on if fail_on is None else None if fail_on == "never" else Severity(fail_on)
     return CODES[decide(diagnosis, fail_on=limit)]

@@ -22,7 +22,7 @@ from ptt.cli.exits import CODES, Exit
 from ptt.cli.gate_runs import Task, gate_all
 from ptt.cli.many_runs import Output, Stopped, default_jobs, relative_path, run_progress, sigterm_as_ctrl_c
 from ptt.cli.options import GateReports
-from ptt.cli.output import contains, output_base, run_folders
+from ptt.cli.output import contains, named, output_base, run_folders
 from ptt.diagnostics.config import FILE_NAME, Settings
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
@@ -36,7 +36,6 @@ from ptt.reports.text.sanitize import safe
 STANDARD_INPUT: Final = "-"
 MAX_RUNS: Final = 10_000  # a page and a test report of more than this help nobody
 MAX_LIST_BYTES: Final = 16 << 20  # bytes: ten thousand of the longest paths there can be
-INSIDE: Final = ("findings.json", "store")  # what an output folder holds: a run is called after the folder then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +73,17 @@ def targets(given: Sequence[str], *, listed: Path | None, out: Path) -> Targets:
     return Targets(runs=tuple(runs.values()), notes=tuple(notes))
 
 
-def named(run: Path) -> Path:
-    """Return the path that a run is called after: of a store or findings.json the folder around it."""
-    return run.parent if run.name in INSIDE and run.resolve().parent != run.resolve() else run
+def _split(chosen: Targets) -> Targets:
+    """Put the runs of a folder that holds several in its place."""
+    runs: dict[Path, Path] = {}
+    notes = list(chosen.notes)
+    for path in chosen.runs:
+        content = api.runs_in(path)
+        if content.several:
+            notes.append(f"{path.name} holds {len(content.runs)} runs, and each is gated: {content.reason}.")
+            notes += content.notes
+        runs |= {run.resolve(): run for run in ([sibling.path for sibling in content.runs] or [path])}
+    return Targets(runs=tuple(runs.values()), notes=tuple(notes))
 
 
 def _expanded(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
@@ -141,6 +148,7 @@ class GateOptions:
     github: bool
     reports: GateReports
     quiet: bool
+    one_run: bool
 
 
 def run(options: GateOptions) -> int:
@@ -152,6 +160,8 @@ def run(options: GateOptions) -> int:
     policy = api.gate_policy(options.settings, baseline=options.baseline)
     out = _output_folder(options)
     chosen = targets(options.runs, listed=options.listed, out=out)
+    if not options.one_run:
+        chosen = _split(chosen)
     tasks = [
         Task(
             run=path,
@@ -159,6 +169,7 @@ def run(options: GateOptions) -> int:
             name=folder.name,
             folder=folder,
             settings=settings,
+            one_run=options.one_run or path.is_dir(),
             policy=policy,
             today=today,
             reports=options.reports,

@@ -13,11 +13,12 @@ from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.scan import read_table
 
 
-def run(path: Path, *, out: Path | None, keep_text: bool, settings: Path | None) -> None:
+def run(path: Path, *, out: Path | None, keep_text: bool, settings: Path | None, one_run: bool) -> None:
     """Parse the run at `path`."""
     chosen = api.read_settings(settings)
     with progress_bar(Console(stderr=True)) as tell:
-        store = api.ingest(path, out=output_folder(path, out), keep_text=keep_text, settings=chosen, progress=tell)
+        folder = output_folder(path, out)
+        store = api.ingest(path, out=folder, keep_text=keep_text, settings=chosen, one_run=one_run, progress=tell)
     sources = read_table(store, "sources")
     read, rows = (
         sources.filter(~sources["kind"].is_in([UNRECOGNISED, UNREADABLE])).height,

@@ -56,7 +56,7 @@ class Answer(Protocol):
         """What the run is called."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> str:
         """How the run stands."""
 
 

@@ -11,6 +11,13 @@ import typer
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder the trainer wrote to, or a single file of it.")
 ]
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...", help="Folder the trainer wrote to, a single file or an archive of it; or a folder of runs."
+    ),
+]
+OneRunOption = Annotated[bool, typer.Option("--one-run", help="Read a folder as one run, whatever speaks for several.")]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", help="Where the output goes; by default ./ptt-report/<name of the run>."),

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import run_name
-from ptt.diagnostics.store.exclusive_lock import hash_location, noted_run
+from ptt.diagnostics.store.exclusive_lock import NOTE, hash_location, noted_run
 from ptt.processes import leave_ctrl_c_to_the_parent, uninterrupted
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 BASE: Final = "ptt-report"
 STORE: Final = "store"
 MAX_PARENTS: Final = 4  # that are named to distinguish two runs of one name
-RESERVED: Final = ("index.html", "gate.json", ".lock", "again", "store")
+RESERVED: Final = ("index.html", "index.json", "gate.json", ".lock", "again", "store", NOTE)
 """What commands over several runs write of their own, beside a folder a run."""
+INSIDE: Final = ("findings.json", "store")  # what an output folder holds: a run is called after the folder then
 MAX_NAME: Final = 200  # bytes of a folder's name; file systems take 255, and a number may follow
 
 
@@ -51,7 +52,14 @@ def output_folder(run: Path, out: Path | None) -> Path:
     if out is not None:
         return out
     base, location = output_base([run]), hash_location(run)
-    return next(base / name for name in _names(run.resolve()) if noted_run(base / name / STORE) in (None, location))
+    folders = (base / name for name in _names(run.resolve()))
+    free = (None, location)
+    return next(folder for folder in folders if noted_run(folder / STORE) in free and noted_run(folder) in free)
+
+
+def named(run: Path) -> Path:
+    """Return the path that a run is called after: of a store or findings.json the folder around it."""
+    return run.parent if run.name in INSIDE and run.resolve().parent != run.resolve() else run
 
 
 def _names(home: Path) -> Iterator[str]:

@@ -15,13 +15,13 @@ from ptt.reports.run.sources import print_sources, sources_json
 from ptt.version import __version__
 
 
-def run(path: Path, *, settings: Path | None, sample: Path | None, as_json: bool) -> None:
+def run(path: Path, *, settings: Path | None, sample: Path | None, one_run: bool, as_json: bool) -> None:
     """Print what the run at `path` holds; nothing is kept but the sample."""
     chosen = api.read_settings(settings)
     if sample is not None and (contains(path, sample) or sample.resolve() == path.resolve()):
         raise SettingsError(f"{sample}: lies inside the run, which is never written to; give another --sample.")
     with progress_bar(Console(stderr=True)) as tell:
-        sources = api.sources(path, settings=chosen, progress=tell)
+        sources = api.sources(path, settings=chosen, one_run=one_run, progress=tell)
     if as_json:
         typer.echo(sources_json(sources, __version__), nl=False)
     else:

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 MAX_NAMED: Final = 10  # runs that an error spells out
@@ -22,14 +23,20 @@ class InputError(PttError):
 class SeveralRunsError(InputError):
     """A folder or an archive holds several runs where one was asked for."""
 
-    def __init__(self, path: object, runs: Sequence[str], reason: str) -> None:
+    def __init__(self, path: Path, runs: Sequence[str], reason: str) -> None:
         rest = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
+        example = f"give one of them, as {path / runs[0]}" if path.is_dir() else "unpack it and give one of them"
         super().__init__(
-            f"{path}: holds {len(runs)} runs, and is not one: {', '.join(runs[:MAX_NAMED])}{rest} ({reason}). "
-            "Give one of them. ptt diagnose and ptt gate judge each, as ptt.diagnose_runs does; --one-run, or "
-            "one_run=True, reads them as one."
+            f"{path}: holds {len(runs)} runs, and is not one: {', '.join(runs[:MAX_NAMED])}{rest} ({reason}); "
+            f"{example}. "
+            "ptt diagnose judges each, as ptt.diagnose_runs does; --one-run, or one_run=True, reads them as one where "
+            "you know better."
         )
-        self.runs = tuple(runs)
+        self.path, self.runs, self.reason = path, tuple(runs), reason
+
+    def __reduce__(self) -> tuple[type[SeveralRunsError], tuple[Path, tuple[str, ...], str]]:
+        """Come back whole from another process."""
+        return type(self), (self.path, self.runs, self.reason)
 
 
 class SettingsError(PttError):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptt.cli.gate import named, targets
-from ptt.cli.output import run_folders
+from ptt.cli.gate import targets
+from ptt.cli.output import named, run_folders
 from ptt.diagnostics.errors import SettingsError
 
 OUT = Path("out")

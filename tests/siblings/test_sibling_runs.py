@@ -358,7 +358,7 @@ def test_a_sweep_whose_trackers_logged_the_outputs_is_not_judged_twice(tmp_path:
     write_wandb(tmp_path, "c9d0e1f2", rows_of(7))
     found = find_runs(tmp_path)
     assert [run.rel for run in found.runs] == ["seed_0", "seed_1", "wandb/run-20260101_120000-c9d0e1f2"]
-    assert sum("same run as" in note for note in found.notes) == 2
+    assert sum("same run" in note for note in found.notes) == 2
 
 
 def test_what_belongs_to_no_run_is_reported(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_what_belongs_to_no_run_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sketches").mkdir()
     found = find_runs(tmp_path)
     assert [run.rel for run in found.runs] == ["seed_1", "seed_2"]
-    assert found.notes == ("README.md, sketches/, summary.csv belong to none of the runs.",)
+    assert found.notes == ("Part of none of the runs: README.md, sketches/, summary.csv.",)
 
 
 def test_the_reason_names_two_runs_and_what_tells_them_apart(tmp_path: Path) -> None:

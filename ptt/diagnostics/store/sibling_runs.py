@@ -374,15 +374,15 @@ def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str])
     for place in (place for place in content.places if place.tracked_only):
         twin = next((run for run in kept if _same_history(place, run)), None)
         if twin is not None:
-            notes.append(f"{place.rel} logged the same run as {twin.rel} and is not judged again.")
+            notes.append(f"Not judged again, since {twin.rel} holds the same run: {place.rel}.")
         elif place.records or not kept:
             kept.append(place)
         else:
-            notes.append(f"{place.rel} logged nothing and is not judged.")
+            notes.append(f"Not judged, since nothing was logged there: {place.rel}.")
     kept_files = {file.rel for place in kept for files in place.records.values() for file in files}
     loose = sorted({*content.loose, *(file.rel for file in content.archives)} - kept_files, key=by_number)
     if loose:
-        notes.append(f"{_some(loose)} belong{'s' if len(loose) == 1 else ''} to none of the runs.")
+        notes.append(f"Part of none of the runs: {_some(loose)}.")
     return _Verdict(places=tuple(kept), reason=reason, notes=tuple(notes))
 
 
@@ -418,6 +418,10 @@ def _joined(places: list[_Place]) -> str:
     holders = [place for place in places if place.records and not place.tracked_only]
     if len(holders) < 2:
         return ""
+    for first, second in combinations(holders[:MAX_COMPARED], 2):
+        for kind in first.records.keys() & second.records.keys():
+            if _relation(first, second, kind) is Relation.CONTINUES:
+                return f"{first.rel} and {second.rel} are parts of one history, of which one goes on from the other"
     return f"{_some([place.rel for place in holders])} hold no records that could not be of one run"
 
 

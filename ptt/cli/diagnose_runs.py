@@ -1,0 +1,211 @@
+"""`ptt diagnose` of several runs: judge each, write an index over all, print, and end with the code of the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from ptt import api
+from ptt.api import REPORT
+from ptt.cli import many_runs
+from ptt.cli.exits import CODES, Exit
+from ptt.cli.many_runs import (
+    Output,
+    Refused,
+    Steps,
+    Stopped,
+    default_jobs,
+    is_drawn,
+    judge_all,
+    judge_kept,
+    judge_one,
+    relative_path,
+    run_progress,
+    sigterm_as_ctrl_c,
+    write_run,
+)
+from ptt.cli.output import contains, named, output_base, output_folder, run_folders
+from ptt.diagnostics.config import Settings
+from ptt.diagnostics.errors import SettingsError
+from ptt.diagnostics.gate.judge import decide
+from ptt.diagnostics.gate.results import Outcome, worst
+from ptt.diagnostics.model import Severity
+from ptt.diagnostics.store.archives import run_name
+from ptt.diagnostics.store.exclusive_lock import note_run
+from ptt.diagnostics.store.loaded_run import LoadedRun
+from ptt.reports.run.index import DiagnosedRun, RunsIndex, diagnosed_run, index_html, index_json, print_index
+from ptt.reports.text.numbers import counted
+from ptt.reports.text.sanitize import safe
+from ptt.version import __version__
+
+INDEX: Final = "index.html"
+JSON: Final = "index.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The runs to judge, and how they were chosen."""
+
+    runs: tuple[Path, ...]
+    folder: Path | None = None  # the one folder that holds them all
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def chosen_runs(paths: Sequence[Path], *, one_run: bool) -> Chosen:
+    """Return each run once: of a folder that holds several, those."""
+    runs: dict[Path, Path] = {}
+    reasons: list[str] = []
+    notes: list[str] = []
+    for path in paths:
+        content = api.runs_in(path) if not one_run else None
+        siblings = content.runs if content is not None and content.several else ()
+        if content is not None and siblings:
+            reasons.append(content.reason if len(paths) == 1 else f"{path.name}: {content.reason}")
+            notes += content.notes
+        elif content is not None and content.reason:
+            notes.append(f"Read as one run: {content.reason}")
+        for run in [sibling.path for sibling in siblings] or [path]:
+            if runs.setdefault(run.resolve(), run) != run:
+                notes.append(f"Given more than once, and judged once: {run.name}")
+    several = len(paths) == 1 and len(runs) > 1
+    return Chosen(
+        runs=tuple(runs.values()),
+        folder=paths[0] if several else None,
+        reason="; ".join(reasons),
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(many_runs.Task):
+    """One run and all that is needed to diagnose it."""
+
+    fail_on: Severity | None
+    figures: Path | None
+
+
+def diagnose_one(task: Task) -> DiagnosedRun | Refused:
+    """Open, judge and write one run."""
+    return judge_one(task, STEPS)
+
+
+def diagnose_kept(task: Task) -> DiagnosedRun | None:
+    """Return what is kept of a run; None where it must be opened, or a report or figures be drawn."""
+    return judge_kept(task, STEPS)
+
+
+def _judge(task: Task, opened: LoadedRun) -> DiagnosedRun:
+    outcome = decide(opened.diagnosis, fail_on=task.fail_on)
+    report = f"{task.folder.name}/{REPORT}"
+    return diagnosed_run(opened.diagnosis, name=task.name, path=task.shown, outcome=outcome, report=report)
+
+
+def _write(task: Task, opened: LoadedRun, judged: DiagnosedRun) -> DiagnosedRun:
+    write_run(task, opened, report=True)
+    if task.figures is not None:
+        from ptt.reports.figures.drawing import write_figures
+
+        write_figures(opened.diagnosis, task.figures / task.name)
+    return judged
+
+
+def _failed(task: Task, outcome: Outcome, why: str) -> DiagnosedRun:
+    return DiagnosedRun(name=task.name, path=task.shown, outcome=outcome, error=why)
+
+
+def _crashed(judged: DiagnosedRun, why: str) -> DiagnosedRun:
+    return replace(judged, outcome=Outcome.CRASHED, error=why, report=None)
+
+
+def _is_written(task: Task, opened: LoadedRun, _: DiagnosedRun) -> bool:
+    return task.figures is None and is_drawn(task, opened)
+
+
+STEPS: Final = Steps(judge=_judge, write=_write, failed=_failed, crashed=_crashed, is_written=_is_written)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyOptions:
+    """What the command line said, as far as many runs have a use for it."""
+
+    out: Path | None
+    figures: Path | None
+    settings: Settings
+    fail_on: Severity | None
+    jobs: int | None
+    one_run: bool
+    as_json: bool
+
+
+def run(chosen: Chosen, options: ManyOptions) -> int:
+    """Judge the runs and return the exit code."""
+    out = _output_folder(chosen, options.out)
+    for path in (*chosen.runs, *([chosen.folder] if chosen.folder else [])):
+        for option, written in {"out": out, "figures": options.figures}.items():
+            if written is not None and contains(path, written):
+                raise SettingsError(
+                    f"{written}: lies inside {path}, which is never written to; give another --{option}."
+                )
+    tasks = [
+        Task(
+            run=path,
+            shown=relative_path(path),
+            name=folder.name,
+            folder=folder,
+            settings=options.settings,
+            one_run=options.one_run or path.is_dir(),
+            fail_on=options.fail_on,
+            figures=options.figures,
+        )
+        for path, folder in zip(chosen.runs, run_folders([named(path) for path in chosen.runs], out), strict=True)
+    ]
+    place = Output.below(out, "ptt diagnose", (INDEX, JSON))
+    place.check(dict.fromkeys(chosen.runs, "one of the runs"))
+    with place.exclusive():
+        place.prepare()
+        if chosen.folder is not None:
+            note_run(out, chosen.folder)
+        return _judge_and_print(chosen, options, tasks, place)
+
+
+def _judge_and_print(chosen: Chosen, options: ManyOptions, tasks: list[Task], place: Output) -> int:
+    jobs = options.jobs or default_jobs(len(tasks))
+    try:
+        with sigterm_as_ctrl_c(), run_progress("judging runs", _line) as on_run:
+            runs = judge_all(tasks, jobs=jobs, one=diagnose_one, kept=diagnose_kept, failed=_failed, on_run=on_run)
+    except Stopped as stopped:
+        typer.echo(stopped.sentence(counted(len(tasks), "run"), place.folder), err=True)
+        return Exit.STOPPED
+    outcome = worst([Outcome(run.outcome) for run in runs])
+    index = RunsIndex(
+        title="" if chosen.folder is None else run_name(chosen.folder.resolve()),
+        runs=runs,
+        outcome=outcome,
+        exit_code=CODES[outcome],
+        reason=chosen.reason,
+        notes=chosen.notes,
+    )
+    place.write({INDEX: partial(index_html, index), JSON: partial(index_json, index, __version__)})
+    if options.as_json:
+        typer.echo(index_json(index, __version__), nl=False)
+    else:
+        print_index(index, Console(), str(place.folder / INDEX))
+    return CODES[outcome]
+
+
+def _output_folder(chosen: Chosen, out: Path | None) -> Path:
+    """Return --out, or the default: called after the folder that holds all runs, or beside other commands' output."""
+    if out is not None:
+        return out
+    return output_base(chosen.runs) / "diagnose" if chosen.folder is None else output_folder(chosen.folder, None)
+
+
+def _line(judged: DiagnosedRun, done: int, of: int) -> None:
+    typer.echo(f"[{done}/{of}] {judged.standing}: {safe(judged.name)}", err=True)
