@@ -453,7 +453,10 @@ def sample(run: str | Path) -> str:
 
     Digits are 9, and of words only those stay that logs have in common; empty where every file is recognised.
     """
-    with TemporaryDirectory(prefix="ptt-") as scratch, _unpacked(_location(Path(run), Path(scratch))) as location:
+    with (
+        TemporaryDirectory(prefix="ptt-") as scratch,
+        _unpacked(_location(Path(run), Path(scratch)), one_run=True) as location,  # files are sampled one by one
+    ):
         return pipeline.sample(location)
 
 
