@@ -148,6 +148,20 @@ def test_a_console_that_goes_back_at_a_resume_is_placed_on_both_sides(tmp_path: 
     assert "29 other(s) by their learning rate and epoch" in note
 
 
+def test_bars_of_a_data_set_are_no_steps(tmp_path: Path) -> None:
+    rows = history(range(10, 301, 10))
+    write_state(tmp_path / "trainer_state.json", rows)
+    write_console(tmp_path / "train.log", rows)
+    bars = "".join(
+        f"\rBuilding labels for train dataset: {at}%|#| {24 * at}0/24000 [00:01<00:00, 9 examples/s]"
+        for at in (0, 50, 100)
+    )
+    (tmp_path / "train.log").write_text(bars + "\n" + (tmp_path / "train.log").read_text())
+    found = ptt.diagnose(tmp_path)
+    assert found.run.last_step == 300
+    assert not [note for note in notes_of(found).values() if "differ" in note]
+
+
 def test_a_console_of_another_run_is_placed_nowhere(tmp_path: Path) -> None:
     write_state(tmp_path / "trainer_state.json", history(range(1, 101)))
     write_console(tmp_path / "train.log", history(range(1, 151), seed=7))

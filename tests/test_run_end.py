@@ -296,3 +296,23 @@ def test_memory_that_ran_out_in_training_fails_the_gate_once(tmp_path: Path) -> 
     (note_on_end,) = [finding for finding in found.findings if finding.id == "run-cut-short"]
     assert note_on_end.consequence_of == "out-of-memory"
     assert gated(found) is Outcome.FAILED
+
+
+@pytest.mark.parametrize(("name", "counts"), [("train.err", True), ("server.log", False), ("job-41.out", False)])
+def test_only_the_console_of_the_training_tells_how_it_ended(name: str, counts: bool, tmp_path: Path) -> None:
+    """Both streams of a job belong together; a server's console, or that of a first try, is another process's."""
+    write_console(tmp_path / "train.out", history(range(1, 101)))
+    (tmp_path / name).write_text("Loading the model\n" + CRASH)
+    found = ptt.diagnose(tmp_path)
+    assert ("run-cut-short" in {finding.id for finding in found.findings}) is counts
+
+
+def test_rows_that_are_no_steps_are_not_held_against_the_steps_that_were_set() -> None:
+    verdict = RULE.run(evidence(row_unit="row", max_steps=5000))
+    assert not isinstance(verdict, Broken)
+    assert not getattr(verdict, "notes", ())
+
+
+def test_words_of_a_handler_are_no_signal() -> None:
+    told = note(RULE.run(evidence(said("Installed a handler for SIGTERM and KeyboardInterrupt", kind="stdout"))))
+    assert told.evidence["ending"] == "short"

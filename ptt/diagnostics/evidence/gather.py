@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.scan import read_table, read_trajectories
 from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
 
+CONSOLE = "console_log"  # the parser of consoles
 NAMED_FACTS = ("framework", "algorithm")
 
 
@@ -210,7 +212,10 @@ def gather(
         pairs=gather_pairs(tokens),
         signal=gather_signal(tokens, trajectories),
         machines=machines,
-        events=_events(place_events(read_table(folder, "events"), metrics, placements)),
+        events=_events(
+            place_events(read_table(folder, "events"), metrics, placements),
+            consoles_aside(read_table(folder, "sources"), metrics),
+        ),
         tails=tails[0] if tails else None,
         tails_missing=() if tails else missing if unpaired else REQUIRED_COLUMNS,
         tails_reason="" if tails else unpaired or _why_no_tails(folder, tokens),
@@ -228,9 +233,28 @@ def read_metrics(folder: Path) -> pl.DataFrame:
     return metrics if "priority" in metrics.columns else metrics.with_columns(pl.lit(0, pl.Int32).alias("priority"))
 
 
-def _events(table: pl.DataFrame) -> tuple[Event, ...]:
+def _events(table: pl.DataFrame, aside: Collection[str]) -> tuple[Event, ...]:
     texts = pl.col("kind", "text", "source").fill_null("")
-    return tuple(Event(**row) for row in table.select("step", texts).iter_rows(named=True))
+    rows = table.select("step", texts).iter_rows(named=True)
+    return tuple(Event(**row, aside=row["source"] in aside) for row in rows)
+
+
+STREAM_WORDS = re.compile(
+    r"(?:[._-]|^)(?:out|err|stdout|stderr|output|error|log|txt|gz|zst)s?(?=[._-]|$)|rank[_-]?\d+|node[_-]?\d+"
+)
+
+
+def consoles_aside(sources: pl.DataFrame, metrics: pl.DataFrame) -> frozenset[str]:
+    """Return the consoles that log nothing, where others log the training; the two streams of a job belong together."""
+    consoles = set(sources.filter(pl.col("kind") == CONSOLE)["path"])
+    logging = consoles & set(metrics["source"])
+    jobs = {_job(path) for path in logging}
+    return frozenset(path for path in consoles - logging if logging and _job(path) not in jobs)
+
+
+def _job(path: str) -> str:
+    """Return what a console's file is called without the words for its stream and its rank."""
+    return STREAM_WORDS.sub("", path.rpartition("/")[2].lower())
 
 
 def _why_no_tails(folder: Path, tokens: Tokens | None) -> str:

@@ -47,12 +47,16 @@ class Machines:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened, in a line; `kind` is stdout, stderr, exit, alert or restart."""
+    """One thing that happened, in a line; `kind` is stdout, stderr, exit, exception, last_line, alert or restart.
+
+    `aside`: of a console that logs nothing while another one logs the training: a server's, or a failed first try's.
+    """
 
     step: int | None
     kind: str
     text: str
     source: str
+    aside: bool = False
 
 
 MAX_PLACES: Final = 4096  # ranks of one metric

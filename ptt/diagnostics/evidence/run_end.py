@@ -82,11 +82,13 @@ STOPPED: Final = re.compile(
 # torchrun ends the workers beside a process that failed: that is no cause.
 SWEPT_UP: Final = re.compile(r"Sending process \d+ closing signal|death signal, shutting down workers")
 KILLED: Final = re.compile(
-    r"^(?:\S{1,200}: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM|HUP)\b|\bgot signal: (?:9|15)\b|"
-    r"\bexit ?code *: *-(?:9|15)\b|oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory|"
-    r"(?:run status|exit reason): (?:killed|sigterm|sigkill)",
-    re.IGNORECASE,
+    r"^(?:\S{1,200}: line \d+: +\d+ )?(?:Killed|Terminated)(?:\s{2,}.*)?$|\bSIG(?:KILL|TERM|HUP)\b|"
+    r"\bgot signal: (?:9|15)\b|(?i:\bexit ?code *: *-(?:9|15)\b|(?:run status|exit reason): (?:killed|sigterm|sigkill))"
 )
+KILLED_BY_KERNEL: Final = re.compile(
+    r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory", re.IGNORECASE
+)
+OUTPUT: Final = ("stdout", "stderr")  # lines that speak of trouble, of its handlers too; what ended a run is told apart
 MEMORY: Final = re.compile(
     r"^(?:(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b.*|CUDA |HIP |CUDA error: )?(?:OutOfMemoryError\b|out of memory\b)|"
     r"^(?:\w+\.)*OutOfMemoryError\b|^MemoryError\b|^exit reason: oom\b|CUBLAS_STATUS_ALLOC_FAILED|"
@@ -116,6 +118,8 @@ def progress_of(run: Run) -> Progress:
     """Return how far a run came."""
     given = run.context.get("max_steps")
     planned = int(given) if isinstance(given, int | float) and not isinstance(given, bool) and given > 0 else None
+    if run.context.get("row_unit"):  # rows are not steps: how many of them were to come nobody knows
+        planned = None
     spacing = 1.0
     if run.first_step is not None and run.last_step is not None and run.step_count > 1:
         spacing = (run.last_step - run.first_step) / (run.step_count - 1)
@@ -130,13 +134,13 @@ def read_end(
     `other`: series without a canonical name, among which a trainer's closing row stands.
     """
     progress = progress_of(run)
-    ends = [event for event in events if not progress.went_on(event.step)]
+    ends = [event for event in events if not (event.aside or progress.went_on(event.step))]
     closing = next((series for raw, series in other.items() if bare_name(raw) == CLOSING_ROW), None)
     known_by = _completed(run, progress, ends, closing, done_share)
     if known_by is not None:
         return RunEnd(ending=Ending.COMPLETED, known_by=known_by, raised_after=_raised_after(run, ends))
     ending, event = _cause([one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)])
-    last = next((one for one in reversed(events) if one.kind == "last_line"), None)
+    last = next((one for one in reversed(ends) if one.kind == "last_line"), None)
     if event is None:
         source = None if last is None else last.source
         return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)
@@ -196,7 +200,11 @@ def _raised(said: Sequence[Event]) -> list[Event]:
             raised += [event] if RAISED.match(event.text) else []
         elif event.source in traced and PRINTED.match(event.text):
             raised.append(event)
-    return [event for event in raised if not KILLED.search(event.text)]
+    return [event for event in raised if not _is_kill(event.text)]
+
+
+def _is_kill(text: str) -> bool:
+    return bool(KILLED.search(text) or KILLED_BY_KERNEL.search(text))
 
 
 def _own(raised: Sequence[Event]) -> list[Event]:
@@ -209,11 +217,13 @@ def _cause(said: Sequence[Event]) -> tuple[Ending, Event | None]:
 
     A scheduler and a user come before what they bring about; a signal counts where no exception came after it.
     """
+    told = [event for event in said if event.kind not in OUTPUT or KILLED_BY_KERNEL.search(event.text)]
     for pattern, ending in ((PREEMPTED, Ending.PREEMPTED), (STOPPED, Ending.STOPPED)):
-        if event := _last(said, pattern):
+        if event := _last(told, pattern):
             return ending, event
     raised = _raised(said)
-    own, killed = _own(raised), _last(said, KILLED)
+    own = _own(raised)
+    killed = next((event for event in reversed(told) if _is_kill(event.text)), None)
     if killed is not None and (not own or said.index(killed) > said.index(own[-1])):
         return Ending.KILLED, killed
     if raised:

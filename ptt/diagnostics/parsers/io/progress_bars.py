@@ -80,7 +80,7 @@ class ProgressBars:
             self._cleared |= len(segment) >= CLEARED
             return
         match = BAR.match(segment) if b"%|" in segment else None
-        if match is None or OTHER_WORK.search(match[1]):
+        if match is None or OTHER_WORK.search(match[1]) or b"examples/s" in segment:  # as datasets counts its own work
             return
         at, total = int(match[2]), int(match[3])
         track = self._tracks.setdefault(total, _Track())
