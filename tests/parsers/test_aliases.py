@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import polars as pl
 import pytest
 
-from ptt.diagnostics.metrics.aliases import annotate, canonical, framework_of, split_of
+from ptt.diagnostics.metrics.aliases import canonical, framework_of, split_of
 from ptt.diagnostics.metrics.catalogue import metrics
 
 EXPECTED = {
@@ -82,12 +81,6 @@ def test_a_star_stands_for_one_segment_and_only_patterns_hold_one() -> None:
 )
 def test_the_spelling_tells_training_from_evaluation(raw: str, split: str) -> None:
     assert split_of(raw) == split
-
-
-def test_a_frame_gets_its_names_and_null_where_there_is_none() -> None:
-    frame = annotate(pl.DataFrame({"name_raw": ["loss", "mystery", "loss"]}))
-    assert frame["name"].to_list() == ["loss/total", None, "loss/total"]
-    assert annotate(frame.clear()).height == 0
 
 
 # One spelling a framework of every quantity it logs, as its reporters write it.

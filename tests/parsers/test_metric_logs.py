@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ SAME: dict[str, Any] = {
     "points.json": {"loss": [[row["step"], row["loss"]] for row in STEPS]},
     "objects.json": {"loss": [{"step": row["step"], "value": row["loss"]} for row in STEPS]},
     "run-a-tag-loss.json": [[1.7e9 + row["step"], row["step"], row["loss"]] for row in STEPS],
+    "packed.json.gz": gzip.compress(json.dumps(STEPS).encode(), mtime=0),
+    "packed.txt.gz": gzip.compress(jsonl(STEPS), mtime=0),
+    "packed.csv.gz": gzip.compress(b"step,loss\n1,1.0\n2,0.5\n3,0.3333333333333333\n", mtime=0),
+    "headed.json": [["step", "loss"], *([row["step"], row["loss"]] for row in STEPS)],
     "indexed.json": {name: {str(at): row[name] for at, row in enumerate(STEPS)} for name in ("step", "loss", "lr")},
     "split.json": {
         "columns": ["step", "loss"],
@@ -253,3 +258,20 @@ NEGATIVES: dict[str, Any] = {
 def test_what_is_no_log_is_not_read_as_metrics(tmp_path: Path, name: str) -> None:
     taken = takers(run_file(written(tmp_path, name, NEGATIVES[name])))
     assert not [taker for taker in taken if taker.startswith(("metrics_", "trl_state"))]
+
+
+def test_a_parquet_table_may_be_counted_in_other_things_than_steps(tmp_path: Path) -> None:
+    rewards = [0.5, 1.0, 1.5, 2.0]
+    for unit, columns in {
+        "episode": {"episode": [1, 2, 3, 4], "reward": rewards, "length": [5, 6, 7, 8]},
+        "row": {"epoch": [1, 1, 1, 2], "batch": [1, 2, 3, 1], "reward": rewards},
+    }.items():
+        path = tmp_path / f"{unit}.parquet"
+        pl.DataFrame(columns).write_parquet(path)
+        pieces = pieces_of(path)
+        assert series(pieces, "console:reward") == list(enumerate(rewards, 1))
+        assert facts(pieces) == {"row_unit": unit}
+    for number, foreign in enumerate(({"id": [1, 2], "reward": [0.5, 1.0]}, {"epoch": [1, 2], "text": ["a", "b"]})):
+        path = tmp_path / f"{number}.parquet"
+        pl.DataFrame(foreign).write_parquet(path)
+        assert takers(run_file(path)) == []

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
 
-import polars as pl
-
 from ptt.diagnostics.metrics.catalogue import document, metrics
 
 CACHED_NAMES = 65536  # a run has hundreds; a file with more makes them up as it goes
@@ -120,10 +118,3 @@ def _undo_typos(name: str) -> Iterator[str]:
 def split_of(raw: str) -> str:
     """Return by its spelling whether a metric was measured in training or in evaluation."""
     return "eval" if raw.startswith(_table().eval_prefixes) else "train"
-
-
-def annotate(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `name`, worked out once for each different `name_raw`."""
-    raws = frame["name_raw"].unique()
-    names = pl.Series([canonical(raw) for raw in raws.to_list()], dtype=pl.String)
-    return frame.with_columns(name=pl.col("name_raw").replace_strict(raws, names, return_dtype=pl.String))

@@ -15,12 +15,11 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import split_of
+from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
-from ptt.diagnostics.parsers.io.lines import BOM, blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, text_head, torn_line
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
-    KINDS,
-    Counter,
     counter_of,
     curve_name,
     is_number_text,
@@ -37,7 +36,7 @@ from ptt.diagnostics.parsers.io.metric_rows import (
 )
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 
-SUFFIXES = (".csv", ".tsv")
+SUFFIXES = tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in ("", *PACKED))
 SEPARATORS = (",", "\t", ";")
 COMMENT = "#"  # in front of numpy's headers
 MONITOR_SETTINGS = b"#{"  # begins the line that Gym's monitor writes above its header
@@ -142,7 +141,7 @@ def _cells(text: str, separator: str) -> list[str]:
 def recognises(file: RunFile) -> bool:
     """Recognise a header over rows of numbers, and of the first rows one with a number."""
     named = file.name.lower().endswith(SUFFIXES)
-    head = file.readable_head
+    head = text_head(file)
     if not named and (head.lstrip().startswith((b"{", b"[")) or b"\0" in head):
         return False
     lines = _first_lines(head, cut=len(head) == HEAD_BYTES)

@@ -15,17 +15,16 @@ from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers import trl_state
+from ptt.diagnostics.parsers.io.counters import Counter, is_counter_name
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members
-from ptt.diagnostics.parsers.io.lines import BOM
+from ptt.diagnostics.parsers.io.lines import BOM, text_head
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
     RUNTIME,
     CallLog,
-    Counter,
     counter_of,
     curve_name,
-    is_counter_name,
     is_training_name,
 )
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
@@ -71,10 +70,10 @@ class Series:
 
 def recognises(file: RunFile) -> bool:
     """Recognise a document with a metric log in what its first bytes hold, whatever its name."""
-    head = file.readable_head.removeprefix(BOM).lstrip()
+    head = text_head(file).removeprefix(BOM).lstrip()
     if not head.startswith((b"{", b"[")) or sample(file) or trl_state.recognises(file):
         return False
-    found = document_head(head.decode("utf-8", "replace"), whole=len(file.readable_head) < HEAD_BYTES)
+    found = document_head(head.decode("utf-8", "replace"), whole=len(text_head(file)) < HEAD_BYTES)
     return bool(series_in(_tagged(found, file))) or _is_summary(found)
 
 
@@ -112,7 +111,7 @@ def _tables(found: Any) -> tuple[list[list[dict[str, Any]]], bool]:
     """Return what of a value could be rows of logs, and whether all of it was used for them."""
     if isinstance(found, list):
         rows = found if len(found) > 1 and all(isinstance(row, dict) for row in found) else []
-        return [rows], True
+        return [rows or _split_rows({"columns": found[:1] and found[0], "data": found[1:]})], True
     if not isinstance(found, dict):
         return [], True
     rows = _keyed_rows(found) or _indexed_rows(found) or _split_rows(found) or _point_rows(found)
@@ -210,7 +209,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     fields: dict[str, Any] = {}
     elements: list[Any] = []
     streamed = frozenset(_first_keys(file))
-    is_list = file.readable_head.removeprefix(BOM).lstrip().startswith(b"[")
+    is_list = text_head(file).removeprefix(BOM).lstrip().startswith(b"[")
     for member in members(file, streamed):
         if isinstance(member, Lost):
             yield member
@@ -233,7 +232,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 def _first_keys(file: RunFile) -> Iterator[str]:
     """Yield the keys of lists that the first bytes of an object show: torn, they keep the elements that are whole."""
-    head = file.readable_head.removeprefix(BOM).decode("utf-8", "replace")
+    head = text_head(file).removeprefix(BOM).decode("utf-8", "replace")
     found = document_head(head, whole=False)
     if isinstance(found, dict):
         yield from (key for key, value in found.items() if isinstance(value, list) and value)

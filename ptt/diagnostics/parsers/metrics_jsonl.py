@@ -12,6 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, framework_of, split_of
+from ptt.diagnostics.parsers.io.counters import KINDS, Counter
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
     Context,
@@ -32,18 +33,17 @@ from ptt.diagnostics.parsers.io.lines import (
     is_torn,
     json_object,
     parse_json,
+    text_head,
     torn_line,
 )
 from ptt.diagnostics.parsers.io.metric_logs import (
     EVALUATION,
-    KINDS,
     NAME_KEYS,
     RUNTIME,
     TOTALS,
     VALUE_KEYS,
     WRAPPERS,
     CallLog,
-    Counter,
     counter_of,
 )
 from ptt.diagnostics.parsers.io.metric_rows import (
@@ -265,7 +265,7 @@ def sample(file: RunFile) -> list[dict[str, Any]]:
     """Return the objects on the first lines of a file that holds JSON lines; empty for any other."""
     key = "sampled objects"
     if key not in file.looks:
-        rows = _lines_of(file.readable_head)
+        rows = _lines_of(text_head(file))
         named = file.name.lower().endswith(SUFFIXES)
         file.looks[key] = first_objects(file, FIRST_LINES) if not rows and named else rows
     found: list[dict[str, Any]] = file.looks[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ptt.diagnostics.metrics.aliases import framework_of
-from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.counters import COUNTERS, Unit, choose_counter, count_name, is_counter_name
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers.io.metric_logs import is_training_name
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
     STEP_KEYS,
     TIME_KEYS,
     TRACKER_COLUMNS,
+    UNNUMBERED,
     fill_steps,
     framework_facts,
     metric_frame,
@@ -30,6 +33,7 @@ SYSTEM = "_system.parquet"  # trackio's samples of the machine: without a step
 RUN = "run_name"  # trackio's: its `step` counts log calls, and one file holds the runs of a project
 NAME_KEYS = ("metric", "name", "key", "tag")
 BATCH_ROWS = 65_536
+SAMPLED_ROWS = 2000  # that tell what counts the rows
 MAX_COLUMNS = 20_000
 
 
@@ -39,6 +43,7 @@ class _Layout:
     time: str | None
     name: str | None  # set where the table is long
     values: tuple[str, ...]
+    unit: Unit = "step"
 
 
 FLAT = (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_string, pat.is_large_string, pat.is_null)
@@ -60,6 +65,8 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     flat = {name for name in names if _is_flat(schema.field(name).type)}
     steps = (key for key in _step_order(flat) if key in flat and not pat.is_null(schema.field(key).type))
     step = None if stepless else next(steps, None)
+    if step is None and not stepless:
+        return _counted_layout(schema, flat)
     time = next((key for key in TIME_KEYS if key in names), None)
     if step is None and not (stepless and time):
         return None
@@ -70,6 +77,20 @@ def _layout(schema: pa.Schema, *, stepless: bool) -> _Layout | None:
     values = tuple(key for key in names if key in flat and key not in {step, time} | TRACKER_COLUMNS | counts)
     numeric = any(not _is_text(schema.field(key).type) for key in values)
     return _Layout(step, time, None, values) if values and numeric else None
+
+
+def _counted_layout(schema: pa.Schema, flat: set[str]) -> _Layout | None:
+    """Find another counter than a tracker's step, in a table that names quantities of training."""
+    whole = [name for name in schema.names if pat.is_integer(schema.field(name).type) and is_counter_name(name)]
+    ranked = sorted((COUNTERS[count_name(name)], name) for name in whole)
+    values = tuple(name for name in schema.names if name in flat and name not in whole and name not in TIME_KEYS)
+    numbers = [name for name in values if not _is_text(schema.field(name).type)]
+    known = any(is_training_name(name) for name in numbers) and 2 * len(numbers) >= len(values)
+    if not ranked or not known or ranked[0][0][1] == "row" or len(flat) < len(schema.names):
+        return None
+    (_, unit), step = ranked[0]
+    time = next((key for key in TIME_KEYS if key in flat), None)
+    return _Layout(step, time, None, (*values, *(name for name in whole if name != step)), unit)
 
 
 def _step_order(names: set[str]) -> tuple[str, ...]:
@@ -84,7 +105,7 @@ def recognises(file: RunFile) -> bool:
     if not file.name.lower().endswith(".parquet"):
         return False
     footer = schema_of(file)
-    return footer is not None and _layout(footer[0], stepless=file.name.endswith(SYSTEM)) is not None
+    return footer is not None and _layout(footer[0], stepless=_is_machine(file)) is not None
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -93,7 +114,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     if footer is None:
         yield cut_note(file)
         return
-    layout = _layout(footer[0], stepless=file.name.endswith(SYSTEM))
+    layout = _layout(footer[0], stepless=_is_machine(file))
     if layout is None:
         yield Lost(bytes=file.size, note=f"{file.rel}: no columns of a step and of numbers.")
         return
@@ -106,6 +127,7 @@ def read(file: RunFile) -> Iterator[Piece]:
             run, others = _largest_run(parquet, RUN in wanted)
             if others:
                 yield Lost(note=f"{file.rel} holds several runs; {others} row(s) of the smaller ones are not read.")
+            layout = _checked(parquet, layout, wanted)
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
                 rows = pl.DataFrame(pa.Table.from_batches([batch]))
                 rows = rows.filter(pl.col(RUN) == run) if others else rows
@@ -113,13 +135,28 @@ def read(file: RunFile) -> Iterator[Piece]:
                 done += batch.num_rows
                 bad += wrong
                 names.update(entries["name_raw"].unique())
-                yield from _machine(file, entries) if layout.step is None else _metrics(file, entries)
+                yield from _machine(file, entries) if _is_machine(file) else _metrics(file, entries, layout)
     except (*DAMAGE, pl.exceptions.PolarsError):  # a data page is damaged: what was read before it stands
         lost = max(0, footer[1] - done)
         yield Lost(rows=lost, note=f"{file.rel}: its data is damaged; {lost} of {footer[1]} row(s) are lost.")
     if bad:
         yield Lost(rows=bad, note=f"{file.rel}: {bad} row(s) name no step.")
     yield from framework_facts(framework_of(names))
+    if layout.unit != "step" and names:
+        yield Context(facts={"row_unit": layout.unit})
+
+
+def _is_machine(file: RunFile) -> bool:
+    return file.name.endswith(SYSTEM)
+
+
+def _checked(parquet: pq.ParquetFile, layout: _Layout, wanted: list[str]) -> _Layout:
+    """Number the rows of a table whose counter counts nothing: it falls, or many rows share a count."""
+    if (layout.unit == "step" and layout.step in STEP_KEYS) or layout.step is None:
+        return layout
+    first = next(parquet.iter_batches(batch_size=SAMPLED_ROWS, columns=wanted), None)
+    counter = choose_counter([] if first is None else first.to_pylist())
+    return replace(layout, step=next(iter(counter.keys), None), unit=counter.unit)
 
 
 def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
@@ -134,6 +171,8 @@ def _largest_run(parquet: pq.ParquetFile, named: bool) -> tuple[object, int]:
 def _entries(table: pl.DataFrame, layout: _Layout, seq: int) -> tuple[pl.DataFrame, int]:
     """Turn a batch into step, name, value and time; the count is of rows without a step."""
     steps = [None if layout.step is None else as_step(cell) for cell in _cells(table, layout.step)]
+    if layout.unit == "row":
+        steps = list(range(seq + 1, seq + 1 + table.height))
     times = [as_seconds(cell) for cell in _cells(table, layout.time)]
     index = {
         "step": fill_steps(pl.Series(steps, dtype=pl.Int64), [] if layout.step in ("_step", "step") else table.columns),
@@ -174,7 +213,9 @@ def _spelt(text: str | None) -> float | None:
         return None
 
 
-def _metrics(file: RunFile, entries: pl.DataFrame) -> Iterator[Piece]:
+def _metrics(file: RunFile, entries: pl.DataFrame, layout: _Layout) -> Iterator[Piece]:
+    if layout.unit != "step":
+        entries = entries.with_columns(name_raw=UNNUMBERED + pl.col("name_raw"))
     if entries.height:
         yield Rows(table="metrics", frame=metric_frame(entries, file.rel))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ptt.diagnostics.parsers.io.interface import Lost, RunFile, read_error
+from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Lost, RunFile, read_error
 
 PIECE_BYTES = 1 << 18  # what one read asks for
 TOTAL_BYTES = 64 << 30  # decompressed; beyond it a small archive is more likely a bomb than a log
@@ -106,6 +106,20 @@ def pieces(file: RunFile) -> Iterator[bytes | Lost]:
                 yield Lost(note=f"{file.rel} holds more than 64 GB of text; the rest was not read.")
                 return
         yield piece
+
+
+PACKED = (".gz", ".zst")
+
+
+def text_head(file: RunFile) -> bytes:
+    """Return the first bytes of a text, unpacked where the name says that it is packed; empty if there are none."""
+    if not file.name.lower().endswith(PACKED):
+        return file.readable_head
+    if "text head" not in file.looks:
+        first = next(pieces(file), b"")
+        file.looks["text head"] = first[:HEAD_BYTES] if isinstance(first, bytes) else b""
+    head: bytes = file.looks["text head"]
+    return head
 
 
 BLOCK_BYTES = 16 << 20  # large enough that the cost per block vanishes, small enough for any machine

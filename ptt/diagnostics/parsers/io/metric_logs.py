@@ -7,66 +7,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical, split_of
-from ptt.diagnostics.metrics.name_words import CAMEL, words_of
+from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.parsers.io.counters import (
+    COUNTERS,
+    KINDS,
+    ROWS_PER_COUNT,
+    Counter,
+    Flat,
+    Unit,
+    choose_counter,
+    count_name,
+    count_of,
+)
 from ptt.diagnostics.parsers.io.interface import Context, RunFile
 from ptt.diagnostics.parsers.io.metric_rows import (
     SAMPLE_KEYS,
-    STEP_KEYS,
     TIME_KEYS,
-    UNNUMBERED,
     MetricColumns,
     flatten,
     metric_values,
 )
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_seconds, as_step
-
-Unit = Literal["step", "episode", "epoch", "row"]
-Flat = dict[str, Any]
-MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
-
-# Other names of what a trainer counts, the finest first; those of STEP_KEYS come before them.
-UPDATES: Final = (
-    "current_steps", "current_step", "global_steps", "steps", "train_steps", "training_steps", "optimizer_step",
-    "optimizer_steps", "opt_step", "gradient_step", "gradient_steps", "grad_step", "step_num", "step_idx", "num_steps",
-    "update", "updates", "num_updates", "update_step", "total_timesteps", "num_timesteps",
-    "n_updates", "nb_updates",  # of stable-baselines3: passes over the data, logged from the second row on
-    "env_step", "env_steps", "total_env_steps", "iterations", "training_iteration", "iter_num", "iteration_num", "it",
-    "iters", "timestep", "timesteps", "timesteps_total", "num_env_steps_sampled_lifetime", "total_steps", "frame",
-    "frames",
-    "eval_step", "eval_steps", "val_step", "val_steps",
-)  # fmt: skip
-EPISODES: Final = (
-    "episode", "episodes", "episode_num", "episode_number", "episode_idx", "episode_index", "episode_count", "ep",
-    "i_episode", "n_episode", "n_episodes", "num_episodes", "episodes_total", "total_episodes",
-)  # fmt: skip
-EPOCHS: Final = (
-    "epoch",
-    "epochs",
-    "epoch_num",
-    "epoch_number",
-    "epoch_idx",
-    "current_epoch",
-    "eval_epoch",
-    "eval_epochs",
-)
-# Words that count other things as well: trusted with a training quantity beside them only.
-VAGUE: Final = (
-    "batch", "batch_idx", "batch_num", "minibatch", "round", "rounds", "generation", "gen", "cycle", "game", "games",
-    "t", "n", "i", "", "unnamed:_0", "index",
-)  # fmt: skip
-_COUNTED: Final[tuple[tuple[Unit, tuple[str, ...]], ...]] = (
-    ("step", (*STEP_KEYS, *UPDATES)), ("episode", EPISODES), ("epoch", EPOCHS), ("row", VAGUE),
-)  # fmt: skip
-COUNTERS: Final[Mapping[str, tuple[int, Unit]]] = {
-    name: (rank, unit) for rank, (name, unit) in enumerate((name, unit) for unit, names in _COUNTED for name in names)
-}
-FRONTS: Final = frozenset(
-    {"time", "train", "training", "trainer", "global", "rollout", "charts", "progress", "counters"}
-)
-SPACES: Final = re.compile(r"[\s-]+")
 
 TRAINING: Final = frozenset(
     {"loss", "losses", "reward", "rewards", "rew", "kl", "kld", "kldiv", "grad", "gradient", "gradnorm", "gnorm",
@@ -106,16 +70,12 @@ MIN_TRAINING: Final = 2  # quantities of training, where little else tells a log
 MIN_MEASURES: Final = 3  # beside the id of a task, so that a row is an episode's and no sample's
 MAX_TEXT_CHARS: Final = 200  # a metric row may name its run or host; it holds no prose
 MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
-DROPS: Final = 20  # in so many rows a counter may fall once: several writers, a run that was resumed
-CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
-CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
-ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
+MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
 
 WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
 """Objects that hold the whole log call and are no part of its names."""
 NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log with one value a row
 VALUE_KEYS: Final = ("value", "metricValue")
-KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
 NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][+-]?\d{1,3})?")
 TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -128,27 +88,6 @@ TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counter:
-    """What counts the rows of a log: the names it goes by, and what it counts; without a name, rows are numbered."""
-
-    keys: tuple[str, ...]
-    unit: Unit
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its rows begin with."""
-        return "" if self.unit == "step" else UNNUMBERED
-
-    @property
-    def of_trainer(self) -> bool:
-        """Whether it is one of the names that trackers and trainers give their step."""
-        return any(key in STEP_KEYS for key in self.keys)
-
-
-ROW_NUMBERS: Final = Counter(keys=(), unit="row")
 
 
 def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter | None:
@@ -167,7 +106,7 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
         calls += [call] if measured else []
     if not calls or asides > len(calls):
         return None
-    counter = _choose(calls)
+    counter = choose_counter(calls)
     if counter.keys:
         calls = [call for call in calls if any(key in call for key in counter.keys)]
         if is_table_of_things(calls, counter.keys):
@@ -197,7 +136,7 @@ def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
     counted = counter.unit != "row" or (_is_count_restarted(calls) and not _tell_things(calls))
     if "task_id" in calls[0] and not (counted and len(names) >= MIN_MEASURES):
         return False
-    if _has_prose(calls) and not (_is_row_a_count(calls, counter) and len(training) >= MIN_TRAINING):
+    if _has_prose(calls) and not (_is_row_acount_of(calls, counter) and len(training) >= MIN_TRAINING):
         return False
     texts = sum(_is_text(name, value) for call in calls for name, value in call.items())
     numbers = sum(_is_number(value) for call in calls for name, value in call.items() if name in names)
@@ -235,24 +174,7 @@ def is_measured_name(name: str) -> bool:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def _is_bookkeeping(name: str) -> bool:
-    return _count_name(name) in COUNTERS or bool(words_of(name) & {"percentage", "elapsed", "remaining", "eta"})
-
-
-def _plain(name: str) -> str:
-    return SPACES.sub("_", CAMEL.sub("_", name.strip()).lower())
-
-
-@lru_cache(maxsize=CACHED_NAMES)
-def _count_name(name: str) -> str:
-    """Return a name as COUNTERS spells it."""
-    plain = _plain(name)
-    front, slash, last = plain.rpartition("/")
-    return last if slash and plain not in COUNTERS and front in FRONTS else plain
-
-
-def is_counter_name(name: str) -> bool:
-    """Return whether a name is one that counters go by."""
-    return _count_name(name) in COUNTERS
+    return count_name(name) in COUNTERS or bool(words_of(name) & {"percentage", "elapsed", "remaining", "eta"})
 
 
 def _is_number(value: Any) -> bool:
@@ -307,85 +229,15 @@ def _is_count_restarted(calls: Sequence[Flat]) -> bool:
     for name in calls[0]:
         steps = [step for call in calls if (step := as_step(call.get(name))) is not None]
         rises = sum(one < other for one, other in pairwise(steps))
-        if COUNTERS.get(_count_name(name), (0, "row"))[1] != "row" and 2 * rises >= len(calls):
+        if COUNTERS.get(count_name(name), (0, "row"))[1] != "row" and 2 * rises >= len(calls):
             return True
     return False
 
 
-def _is_row_a_count(calls: Sequence[Flat], counter: Counter) -> bool:
+def _is_row_acount_of(calls: Sequence[Flat], counter: Counter) -> bool:
     """Return whether there is hardly more than one row of a count: of samples there are many."""
-    counted = {_count(call, counter) for call in calls} - {None}
+    counted = {count_of(call, counter) for call in calls} - {None}
     return ROWS_PER_COUNT * len(counted) >= len(calls)
-
-
-def _count(call: Flat, counter: Counter) -> int | None:
-    return next((as_step(call[key]) for key in counter.keys if key in call), None)
-
-
-def _choose(calls: Sequence[Flat]) -> Counter:
-    """Choose what counts the rows: the trainer's step before other counters, and those before row numbers."""
-    names = dict.fromkeys(name for call in calls for name in call)
-    ranked = sorted((COUNTERS[spelt], name) for name in names if (spelt := _count_name(name)) in COUNTERS)
-    columns = {name: [as_step(call.get(name)) for call in calls] for _, name in ranked}
-    inner = {name for name in columns if _is_inner(name, columns)}
-    named = [name for _, name in ranked if _plain(name) in STEP_KEYS and name not in inner]
-    if named:
-        own = () if set(named) <= set(STEP_KEYS) else named
-        keys = tuple(dict.fromkeys((*own, *(key for key in STEP_KEYS if key not in inner))))
-        counter = Counter(keys=keys, unit="step")
-        if _counts(
-            [_count(call, counter) for call in calls if not call.keys().isdisjoint(keys)], len(calls), strict=False
-        ):
-            return counter
-    for (_, unit), name in ranked:
-        held = [at for at, call in enumerate(calls) if call.get(name) is not None]
-        usable = name not in inner and _plain(name) not in STEP_KEYS
-        if usable and _counts([columns[name][at] for at in held], len(calls)) and not _is_repeated(name, calls):
-            return Counter(keys=(name,), unit=unit)
-    return ROW_NUMBERS
-
-
-def _counts(steps: Sequence[int | None], rows: int, *, strict: bool = True) -> bool:
-    """Return whether values are those of a counter: whole numbers in most rows, which hardly ever fall."""
-    known = [step for step in steps if step is not None]
-    if 2 * len(steps) < rows or 2 * len(known) < len(steps):
-        return False
-    if not strict:
-        return True
-    falls = sum(one > other for one, other in pairwise(known))
-    whole = DROPS * (len(steps) - len(known)) <= len(steps) and min(known) >= 0
-    return whole and len(set(known)) > 1 and falls <= max(1, len(known) // DROPS)
-
-
-def _is_inner(name: str, columns: Mapping[str, Sequence[int | None]]) -> bool:
-    """Return whether a counter begins again with each epoch, episode or round, or in cycles of one length."""
-    held = [at for at, step in enumerate(columns[name]) if step is not None]
-    own = [step for step in columns[name] if step is not None]
-    falls = [at for at in range(1, len(own)) if own[at] < own[at - 1]]
-    if not falls:
-        return False
-    for other, column in columns.items():
-        outer = [step for at in held if (step := column[at]) is not None]
-        coarser = other != name and COUNTERS[_count_name(other)][1] != "step" and len(outer) == len(own)
-        if coarser and all(outer[at] > outer[at - 1] for at in falls):
-            return True
-    bounds = [0, *falls]
-    lengths = [end - start for start, end in pairwise(bounds)]
-    ends = [own[at - 1] for at in falls]
-    return len(falls) > 1 and min(lengths) >= CYCLE_ROWS and max(ends) - min(ends) <= CYCLE_SPREAD * max(ends)
-
-
-def _is_repeated(name: str, calls: Sequence[Flat]) -> bool:
-    """Return whether most rows of a count measure the same names, so that the last would hide the others."""
-    seen: dict[tuple[Any, ...], list[Any]] = {}
-    for call in calls:
-        if name in call:
-            kind = tuple(call[key] for key in KINDS if isinstance(call.get(key), str))
-            for key, value in call.items():
-                if isinstance(value, int | float):
-                    seen.setdefault((key, *kind), []).append(call[name])
-    counted = max(seen.values(), key=len, default=[])
-    return len(counted) > ROWS_PER_COUNT * len(set(map(str, counted)))
 
 
 def flat_call(found: Mapping[str, Any]) -> Flat:
