@@ -91,6 +91,7 @@ FILES: dict[str, Any] = {
     "pip-freeze.txt": "loss==0.5\nreward==1.0\nkl==0.1.2\n",
     "train.py": SOURCE,
     "train_source.txt": SOURCE,
+    "settings.log": "train_steps = 3500\nmuon_lr = 0.025\nval_loss = 0\noptimizer1 = AdamW(params, lr=0.3)\n",
     "README.md": README,
     "readme.txt": README,
     "config.yaml": CONFIG,

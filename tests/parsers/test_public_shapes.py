@@ -26,6 +26,15 @@ class Shape:
     unit: str | None = None  # what the rows are counted in, where that is no step
 
 
+THREE: Points = [(1, 0.5), (2, 0.25), (3, 0.125)]
+TENS: Points = [(10, 0.5), (20, 0.25), (30, 0.125)]
+
+
+def lines(template: str, values: Points = THREE) -> str:
+    """Write a line for each row: `{at}` is its step, `{value}` what is measured."""
+    return "".join(template.format(at=at, value=value) + "\n" for at, value in values)
+
+
 def read(folder: Path, shape: Shape) -> list[Piece]:
     path = folder / shape.file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +245,191 @@ DOCUMENTS = {
         {"charts_episodic_return": [(128, 21.0), (256, 34.5)]},
     ),
 }
-SHAPES = TABLES | DOCUMENTS
+VERL = (
+    "\x1b[36m(main_task pid=2105103)\x1b[0m step:{at} - global_seqlen/mean:5119.25 - actor/entropy_loss:{value}"
+    " - actor/grad_norm:0.25 - mfu/actor:0.125"
+)
+BOX = """Using cpu device
+---------------------------------
+| rollout/           |          |
+|    ep_len_mean     | 134      |
+|    ep_rew_mean     | 87.5     |
+| time/              |          |
+|    total_timesteps | 2048     |
+---------------------------------
+-----------------------------------------
+| rollout/                |             |
+|    ep_len_mean          | 139         |
+|    ep_rew_mean          | 92.25       |
+| time/                   |             |
+|    total_timesteps      | 4096        |
+| train/                  |             |
+|    approx_kl            | 0.015625    |
+|    loss                 | 12.5        |
+-----------------------------------------
+"""
+FRAMES = """Logging to logs
+-----------------------------
+| Episode Reward | 0.25     |
+| frame          | 256      |
+| value loss     | 0.5      |
+-----------------------------
+-----------------------------
+| Episode Reward | 0.5      |
+| frame          | 512      |
+| value loss     | 0.25     |
+-----------------------------
+"""
+OLMO = """2025-12-27 22:12:56.867\tsome-host:0\tolmo.train:990\tINFO\t[step={at}0/100,epoch=0]
+    train/CrossEntropyLoss={value}
+    train/Perplexity=8,624
+    throughput/device/tokens_per_second=81,920"""
+DEEPSPEED_CHAT = """epoch: 0|step: {at}|ppo_ep: 1|act_loss: {value}|cri_loss: 0.125|unsuper_loss: 0.0
+average reward score: 0.375
+-------------------------------------------------------------------------------------"""
+MEGATRON_LINE = (
+    " [2026-01-01 00:00:01] iteration       {at}0/     500 | consumed samples:        320 | elapsed time per iteration "
+    "(ms): 812.5 | learning rate: 1.500000E-06 | global batch size:    32 | lm loss: {value} | loss scale: 1.0 "
+    "| grad norm: 2.500 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+)
+OPENRLHF = "".join(
+    f"\rTrain epoch [1/1]:  {25 * at}%|##        | {at}/4 [00:1{at}<00:30, 10.0s/it, policy_loss={value}, "
+    "actor_lr=5e-7, kl=0.0625, reward=0.5, return=0.25, response_length=128]"
+    for at, value in THREE
+)
+NEMO_RL = """========================= Step {at}/100 =========================
+▶ Generating responses for batch of size 32...
+📊 Training Results:
+  • Loss: {value}
+  • Avg Reward: 0.375
+  • Mean Generation Length: 128.0000
+
+⏱️  Timing:
+  • Total step time: 18.25s"""
+ML_AGENTS = (
+    "[INFO] Walker. Step: {at}0000. Time Elapsed: 21.125 s. Mean Reward: {value}. Std of Reward: 0.500. Training."
+)
+NANOGPT = """step 0: train loss 4.5, val loss 4.25
+iter 0: loss 4.5, time 23218.37ms, mfu -100.00%
+iter 1: loss 4.25, time 193.77ms, mfu 0.25%
+"""
+BUILD_NANOGPT = "step     {at} | loss: {value} | lr 6.0000e-04 | norm: 15.25 | dt: 192.47ms | tok/sec: 27374.43"
+NANOCHAT = (
+    "step 0000{at}/21400 (0.00%) | loss: {value} | lrm: 1.00 | dt: 1029.12ms | tok/sec: 509,437 | mfu: 48.12 "
+    "| total time: 0.02m"
+)
+MLX = (
+    "Iter {at}0: Train loss {value}, Learning Rate 1.000e-05, It/sec 0.250, Tokens/sec 128.500, Trained Tokens 1024, "
+    "Peak mem 12.125 GB"
+)
+OPENNMT = (
+    "[2024-01-01 00:00:01,512 INFO] Step {at}00/100000; acc: 12.5; ppl: 812.5; xent: {value}; lr: 0.00025; "
+    "sents: 2048; bsz: 1024"
+)
+FLAIR_LINE = (
+    "2024-02-15 01:51:45,969 epoch 1 - iter {at}0/40 - loss {value} - time (sec): 72.22 - samples/sec: 138.46 "
+    "- lr: 0.000025"
+)
+FAIRSEQ = (
+    "2024-01-01 00:00:01 | INFO | train_inner | epoch 001:     {at}0 / 500 loss={value}, ppl=64.5, wps=1024.5, "
+    "num_updates={at}0, lr=0.000125, gnorm=2.5"
+)
+MMENGINE = (
+    "2024/01/01 00:00:01 - mmengine - INFO - Epoch(train)  [1][{at}0/100]  lr: 1.0000e-03  eta: 0:10:12  "
+    "time: 0.5125  data_time: 0.0125  memory: 2048  loss: {value}"
+)
+DETECTRON_LINE = (
+    "[01/01 00:00:01 d2.utils.events]:  eta: 0:10:12  iter: {at}0  total_loss: {value}  loss_cls: 0.125  time: 0.5125"
+    "  data_time: 0.0125  lr: 1e-05  max_mem: 2048M"
+)
+KERAS = """Epoch {at}/3
+10/10 [==============================] - 1s 12ms/step - loss: {value} - accuracy: 0.5000"""
+BATCHES = "[04:16:03] Batch {at}0/15000 | Loss: {value} | Student: 37.25 | Distill: 4.75 | Time: 37.9s | ETA: 146.8h"
+RUNNING = (
+    "[INFO|2024-11-26 22:09:01] logging.py:157 >> {{'loss': {value}, 'learning_rate': 2.5e-06, 'epoch': 0.{at}}}\n"
+)
+LOGGED_EPOCHS = """2025-08-29 02:40:41,503 - INFO - Epoch {at} complete:
+2025-08-29 02:40:41,503 - INFO -   Avg Reward: 0.375
+2025-08-29 02:40:41,503 - INFO -   Avg Loss: {value}"""
+SPLIT_EPOCHS = """Epoch {at}:
+Train: {value} (13783.75s)
+Val:   0.25 (535.96s)
+"""
+FEDERATED = "[ROUND {at}/50] clients: 8, loss: {value}, accuracy: 0.5"
+CONSOLES = {
+    "veRL below Ray": Shape("run.log", lines(VERL), {"actor/entropy_loss": THREE}),
+    "boxes of stable-baselines3": Shape(
+        "train.log", BOX, {"rollout/ep_rew_mean": [(2048, 87.5), (4096, 92.25)], "train/loss": [(4096, 12.5)]}
+    ),
+    "boxes of Baselines over frames": Shape("log.txt", FRAMES, {"value loss": [(256, 0.5), (512, 0.25)]}),
+    "blocks of OLMo": Shape(
+        "train.log", lines(OLMO), {"train/CrossEntropyLoss": TENS, "train/Perplexity": [(at, 8624.0) for at, _ in TENS]}
+    ),
+    "DeepSpeed-Chat": Shape("training.log", lines(DEEPSPEED_CHAT), {"act_loss": THREE}),
+    "Megatron": Shape("megatron.log", lines(MEGATRON_LINE), {"lm loss": TENS}),
+    "bars of OpenRLHF": Shape("train_ppo.log", OPENRLHF + "\n", {"policy_loss": THREE}),
+    "steps of NeMo-RL": Shape("ray-driver.log", lines(NEMO_RL), {"Loss": THREE}),
+    "ML-Agents": Shape("training.log", lines(ML_AGENTS), {"Mean Reward": [(at * 10000, value) for at, value in THREE]}),
+    "nanoGPT": Shape("output.log", NANOGPT, {"loss": [(0, 4.5), (1, 4.25)], "val loss": [(0, 4.25)]}),
+    "build-nanogpt's console": Shape(
+        "nanogpt.out",
+        "validation loss: 10.9531\n" + lines(BUILD_NANOGPT),
+        {"loss": THREE, "norm": [(at, 15.25) for at, _ in THREE]},
+    ),
+    "build-nanogpt's log": Shape(
+        "log.txt",
+        "0 val 10.9531\n0 hella 0.2500\n" + lines("{at} train {value}"),
+        {"train": THREE, "val": [(0, 10.9531)]},
+    ),
+    "modded-nanogpt": Shape(
+        "log.txt", lines("step:{at}/6200 train_loss:{value} train_time:216ms step_avg:216.33ms"), {"train_loss": THREE}
+    ),
+    "llm.c": Shape(
+        "main.log",
+        "s:0 tel:11.0000\n" + lines("s:{at} trl:{value} lr:0.000002 norm:15.25"),
+        {"trl": THREE, "tel": [(0, 11.0)]},
+    ),
+    "nanochat": Shape("base_train.log", lines(NANOCHAT), {"loss": THREE}),
+    "MLX": Shape("lora.log", lines(MLX), {"Train loss": TENS}),
+    "OpenNMT": Shape("train.log", lines(OPENNMT), {"xent": [(at * 100, value) for at, value in THREE]}),
+    "Flair": Shape("training.log", lines(FLAIR_LINE), {"loss": TENS}),
+    "fairseq": Shape("train.log", lines(FAIRSEQ), {"loss": TENS}),
+    "MindSpore": Shape("train.log", lines("epoch: 1 step: {at}, loss is {value}"), {"loss": THREE}),
+    "MMEngine": Shape("20240101_000000.log", lines(MMENGINE), {"loss": TENS}),
+    "Detectron2": Shape("log.txt", lines(DETECTRON_LINE), {"total_loss": TENS}),
+    "Keras' bar": Shape("keras.log", lines(KERAS), {"loss": TENS}),
+    "episodes between bars": Shape(
+        "ppo_train.log",
+        lines("Episode {at}0/1000 | Reward: {value} | Accept: 22.5% | Loss: 0.0000 | ETA: 43.0m"),
+        {"Reward": TENS},
+        "episode",
+    ),
+    "episodes behind a logger": Shape(
+        "training.log",
+        lines("INFO:root:Episode {at}0 | Avg Reward: {value} | Epsilon: 0.990 | Win Rate: 45.00%"),
+        {"Avg Reward": TENS},
+        "episode",
+    ),
+    "names and numbers between blanks": Shape(
+        "log_1.txt",
+        lines("[INFO] 2025-11-03 10:37:15 Episode {at} reward -16.500 eps {value}"),
+        {"reward": [(at, -16.5) for at, _ in THREE], "eps": THREE},
+        "episode",
+    ),
+    "batches": Shape("log.txt", lines(BATCHES), {"Loss": TENS}),
+    "LLaMA-Factory's running log": Shape("running_log.txt", lines(RUNNING), {"loss": THREE}, "row"),
+    "epochs told by a logger": Shape("train.log", lines(LOGGED_EPOCHS), {"Avg Loss": THREE}, "epoch"),
+    "losses by split below an epoch": Shape(
+        "training_logs.txt", lines(SPLIT_EPOCHS), {"Train": THREE, "Val": [(at, 0.25) for at, _ in THREE]}, "epoch"
+    ),
+    "rounds of federated learning": Shape(
+        "server.log", lines(FEDERATED), {"loss": THREE, "accuracy": [(at, 0.5) for at, _ in THREE]}
+    ),
+    "cycles": Shape(
+        "training.log", lines("after cycle={at} avg(utility)={value} avg(num_wins)=0.35"), {"avg(utility)": THREE}
+    ),
+}
+SHAPES = TABLES | DOCUMENTS | CONSOLES
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -245,4 +438,4 @@ def test_a_log_in_the_shape_of_its_writer_is_read(tmp_path: Path, name: str) -> 
     pieces = read(tmp_path, shape)
     assert {metric: points(pieces, metric) for metric in shape.metrics} == shape.metrics
     assert unit(pieces) == shape.unit
-    assert losses(pieces) == (0, 0, "")
+    assert losses(pieces)[:2] == (0, 0)

@@ -26,6 +26,8 @@ BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` speaks f
 EPOCH_LINES: Final = 8  # one of an epoch: a summary follows at once, else steps do
 BANNER_CHARS: Final = 160
 BANNER_WORDS: Final = 3  # beside the counter: `Starting epoch 3 of 10` is a headline, a sentence is none
+INDENTED = re.compile(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and its number, and nothing else
+SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
 BULLETS: Final = ("•", "-", "*", "·")
 MAX_ROWS: Final = 100_000  # of lines without counter that are held back until it is known whether they recur
 
@@ -73,17 +75,23 @@ class ConsoleContext:
             counter, left = self._banner
             self._banner = (counter, left - 1) if left > 1 else None
         if len(line) <= BANNER_CHARS and may_name_counter(lower):
-            counter = banner(text or line.decode("utf-8", "replace").strip())
+            text = unlogged(text or line.decode("utf-8", "replace").rstrip())
+            counter = banner(text.strip())
             if counter.known:
                 self._banner = (counter, EPOCH_LINES if counter.unit == "epoch" else BOX_LINES)
                 self._epoch = counter if counter.epoch is not None else self._epoch
                 return None
         if not (self._banner or _may_name_metric(lower)) or not _DIGIT.search(lower):
             return None
-        text = text or line.decode("utf-8", "replace").rstrip()
-        bullet = text.lstrip().startswith(BULLETS)
+        text = unlogged(text or line.decode("utf-8", "replace").rstrip())
+        listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
+        split = self._banner is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
         found, _ = pairs_of(text, spaced=False)
-        values = {name: value for name, value in found.items() if bullet or is_metric_name(name)}
+        values = {
+            name: value
+            for name, value in found.items()
+            if listed or is_metric_name(name) or (split and name.lower() in SPLITS)
+        }
         if not values:
             return None
         if self._banner:
@@ -109,11 +117,27 @@ def _may_name_metric(lower: bytes) -> bool:
 
 
 WORD = re.compile(r"[^\W\d_]+")
+# What Python's logging puts in front: time, perhaps host and logger, and the level, in any of the usual orders.
+LOGGED = re.compile(
+    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?(?:[\s:|-]+[\w.:\[\]-]{1,80}){0,4}?"
+    r"[\s:|\[-]+(?:INFO|DEBUG|WARNING)\]?(?: ?[\t:|-])?(?=\s|$)|(?:INFO|DEBUG):[\w.]{1,80}:"
+)
+
+
+def unlogged(text: str) -> str:
+    """Return a line without the prefix of its logger."""
+    match = LOGGED.match(text)
+    return text[match.end() :].removeprefix(" ") if match else text
+
+
+SETTING = re.compile(r"(?:steps|iters|epochs|episodes|batches) ?[=:]", re.IGNORECASE)  # how many there are to be
 
 
 def banner(text: str) -> Counter:
     """Read a headline that counts and says nothing more: `===== Step 3/100 =====`, `Epoch 2/5`, `Iteration 7:`."""
     counter, rest = counter_of(text)
+    if counter.total is None and SETTING.search(text):
+        return Counter()
     if counter.known and not any(map(str.isdigit, rest)) and len(WORD.findall(rest)) <= BANNER_WORDS:
         return counter
     return Counter()
@@ -122,6 +146,7 @@ def banner(text: str) -> Counter:
 CELLS = re.compile(r"\|\s{0,40}([^|]{1,80}?)\s{0,80}\|\s{0,40}([^|]{0,80}?)\s{0,80}\|\s*")
 TABLE_STEPS: Final = (
     "time/total_timesteps", "total_timesteps", "TotalEnvInteracts", "timesteps_total", "misc/total_timesteps",
+    "TimestepsSoFar", "frame", "frames", "timesteps",
     "iterations", "time/iterations", "n_updates", "nupdates", "misc/nupdates", "Epoch", "epoch", "steps", "step",
 )  # fmt: skip
 

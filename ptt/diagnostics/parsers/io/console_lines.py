@@ -61,12 +61,16 @@ NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it
 NAME = r"[^\W\d][\w/.@%+#-]{0,100}"
 COMPACT = re.compile(rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}({NUMBER}){NO_UNIT}")
 SEGMENT = re.compile(
-    rf"\W{{0,8}}({NAME}(?: [\w/.@()%+#-]{{1,40}}){{0,5}}?)\s{{0,12}}([:=]|\s(?:is|was)\s|\s)\s{{0,12}}"
+    rf"\W{{0,8}}({NAME}(?: (?!{NUMBER}(?:\s|$))[\w/.@()%+#-]{{1,40}}){{0,5}}?)"
+    r"\s{0,12}([:=]|\s(?:is|was)\s|\s)\s{0,12}"
     rf"({NUMBER}){NO_UNIT}"
     r"(?:\s{0,4}\([^()]{0,60}\))?\W{0,6}"
 )
+CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME} {NUMBER}{NO_UNIT}\W{{0,2}}(?:\s|$)){{2,40}}")
+LINK = re.compile(rf"({NAME}) ({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
 PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
 SEPARATORS = re.compile(r"[|;\t]|, |,$|(?<![:= ]) {2,}| [-–•] ")
+SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
     {
@@ -109,7 +113,7 @@ def _number(text: str, percent: str | None) -> float:
 
 LEADING = r"(?:(?:global|train|training|optimizer|optim|current)[ _-]?)?"
 STEP = re.compile(
-    rf"(?<![\w/'])({LEADING}(?:steps?|iter|iteration|update|batch|num_updates))\s{{0,3}}[:=#]?\s{{0,8}}[\[(]?\s{{0,8}}"
+    rf"(?<![\w/'])({LEADING}(?:steps?|iter|iteration|update|batch|num_updates|round|generation|cycle))\s{{0,3}}[:=#]?\s{{0,8}}[\[(]?\s{{0,8}}"
     r"(\d{1,15})(?![\d%]|[.,]\d|\w)(?:\s{0,8}(?:/|of)\s{0,8}(\d{1,15}))?\s?[\])]?",
     re.IGNORECASE,
 )
@@ -194,7 +198,7 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     `spaced`: a blank alone may stand between name and number, as in `loss 4.2`.
     """
     values: Values = {}
-    segments = SEPARATORS.split(text)
+    segments = (SENTENCES if spaced else SEPARATORS).split(text)
     compact = False
     for segment in segments:
         if match := SEGMENT.fullmatch(segment):
@@ -202,6 +206,9 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
             if sign.strip() in ("=", ":") or ((spaced or sign.strip()) and is_metric_name(_bare(name))):
                 values.setdefault(_bare(name), _number(number, percent))
                 continue
+        if spaced and CHAIN.fullmatch(segment) and any(is_metric_name(name) for name, _, _ in LINK.findall(segment)):
+            values |= {name: _number(number, percent) for name, number, percent in LINK.findall(segment)}
+            continue
         for name, number, percent in COMPACT.findall(segment):
             values.setdefault(_bare(name), _number(number, percent))
             compact = True
@@ -389,16 +396,39 @@ def counted(text: str) -> ConsoleRow | None:
     return ConsoleRow(dialect="counted", values=values, counter=counter)
 
 
+SHORT = re.compile(rf"s:(\d{{1,12}}) ((?:\w{{1,20}}:{NUMBER}(?: |$)){{1,20}})")
+THREE_WORDS = re.compile(rf"(\d{{1,12}}) (train|val|valid|test|eval|hella|loss) ({NUMBER})")
+
+
+def terse(text: str) -> ConsoleRow | None:
+    """Read the logs of llm.c, `s:12 trl:3.25 lr:0.0006 norm:0.25`, and of build-nanogpt, `12 train 3.25`."""
+    if match := SHORT.fullmatch(text):
+        pairs = (pair.split(":") for pair in match[2].split())
+        return ConsoleRow(
+            dialect="terse",
+            values={name: _number(number, None) for name, number in pairs},
+            counter=Counter(at=int(match[1])),
+        )
+    if match := THREE_WORDS.fullmatch(text):
+        values = {match[2]: _number(match[3], None)}
+        return ConsoleRow(dialect="terse", values=values, counter=Counter(at=int(match[1])))
+    return None
+
+
+TERSE = re.compile(rb"s:\d|\d+ [a-z]+ [\d.naif+-]+\s*$")
+
+
 def may_name_counter(lower: bytes) -> bool:
     """Return whether a line may hold the name of a counter."""
     return (
         b"step" in lower or b"iter" in lower or b"epoch" in lower or b"episode" in lower or b"update" in lower
-        or b"ep " in lower or b"ep:" in lower or b"batch" in lower
+        or b"ep " in lower or b"ep:" in lower or b"batch" in lower or b"round" in lower or b"generation" in lower
+        or b"cycle" in lower
     )  # fmt: skip
 
 
 COUNTS = re.compile(
-    rb"(?:step|iter|iteration|epoch|episode|ep|eps|updates?|batch)s?\s{0,3}[:=#]?\s{0,8}[\[(]{0,2}\s{0,8}\d"
+    rb"(?:step|iter|iteration|epoch|episode|ep|eps|updates?|batch|round|generation|cycle)s?\s{0,3}[:=#]?\s{0,8}[\[(]{0,2}\s{0,8}\d"
 )
 RATIOS = re.compile(rb"[\[(]\s{0,8}\d{1,12}\s{0,8}/\s{0,8}\d|\xe2\x94\x81 {0,3}\d")
 
@@ -430,4 +460,5 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(may_be=_may_be_bar, read=progress_bar, longest=PAIR_CHARS),
     Dialect(may_be=lambda lower: b"loss: " in lower and b"/" in lower, read=keras, longest=PAIR_CHARS),
     Dialect(may_be=_may_count, read=counted, longest=PAIR_CHARS),
+    Dialect(may_be=lambda lower: TERSE.match(lower) is not None, read=terse, longest=PAIR_CHARS),
 )
