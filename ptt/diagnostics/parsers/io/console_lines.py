@@ -403,15 +403,14 @@ THREE_WORDS = re.compile(rf"(\d{{1,12}}) (train|val|valid|test|eval|hella|loss) 
 def terse(text: str) -> ConsoleRow | None:
     """Read the logs of llm.c, `s:12 trl:3.25 lr:0.0006 norm:0.25`, and of build-nanogpt, `12 train 3.25`."""
     if match := SHORT.fullmatch(text):
-        pairs = (pair.split(":") for pair in match[2].split())
-        return ConsoleRow(
-            dialect="terse",
-            values={name: _number(number, None) for name, number in pairs},
-            counter=Counter(at=int(match[1])),
-        )
-    if match := THREE_WORDS.fullmatch(text):
-        values = {match[2]: _number(match[3], None)}
+        values: Values = {
+            name: _number(number, None) for name, _, number in (pair.partition(":") for pair in match[2].split())
+        }
         return ConsoleRow(dialect="terse", values=values, counter=Counter(at=int(match[1])))
+    if match := THREE_WORDS.fullmatch(text):
+        return ConsoleRow(
+            dialect="terse", values={match[2]: _number(match[3], None)}, counter=Counter(at=int(match[1]))
+        )
     return None
 
 
