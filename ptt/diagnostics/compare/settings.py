@@ -16,8 +16,10 @@ from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import JsonScalar
 
-NO_SETTINGS: Final = frozenset({"global_step", "status", "framework", "algorithm"})
-"""Facts that are no choice: how far a run came is told beside it, and the last two are taken from the run itself."""
+NO_SETTINGS: Final = frozenset(
+    {"global_step", "status", "framework", "algorithm", "train_runtime", "exit_reason", "row_unit", "rows_placed_by"}
+)
+"""Facts that are no choice: how a run went is told beside it, and framework and algorithm are taken from it."""
 FROM_CONTEXT: Final = ("code", "packages", "model", "dataset")  # what a run was made of, beside settings
 PRECISION: Final = 1e-5  # some loggers keep single precision, others print six digits
 MAX_LETTERS: Final = 200  # letters of a value: what is longer was never one setting

@@ -15,7 +15,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import ANY, known
 from ptt.diagnostics.metrics.guessed_names import guess, is_denied, spelt_words
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.store.manifest import WideColumn, WidePart
 
 MIN_ROWS: Final = 2  # of a guessed metric: a lone value is a summary, and no series

@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.metrics.guessed_names import near_names, spelt_words
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 
 MIN_VALUES: Final = 3  # of a metric that is worth a name: fewer are no series
 MAX_LISTED: Final = 20  # names in a section: one reads them all
