@@ -172,8 +172,11 @@ TRACKER: Final = {
     "skyrl": "trainer.logger=wandb with WANDB_MODE=offline",
 }
 """The framework's own line that has a tracker write settings, commit, packages and command beside the logs."""
-STATE: Final = frozenset({"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size"})
-"""What a trainer's saved state holds by itself: of its settings hardly any."""
+STATE: Final = frozenset(
+    {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
+     "exit_reason", "row_unit", "rows_placed_by"}
+)  # fmt: skip
+"""What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 SEEDS: Final = ("seed", "data_seed", "random_seed")
 ANYWHERE: Final = {
     "settings": "copy the resolved settings into the run dir at the start",
