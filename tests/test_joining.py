@@ -38,7 +38,7 @@ def _jsonl(path: Path, steps: Iterable[int], logps: Iterable[str]) -> None:
 
 
 def _counted(run: Path) -> tuple[dict[int, int], list[str]]:
-    found = ptt.diagnose(run)
+    found = ptt.diagnose(run, one_run=True)
     stats = found.tables["step_stats"].group_by("step").agg(pl.col("n").max()).sort("step")
     return dict(stats.iter_rows()), [source.note or "" for source in found.sources]
 

@@ -105,19 +105,36 @@ def test_a_run_that_cannot_be_read_leaves_what_lay_beside_its_store(here: Path) 
     assert [path.name for path in (here / "out").iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("diagnose", "runs"), ("gate", "runs", "--json"), ("compare", "runs", "one", "--jobs", 1), ("ingest", "runs")],
-)
-def test_a_folder_of_archives_is_told_as_one(words: tuple[object, ...], here: Path) -> None:
+@pytest.fixture
+def archives(here: Path) -> Path:
     for name in ("one", "two"):
         packed(trained(here / name), here / "runs" / f"{name}.tar.gz")
     (here / "runs" / "README.md").write_text("two seeds\n")
+    return here / "runs"
+
+
+@pytest.mark.usefixtures("archives")
+@pytest.mark.parametrize("words", [("compare", "runs", "one", "--jobs", 1), ("ingest", "runs")])
+def test_a_folder_of_archives_is_several_runs(words: tuple[object, ...]) -> None:
     done = ptt(*words)
+    assert done.exit_code == 2
+    assert "runs: holds 2 runs, and is not one: one.tar.gz, two.tar.gz (it holds 2 archives" in done.stderr
+    assert "give one of them, as runs/one.tar.gz" in done.stderr
+
+
+@pytest.mark.usefixtures("archives")
+@pytest.mark.parametrize("command", ["diagnose", "gate"])
+def test_each_of_a_folder_of_archives_is_judged(command: str) -> None:
+    done = ptt(command, "runs", "--json", "--jobs", 1)
+    assert done.exit_code == 0, done.stderr
+    assert sorted(run["name"] for run in json.loads(done.stdout)["runs"]) == ["one", "two"]
+
+
+@pytest.mark.usefixtures("archives")
+def test_archives_are_no_one_run_even_where_that_is_asked_for() -> None:
+    done = ptt("ingest", "runs", "--one-run")
     assert done.exit_code == 5
-    told = json.loads(done.stdout)["runs"][0]["error"] if "--json" in words else done.stderr
-    assert "holds 2 archives and nothing that is read here; give them themselves" in told
-    assert 'e.g. "runs/*.tar.gz"' in told
+    assert 'holds 2 archives and nothing that is read here; give them themselves, e.g. "runs/*.tar.gz"' in done.stderr
 
 
 def test_what_is_advised_of_a_folder_of_archives_is_gated(here: Path) -> None:

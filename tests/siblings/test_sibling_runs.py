@@ -111,6 +111,36 @@ def copies(home: Path) -> None:
         write_tokens(write_state(home / name, rows_of(1)) / "tokens", (1, 2, 3))
 
 
+def runs_of_unlike_writers(home: Path) -> None:
+    write_state(home / "first", rows_of(1))
+    write_jsonl(home / "second" / "metrics.jsonl", [{"step": step, "return": step % 7} for step in range(1, 20)])
+    write_tokens(home / "third" / "tokens", (1, 2, 3))
+    write_console(home / "fourth" / "train.log", [])
+    write_wandb(home / "fifth", "a1b2c3d4", rows_of(5, first=100, last=120))
+
+
+def copies_of_a_crash(home: Path) -> None:
+    """A console log on which nothing was logged before the end."""
+    for name in ("mine", "theirs"):
+        (home / name).mkdir()
+        (home / name / "train.log").write_text("step:1 - actor/loss:0.5\n" * 2, encoding="utf-8")
+
+
+def copies_with_restarts(home: Path) -> None:
+    for name in ("mine", "theirs"):
+        write_events(home / name / "logs", [], stamp=1_600_000_000)
+        write_events(home / name / "logs", rows_of(1))
+        write_state(home / name / "results" / "checkpoint-30", rows_of(1))
+
+
+def one_without_a_state(home: Path) -> None:
+    """A run that died before it could save still has what the other has beside its state."""
+    for name in ("lived", "died"):
+        write_events(home / name / "runs" / "Jan01_10-00-00_host", rows_of(len(name)))
+        write_tokens(home / name / "tokens", (1, 2, 3), seed=len(name))
+    write_state(home / "lived", rows_of(5))
+
+
 SEVERAL: dict[str, tuple[Make, int]] = {
     "seeds with a trainer state each": (states("seed_1", "seed_2", "seed_3"), 3),
     "seeds below an experiment": (states("experiment/seed_1", "experiment/seed_2"), 2),
@@ -129,6 +159,10 @@ SEVERAL: dict[str, tuple[Make, int]] = {
     "rounds that each train from the start": (iterative_rounds, 2),
     "runs of two writers": (two_writers, 2),
     "copies": (copies, 2),
+    "runs of unlike writers": (runs_of_unlike_writers, 5),
+    "copies of a crash": (copies_of_a_crash, 2),
+    "copies with restarts": (copies_with_restarts, 2),
+    "one without a state": (one_without_a_state, 2),
     "stages named like parts": (states("lora/sft", "lora/reward", "lora/dpo"), 3),
 }
 

@@ -49,7 +49,10 @@ TOKENS: Final = (
 )  # fmt: skip
 STRONG: Final = (STATE, WANDB, TENSORBOARD, MLFLOW, *TOKENS)
 """Kinds that a run has of its own; a CSV, JSON lines or a console log may be of a part of it, or of many."""
+BY_NAME: Final = {STATE: "trainer_state.json", TENSORBOARD: ".tfevents."}
 MAX_LOOKED_AT: Final = 12  # files of one folder whose content is looked at: dumps are alike
+MIN_UNLIKE: Final = 4  # folders that hold unlike records: a run has its trainer's, its trackers' and its dumps'
+MIN_KINDS: Final = 3
 MAX_NAMED: Final = 5  # spelt out in a sentence
 MAX_COMPARED: Final = 64  # places compared with one another: of more, two that conflict were found long before
 
@@ -163,13 +166,13 @@ def _look(folder: Folder) -> _Content:
     content = _Content(folder=folder)
     _look_at_files(content)
     for child in folder.folders():
-        if content.is_run:  # whatever else lies there is a part of it
-            break
+        if content.is_run and (CHECKPOINT.fullmatch(child.name) or not is_part(child)):
+            continue  # whatever else lies there is a part of it
         if (tracked := _tracked(child)) is not None:
             content.places.append(tracked)
             continue
         inside = _look(child)
-        if is_part(child) and not _has_own_state(inside):
+        if is_part(child) and (content.is_run or not _has_own_state(inside)):
             content.take(inside)
         else:
             _add_place(content, inside)
@@ -191,8 +194,8 @@ def _look_at_files(content: _Content) -> None:
             content.archives.append(file)
         elif match := WANDB_FILE.fullmatch(file.name):
             tracked.setdefault(match[1], []).append(file)
-        elif file.name.endswith("trainer_state.json"):
-            content.own.setdefault(STATE, []).append(file)
+        elif kind := next((kind for kind, mark in BY_NAME.items() if mark in file.name), ""):
+            content.own.setdefault(kind, []).append(file)
         else:
             shape = NUMBER.sub("#", file.name)
             if shape in shapes or len(shapes) >= MAX_LOOKED_AT:
@@ -305,10 +308,20 @@ def _decide(content: _Content) -> _Verdict:
         )
     if _is_logged_by_tracker(content):
         return _Verdict()
-    pair = next(_conflicts(places, weak=not content.own), None)
-    if pair is None:
-        return _Verdict(reason=_joined(places))
-    return _runs(content, [], _conflict_reason(*pair), [])
+    if (pair := next(_conflicts(places, weak=not content.own), None)) is not None:
+        return _runs(content, [], _conflict_reason(*pair), [])
+    if not content.own and (reason := _unlike(places)):
+        return _runs(content, [], reason, [])
+    return _Verdict(reason=_joined(places))
+
+
+def _unlike(places: list[_Place]) -> str:
+    """Say so where so many folders hold records of so many kinds that they are no parts of one run."""
+    holders = [place for place in places if place.records and not place.tracked_only]
+    kinds = {frozenset(place.records) for place in holders}
+    if len(holders) < MIN_UNLIKE or len(kinds) < MIN_KINDS:
+        return ""
+    return f"{_some([place.rel for place in holders])} hold records of {len(kinds)} kinds, and none is named as a part"
 
 
 def _is_logged_by_tracker(content: _Content) -> bool:
@@ -341,10 +354,22 @@ def _relation(first: _Place, second: _Place, kind: str) -> Relation:
     if kind in TOKENS:
         return relate_spans(_span(first, kind), _span(second, kind))
     relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
+    if relation is Relation.UNRELATED and _same_bytes(first.records[kind], second.records[kind]):
+        relation = Relation.COPY
     if first.tracker and first.tracker == second.tracker:  # resumed under one id, or the whole folder was copied
         copied = relation is Relation.COPY and not (first.tracked_only or second.tracked_only)
         return Relation.COPY if copied else Relation.PART
     return relation
+
+
+def _same_bytes(first: list[RunFile], second: list[RunFile]) -> bool:
+    """Return whether two places hold the same files, as far as names, sizes and beginnings tell."""
+    if [(file.name, file.size) for file in first] != [(file.name, file.size) for file in second]:
+        return False
+    same = all(a.size and a.readable_head == b.readable_head for a, b in zip(first, second, strict=True))
+    for file in (*first, *second):
+        file.looks.clear()
+    return same
 
 
 def _span(place: _Place, kind: str) -> Span:
