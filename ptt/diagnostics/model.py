@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,23 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 Steps = tuple[int, int]
 JsonScalar = str | int | float | bool | None
+
+STEP: Final = "step"
+STEP_BEFORE_NUMBER: Final = re.compile(r"\b([Ss])tep(s?)(?=\s[\d−-])")
+STEP_AFTER_NUMBER: Final = re.compile(r"(?<=\d)([\s-](?:logged |recorded )?)step(s?)\b(?!\s?\d)")
+
+
+def in_unit(text: str, unit: str, *, counts: bool = False) -> str:
+    """Call the steps that a text numbers by what the rows of the log are: "since row 10".
+
+    With `counts` those that it counts as well: "97 rows"; not so in advice, where steps are the trainer's own. A step
+    without a number stays one: the time of a step, log every step.
+    """
+    if unit == STEP:
+        return text
+    text = STEP_BEFORE_NUMBER.sub(lambda found: (unit.capitalize() if found[1] == "S" else unit) + found[2], text)
+    return text if not counts else STEP_AFTER_NUMBER.sub(lambda found: found[1] + unit + found[2], text)
+
 
 CUSTOM: Final = "custom:"
 """Begins the id of a rule of the user's own, so that none can be taken for a built-in one."""
@@ -196,6 +214,36 @@ class Run:
     sequences: int
     model_tokens: int
     context: Mapping[str, JsonScalar] = field(default_factory=dict)
+    step_unit: str = STEP  # what a step of it is: "row", "episode" or "epoch" where the files number no steps
+    placed_by: str | None = None  # what put rows without a step at their steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreQuestion:
+    """One of the questions that a run must answer before it is called healthy, and what it could have seen."""
+
+    question: str  # reward, loss, entropy, ...
+    judged: bool  # on enough rows for a fault of the size below to be seen
+    rows: int  # values that were logged of it
+    metric: str | None = None  # what it was judged by, as logged
+    change: str = ""  # what would have shown, up to its size: "a fall of the reward by"
+    detectable: float | None = None  # the smallest such change, seen in four of five such runs
+    unit: str = ""
+    why: str = ""  # it was not judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much of a run was judged: the checks that gave an answer, and what its core questions could have seen."""
+
+    judged: int
+    asked: int
+    core: tuple[CoreQuestion, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every core question was judged; a run that none was put to holds no training."""
+        return bool(self.core) and all(question.judged for question in self.core)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +254,7 @@ class RunVerdict:
     headline: str
     first_broken_link: Link | None
     next: tuple[str, ...]
+    coverage: Coverage | None = None  # None: judged by a version that did not say
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,25 @@ GOOD: dict[str, Any] = {
     "schema_version": 1,
     "ptt_version": "0.1.0",
     "run": {
-        "name": "r", "framework": None, "algorithm": "grpo", "steps": {"first": 1, "last": 9, "count": 9},
-        "sequences": 3, "model_tokens": 40,
+        "name": "r", "framework": None, "algorithm": "grpo", "sequences": 3, "model_tokens": 40,
+        "steps": {"first": 1, "last": 9, "count": 9, "unit": "row", "placed_by": "progress bars"},
     },
-    "verdict": {"status": "suspect", "headline": "it broke", "first_broken_link": "reward", "next": ["look"]},
+    "verdict": {
+        "status": "suspect", "headline": "it broke", "first_broken_link": "reward", "next": ["look"],
+        "coverage": {
+            "judged": 14, "asked": 60,
+            "core": [
+                {
+                    "question": "reward", "judged": True, "rows": 200, "metric": "reward", "detectable": 0.31,
+                    "change": "a fall of the reward by", "unit": "", "why": "",
+                },
+                {
+                    "question": "entropy", "judged": False, "rows": 0, "metric": None, "detectable": None,
+                    "change": "", "unit": "", "why": "not recorded",
+                },
+            ],
+        },
+    },
     "signature": {
         "status": "cannot_say", "reason": "no tokens", "pair": None, "onset_step": None, "onset_interval": None,
         "aggregates": {"status": "quiet", "metrics": {"kl/ref": "flat"}}, "lead_steps": None,
@@ -107,6 +122,14 @@ def test_a_made_document_comes_back(tmp_path: Path) -> None:
     assert held.signature.lead_interval == (3, None)
 
 
+def test_a_document_of_an_earlier_version_says_nothing_of_coverage_and_counts_steps(tmp_path: Path) -> None:
+    earlier = copy.deepcopy(GOOD)
+    del earlier["verdict"]["coverage"], earlier["run"]["steps"]["unit"], earlier["run"]["steps"]["placed_by"]
+    held = read_findings(written(tmp_path / "findings.json", earlier))
+    assert held.verdict.coverage is None
+    assert (held.run.step_unit, held.run.placed_by) == ("step", None)
+
+
 def test_keys_that_a_later_release_adds_are_passed_over(tmp_path: Path) -> None:
     more = copy.deepcopy(GOOD) | {"new": {"deep": [1]}}
     more["findings"][0]["new"] = more["run"]["new"] = 1
@@ -135,7 +158,8 @@ def test_a_field_that_is_missing_is_named(way: tuple[Any, ...], tmp_path: Path) 
     del at[way[-1]]
     place = written(tmp_path / "findings.json", document)
     free = {"ptt_version", "crashes", "lead_interval", "kl/ref", "post_tool", "n", "yes", "what", "none"}
-    if way[-1] in free:
+    free |= {"coverage", "placed_by"}
+    if way[-1] in free or way == ("run", "steps", "unit"):
         read_findings(place)
         return
     with pytest.raises(InputError, match=f"has no `{way[-1]}`"):

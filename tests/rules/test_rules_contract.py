@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
-from builders import aggregates, run_of
+from builders import aggregates, evidence_of, run_of
 
 from ptt.diagnostics import rules
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.model import Answer, NotJudged
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
@@ -80,3 +84,17 @@ def test_every_limit_is_a_finite_number_with_a_name_in_the_module(module: Module
 def test_every_rule_has_its_limits_in_the_settings() -> None:
     assert set(LIMITS) == set(MODULES)
     assert {rule.id: rule.limits for rule in RULES} | {tool_tail_growth.ID: tool_tail_growth.LIMITS} == LIMITS
+
+
+NOT_OF_GIVEN_DATA = re.compile(r"GRPO|rollout|\btools?\b|recorder|\bKL\b|advantage|entropy|engine", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("family", [Family.SUPERVISED, Family.PREFERENCE, Family.REWARD_MODEL])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_training_on_given_data_is_told_to_record_nothing_of_rl(rule: Rule, family: Family) -> None:
+    few = {name: np.full(5, 0.5) for name in ("loss/total", "grad_norm", "dpo/accuracy", "dpo/margin")}
+    for metrics in ({}, few):
+        algorithm = Algorithm(family=family, critic=False, groups=False)
+        verdict = rule.run(replace(evidence_of(metrics=metrics), algorithm=algorithm))
+        if isinstance(verdict, NotJudged) and verdict.applies:
+            assert not NOT_OF_GIVEN_DATA.search(f"{verdict.reason} {verdict.enable}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar
 
 
@@ -46,8 +47,21 @@ SETTINGS: Final = ("algorithm", "adv_estimator", "advantage_estimator", "loss_ty
 ONLINE_METRICS: Final = frozenset(
     {"kl/old", "clip/frac", "reward/zero_std_frac", "len/response_mean", "staleness/mean", "is/ratio_mean"}
 )
+FITTED_METRICS: Final = frozenset({"lr", "grad_norm", "eval/loss", "sft/perplexity", "tokens/seen"})
+LEARNT_BY_REWARD: Final = frozenset(
+    {"reward", "rewards", "return", "returns", "score", "scores", "kl", "advantage", "advantages", "policy", "actor",
+     "critic", "rollout", "rollouts", "completion", "completions", "episode", "episodes", "margin", "margins",
+     "chosen", "rejected", "logps", "accuracies", "objective", "ppo", "grpo", "dpo", "win", "success"}
+)  # fmt: skip
+"""Words of what a loss alone does not have beside it, where answers are given: any of them, and the kind stays open."""
 PAIR_METRICS: Final = frozenset({"dpo/margin", "dpo/accuracy", "dpo/logp_chosen", "dpo/logp_rejected"})
 
+COMMONEST: Final = {
+    Family.SUPERVISED: "sft",
+    Family.PREFERENCE: "dpo",
+    Family.REWARD_MODEL: "reward_model",
+    Family.ONLINE: "grpo",
+}
 REPORTER_PREFIXES: Final = ("console:", "train/")
 MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
     # names that are all there, names of which none is, what they tell: the first that fits counts.
@@ -64,6 +78,7 @@ MARKS: Final[tuple[tuple[frozenset[str], frozenset[str], str | None], ...]] = (
     (frozenset({"reward", "completion_length"}), frozenset(), "grpo"),  # TRL before 0.16, Unsloth
     (frozenset({"grpo_loss"}), frozenset(), "grpo"),
     (frozenset({"log_odds_ratio"}), frozenset(), "orpo"),
+    (frozenset({"odds_ratio_loss"}), frozenset(), "orpo"),  # LLaMA-Factory, beside TRL's names of pairs
     (frozenset({"orpo_loss"}), frozenset(), "orpo"),
     (frozenset({"cpo_loss"}), frozenset(), "cpo"),
     (frozenset({"kto_loss"}), frozenset(), "kto"),
@@ -99,21 +114,35 @@ class Algorithm:
         return {Family.REWARD_MODEL: "reward model"}.get(self.family, str(self.family)) if self.family else "unknown"
 
 
+def samples_online(algorithm: Algorithm) -> bool:
+    """Return whether the policy samples its own data, as far as is known: RL, and what no file tells the kind of."""
+    return algorithm.family in (None, Family.ONLINE)
+
+
+def trainer_of(algorithm: Algorithm) -> str | None:
+    """Return the algorithm whose trainer such a run is configured by; of a family whose kind is open, the commonest."""
+    return algorithm.name or (COMMONEST.get(algorithm.family) if algorithm.family else None)
+
+
 def detect_algorithm(
     facts: Mapping[str, JsonScalar],
     metrics: Collection[str],
     *,
     logged: Collection[str] = (),
     sampled: bool = False,
+    texts: bool = False,
 ) -> Algorithm:
     """Detect the algorithm from settings, from metric names as their writer spelt them, and from canonical ones.
 
     Settings count more than names. `sampled`: an inference engine's logprobs are recorded, so something was sampled.
+    `texts`: samples or tokens are recorded, so that a loss without a reward beside it proves nothing.
     """
     spelt = [str(facts[key]).lower().replace("-", "_") for key in SETTINGS if facts.get(key)]
     name = next((word for word in spelt if word in NAMES), None) or _match_marks(logged)
     name = SYNONYMS.get(name, name) if name else None
     family = NAMES[name] if name else _family(set(metrics)) or (Family.ONLINE if sampled else None)
+    if family is None and not texts and _only_fitted(set(metrics), logged):
+        family = Family.SUPERVISED
     decided = name is not None or family not in (None, Family.ONLINE)
     critic: bool | None = any(metric.startswith("critic/") and "loss" in metric for metric in metrics) or None
     if critic is None and decided:
@@ -133,6 +162,13 @@ def _match_marks(logged: Collection[str]) -> str | None:
             bare = bare.removeprefix(prefix)
         names.add(bare)
     return next((name for present, absent, name in MARKS if present <= names and not absent & names), None)
+
+
+def _only_fitted(metrics: set[str], logged: Collection[str]) -> bool:
+    """Return whether a loss is logged with what stands beside it where answers are given, and nothing of RL."""
+    if "loss/total" not in metrics or not metrics & FITTED_METRICS:
+        return False
+    return not any(words_of(raw) & LEARNT_BY_REWARD for raw in logged)
 
 
 def _family(metrics: set[str]) -> Family | None:

@@ -20,6 +20,8 @@ MAX_POINTS: Final = 2000  # a longer series is judged by the means of so many bl
 Z_LIMIT: Final = (
     4.0  # of a window's mean against the early one: few runs in a thousand pass by chance (docs/statistics.md)
 )
+Z_POWER: Final = 0.84  # of the normal distribution, 80th percentile: so likely is a window's mean to pass its bound
+POWER_SDS: Final = 1.5  # standard errors: two windows must pass a bound, the one of the alarm and the last
 FAR_LAG: Final = 5  # values between which noise is separated from its autocorrelation
 MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
 MIN_AR1: Final = 0.3  # and less for this much: in a short run it cannot be distinguished from none
@@ -70,6 +72,18 @@ def early_level(series: Series) -> EarlyLevel | None:
         values=count,
         last_step=int(steps[count - 1]),
     )
+
+
+def detectable_shift(series: Series, *, least: float = 0.0, sds: float = Z_LIMIT) -> float | None:
+    """Return the smallest lasting shift that a rule reports in four of five such runs, if it asks for `least`.
+
+    In the arithmetic of `lasting_rise` and `lasting_fall`, and on the scale of the series. None where it is so short
+    that nothing would follow a change in its middle.
+    """
+    level = early_level(condense(series, MAX_POINTS))
+    if level is None or len(series.finite()[1]) < 2 * MIN_VALUES:
+        return None
+    return max(least, sds * level.error) + POWER_SDS * level.error
 
 
 def step_noise(values: FloatArray) -> tuple[float, float]:

@@ -37,7 +37,7 @@ from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.evidence.tails import gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.tokens_by_step import gather_pairs, gather_signal
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
-from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.model import STEP, JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.manifest import Manifest
@@ -46,6 +46,8 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics, distinct, read_wide
 
 CONSOLE = "console_log"  # the parser of consoles
 NAMED_FACTS = ("framework", "algorithm")
+ROW_FACTS = ("row_unit", "rows_placed_by")  # of how the log was read, and no settings of the run
+ROW_UNITS = ("row", "episode", "epoch")
 
 
 def describe_run(
@@ -74,7 +76,9 @@ def describe_run(
         step_count=len(steps),
         sequences=sequences,
         model_tokens=model_tokens,
-        context={key: facts[key] for key in sorted(facts) if key not in NAMED_FACTS},
+        context={key: facts[key] for key in sorted(facts) if key not in NAMED_FACTS + ROW_FACTS},
+        step_unit=str(facts["row_unit"]) if facts.get("row_unit") in ROW_UNITS else STEP,
+        placed_by=None if facts.get("rows_placed_by") is None else str(facts["rows_placed_by"]),
     )
 
 
@@ -197,6 +201,7 @@ def gather(
         series,
         logged=training_metric_names(metrics, wide, ranks=True),
         sampled="rollout_logp" in tokens.scan.columns if tokens else False,
+        texts=tokens is not None or trajectories.height > 0,
     )
     run = describe_run(name, facts, series, tokens, wide.steps)
     evidence = Evidence(

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES
+from ptt.diagnostics.evidence.baseline_shift import MAX_POINTS, MIN_VALUES, Z_POWER
 from ptt.diagnostics.evidence.series import Series, condense, finite_series
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -27,6 +27,7 @@ AR1_CORRECTION: Final = 0.25
 """Added to the lag-1 correlation that the residuals show: a running median takes some of it away."""
 MIN_AR1_VALUES: Final = 60  # values: of fewer, the correlation is not known; STEP_LIKENESS stands for it
 MAX_AR1: Final = 0.8  # AR(1) of step noise: more is taken for this much
+LEFT_SHARE: Final = 0.4  # of the run, behind a fall that is to be seen
 LOST_FRACTION: Final = 0.25  # of what is lost in the end: the onset is where so much is lost for good
 
 
@@ -75,6 +76,20 @@ def change_since(series: Series, step: int) -> LevelChange | None:
     return _change_from(
         series, lambda steps, _, width: max(int(np.searchsorted(steps, step, side="right")) - 1, width - 1)
     )
+
+
+def detectable_fall(series: Series) -> float | None:
+    """Return the smallest fall from the best window that noise does not hide in four of five such runs.
+
+    A fall with two fifths of the run still to come: in a short run the last two windows hold what was before it too.
+    None for fewer than 30 values.
+    """
+    small = condense(series, MAX_POINTS)
+    values = small.finite()[1]
+    if len(values) < MIN_VALUES:
+        return None
+    diluted = max(1.0, 2 * small.width / (LEFT_SHARE * len(values)))
+    return diluted * (Z_LIMIT + Z_POWER) * window_mean_noise(values, small.width)
 
 
 def window_mean_noise(values: FloatArray, width: int) -> float:

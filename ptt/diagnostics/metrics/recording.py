@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 ANY: Final = "*"
+GRPO_CONFIG: Final = "GRPOConfig"  # as the lines of TRL have it; other trainers' configurations take its place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +43,25 @@ def framework_name(framework: str) -> str:
     return name
 
 
-def switches_for(framework: str | None, missing: Iterable[str]) -> tuple[Switch, ...]:
-    """Return the lines that record any of `missing`, most first; the framework's own before what fits any loop."""
+def switches_for(framework: str | None, missing: Iterable[str], *, trainer: str | None = None) -> tuple[Switch, ...]:
+    """Return the lines that record any of `missing`, most first; the framework's own before what fits any loop.
+
+    `trainer`: the algorithm, by which TRL names the configuration that a line goes into.
+    """
     wanted = frozenset(missing)
     own = [switch for switch in switches() if switch.framework == framework and switch.gives & wanted]
     candidates = own or [switch for switch in switches() if switch.framework == ANY and switch.gives & wanted]
-    return tuple(sorted(candidates, key=lambda switch: -len(switch.gives & wanted)))
+    config = _table()["trl_configs"].get(trainer, GRPO_CONFIG)
+    fitted = [
+        replace(switch, **{name: getattr(switch, name).replace(GRPO_CONFIG, config) for name in ("line", "note")})
+        for switch in candidates
+    ]
+    return tuple(sorted(fitted, key=lambda switch: -len(switch.gives & wanted)))
 
 
-def how_to_record(framework: str | None, missing: Iterable[str]) -> str | None:
+def how_to_record(framework: str | None, missing: Iterable[str], *, trainer: str | None = None) -> str | None:
     """Return the sentence that tells a framework's user, or of any loop, what to add; None where no line does."""
-    candidates = switches_for(framework, missing)
+    candidates = switches_for(framework, missing, trainer=trainer)
     if not candidates:
         return None
     note = f" ({candidates[0].note})" if candidates[0].note else ""

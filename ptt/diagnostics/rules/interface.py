@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from ptt.diagnostics import model
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import Family, samples_online
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 
@@ -186,6 +186,11 @@ class RequestedMetrics(Mapping[str, Series]):
     def nonfinite(self) -> list[Series]:
         """Return those asked for that are NaN or infinite at the end, or for a good part of the run."""
         return [self._metrics[name] for name in sorted(self.names & self._metrics.keys()) if self._metrics[name].lost]
+
+
+def by_kind(evidence: Evidence, *, sampled: str, given: str) -> str:
+    """Return what to say to training that samples its own data, or whose kind is open, and to that on given data."""
+    return sampled if samples_online(evidence.algorithm) else given
 
 
 def does_not_apply(training: str) -> NotJudged:

@@ -392,7 +392,7 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     lead, at_least, known = _lead(onset, aggregates, evidence.run.last_step)
     signature = Signature(
         status=status,
-        reason=reason(tails, tail, limits),
+        reason=reason(tails, tail, limits) + _apart_from_reference(tails.pair, status),
         pair=tails.pair,
         aggregates=aggregates,
         onset_step=onset[0] if onset else None,
@@ -413,6 +413,12 @@ def _conclude(tails: Tails, tail: JudgedTail, limits: Limits, aggregates: Aggreg
     else:
         verdict = not_found(tails, tail, signature)
     return Judgement(signature=signature, verdict=verdict)
+
+
+def _apart_from_reference(pair: str, status: Answer) -> str:
+    """Say of a pair without the reference that quiet tails of it tell nothing of drift."""
+    quiet = status is not Answer.FOUND and not pair.endswith("/ref")
+    return f"; {pair} says nothing of the distance from the reference, which was not recorded" if quiet else ""
 
 
 def _severity(post: SliceTails, limits: Limits) -> tuple[Severity, tuple[str, float]]:

@@ -22,6 +22,8 @@ from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,
+    CoreQuestion,
+    Coverage,
     Diagnosis,
     Finding,
     Link,
@@ -61,6 +63,8 @@ class _Steps(_Part):
     first: Integer | None
     last: Integer | None
     count: Count
+    unit: Literal["step", "row", "episode", "epoch"] = "step"
+    placed_by: str | None = None
 
 
 class _Run(_Part):
@@ -72,11 +76,29 @@ class _Run(_Part):
     model_tokens: Count
 
 
+class _CoreQuestion(_Part):
+    question: str
+    judged: bool
+    rows: Count
+    metric: str | None
+    change: str
+    detectable: Number | None
+    unit: str
+    why: str
+
+
+class _Coverage(_Part):
+    judged: Count
+    asked: Count
+    core: Annotated[tuple[_CoreQuestion, ...], Meta(max_length=MAX_ENTRIES)]
+
+
 class _Verdict(_Part):
     status: Status
     headline: str
     first_broken_link: Link | None
     next: Texts
+    coverage: _Coverage | None = None
 
 
 class _Aggregates(_Part):
@@ -197,8 +219,15 @@ def _diagnosis(document: _Document) -> Diagnosis:
         for name, growth in document.signature.growth.items()
     }
     return Diagnosis(
-        run=Run(**run, first_step=steps.first, last_step=steps.last, step_count=steps.count),
-        verdict=RunVerdict(**structs.asdict(document.verdict)),
+        run=Run(
+            **run,
+            first_step=steps.first,
+            last_step=steps.last,
+            step_count=steps.count,
+            step_unit=steps.unit,
+            placed_by=steps.placed_by,
+        ),
+        verdict=RunVerdict(**{**structs.asdict(document.verdict), "coverage": _coverage(document.verdict.coverage)}),
         signature=Signature(**signature),
         findings=tuple(Finding(**structs.asdict(finding)) for finding in document.findings),
         healthy=(),
@@ -215,6 +244,13 @@ def _diagnosis(document: _Document) -> Diagnosis:
         tables={},
         from_findings=True,
     )
+
+
+def _coverage(coverage: _Coverage | None) -> Coverage | None:
+    if coverage is None:
+        return None
+    core = tuple(CoreQuestion(**structs.asdict(question)) for question in coverage.core)
+    return Coverage(judged=coverage.judged, asked=coverage.asked, core=core)
 
 
 def check_chains(findings: tuple[Finding, ...]) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from ptt.diagnostics.model import (
     CUSTOM,
+    STEP,
     Answer,
     Broken,
     Diagnosis,
@@ -25,8 +26,11 @@ from ptt.diagnostics.model import (
     Signature,
     Source,
     Status,
+    in_unit,
 )
 from ptt.diagnostics.verdict.causes import Explains, began, link_causes
+from ptt.diagnostics.verdict.coverage import Seen, healthy_headline, little_headline
+from ptt.diagnostics.verdict.nothing_judged import NothingJudged
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,8 +57,14 @@ def verdict_of(
     sources: Sequence[Source],
     tables: Mapping[str, pl.DataFrame],
     explains: Explains | None = None,
+    seen: Seen | None = None,
+    nothing: NothingJudged | None = None,
 ) -> Diagnosis:
-    """Assemble the diagnosis; `explains` names which failure brings which others about."""
+    """Assemble the diagnosis; `explains` names which failure brings which others about.
+
+    `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was.
+    """
+    verdicts = [_in_unit(verdict, run.step_unit) for verdict in verdicts]
     unsorted = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     unsorted += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
     linked = link_causes(sorted(unsorted, key=_order), explains or {}, slack=_slack(run))
@@ -62,7 +72,9 @@ def verdict_of(
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,
-        verdict=_answer(findings, signature, verdicts),
+        verdict=replace(
+            _answer(run, findings, signature, verdicts, seen, nothing), coverage=seen.coverage if seen else None
+        ),
         signature=signature,
         findings=findings,
         healthy=tuple(verdict for verdict in verdicts if isinstance(verdict, Healthy)),
@@ -106,23 +118,57 @@ def _slack(run: Run) -> int:
     return round(min(2 * WINDOW, run.step_count / 6) * spacing)
 
 
-def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequence[RuleVerdict]) -> RunVerdict:
+def _answer(
+    run: Run,
+    findings: Sequence[Finding],
+    signature: Signature,
+    verdicts: Sequence[RuleVerdict],
+    seen: Seen | None,
+    nothing: NothingJudged | None,
+) -> RunVerdict:
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
     roots = [finding for finding in serious if finding.consequence_of is None]
     if serious:
         worst = min(serious, key=lambda finding: finding.severity.rank).severity
         first = min(roots, key=_time)
+        since = f", since {run.step_unit} {first.onset_step}." if first.onset_step is not None else "."
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
-            headline=first.claim + (f", since step {first.onset_step}." if first.onset_step is not None else "."),
+            headline=first.claim + since,
             first_broken_link=first.link,
             next=_next([first, *(root for root in roots if root is not first)]),
         )
+    # a rule of the user's own that found nothing says nothing of the rest of the run
+    clean = sum(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
+    if nothing is not None and not clean and not findings:
+        return RunVerdict(
+            status=Status.CANNOT_SAY, headline=nothing.headline, first_broken_link=None, next=nothing.next
+        )
+    if seen is None or seen.tails == "undecided":
+        return _by_signature(signature, verdicts, answered=bool(clean))
+    if seen.coverage.complete:
+        judged = seen.tails == "judged"
+        return RunVerdict(
+            status=Status.HEALTHY,
+            headline=UNHARMED if judged else healthy_headline(seen, clean, signature.reason),
+            first_broken_link=None,
+            next=(BY_ITS_ANSWERS if seen.tails == "not asked" else KEEP_RECORDING,),
+        )
+    tokens = [verdict.enable for verdict in verdicts if isinstance(verdict, NotJudged) and verdict.id == SIGNATURE]
+    answers = (BY_ITS_ANSWERS,) if seen.tails == "not asked" else ()
+    return RunVerdict(
+        status=Status.CANNOT_SAY,
+        headline=little_headline(seen, clean),
+        first_broken_link=None,
+        next=tuple(dict.fromkeys(line for line in (*seen.enable, *tokens, *answers) if line))[:MAX_NEXT],
+    )
+
+
+def _by_signature(signature: Signature, verdicts: Sequence[RuleVerdict], *, answered: bool) -> RunVerdict:
+    """Answer by the signature alone: where it is in doubt, and where nobody measured what else was judged."""
     not_judged = [verdict for verdict in verdicts if isinstance(verdict, NotJudged)]
     asked = [verdict for verdict in not_judged if verdict.applies]
     of_signature = next((item for item in not_judged if item.id == SIGNATURE), None)
-    # a rule of the user's own that found nothing says nothing of the rest of the run
-    answered = any(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
     if signature.status is Answer.CANNOT_SAY and (not answered or of_signature is None or of_signature.applies):
         return RunVerdict(
             status=Status.CANNOT_SAY,
@@ -137,6 +183,26 @@ def _answer(findings: Sequence[Finding], signature: Signature, verdicts: Sequenc
         first_broken_link=None,
         next=(BY_ITS_ANSWERS if offline else KEEP_RECORDING,),
     )
+
+
+def _in_unit(verdict: RuleVerdict, unit: str) -> RuleVerdict:
+    """Write a verdict's steps as what the rows of the log are; how to record is told of the trainer's own steps."""
+    if unit == STEP:
+        return verdict
+    match verdict:
+        case Broken(findings=findings):
+            return replace(verdict, findings=tuple(_finding_in_unit(finding, unit) for finding in findings))
+        case Healthy(reason=reason, notes=notes):
+            notes = tuple(_finding_in_unit(note, unit) for note in notes)
+            return replace(verdict, reason=in_unit(reason, unit, counts=True), notes=notes)
+        case NotJudged(reason=reason):
+            return replace(verdict, reason=in_unit(reason, unit, counts=True))
+
+
+def _finding_in_unit(finding: Finding, unit: str) -> Finding:
+    texts = {name: tuple(in_unit(text, unit) for text in getattr(finding, name)) for name in ("confirm", "next")}
+    claim, of = in_unit(finding.claim, unit, counts=True), f"{unit}s" if finding.unit == "steps" else finding.unit
+    return replace(finding, claim=claim, unit=of, confirm=texts["confirm"], next=texts["next"])
 
 
 def _time(finding: Finding) -> tuple[int, int, str]:

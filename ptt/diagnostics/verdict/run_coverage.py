@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
+from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm, samples_online, trainer_of
 from ptt.diagnostics.evidence.gather import read_metrics
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.metrics.catalogue import document, listed
@@ -121,8 +121,9 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
     wide = read_wide(folder, manifest)
     table = with_notes(read_table(folder, "sources"), read_metrics(folder), wide)
     recorded = _recorded(folder, scan_sequences(folder, manifest, root), wide)
-    algorithm = _algorithm(folder, manifest, wide)
-    offline = algorithm.family not in (None, Family.ONLINE)
+    texts = bool({"trajectories", "model_mask"} & recorded.keys())
+    algorithm = _algorithm(folder, manifest, wide, texts=texts)
+    offline = not samples_online(algorithm)
     asked = {title: needs for title, needs in NEEDS.items() if not offline or set(needs) <= ANYWHERE}
     unasked = f"{algorithm.title} training samples nothing: {len(NEEDS) - len(asked)} questions do not apply to it."
     return RunCoverage(
@@ -136,17 +137,18 @@ def run_coverage(name: str, folder: Path, manifest: Manifest, root: Path) -> Run
         metric_names=metric_names(
             read_table(folder, "metrics"), wide.spellings(), manifest.guessed_names, framework=framework
         ),
-        questions=tuple(_question(title, needs, recorded, framework) for title, needs in asked.items()),
+        questions=tuple(_question(title, needs, recorded, framework, algorithm) for title, needs in asked.items()),
         unasked=unasked if offline else "",
     )
 
 
-def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics) -> Algorithm:
+def _algorithm(folder: Path, manifest: Manifest, wide: WideMetrics, *, texts: bool) -> Algorithm:
     """Infer the algorithm from settings and the names of training metrics."""
     rows = read_table(folder, "metrics").filter(pl.col("split") == "train")
     spelt = wide.spellings()
     names = {*rows["name"].drop_nulls(), *spelt["name"].drop_nulls()}
-    return detect_algorithm(manifest.facts, names, logged={*rows["name_raw"].drop_nulls(), *spelt["name_raw"]})
+    logged = {*rows["name_raw"].drop_nulls(), *spelt["name_raw"]}
+    return detect_algorithm(manifest.facts, names, logged=logged, texts=texts)
 
 
 def _recorded(folder: Path, scan: SequenceScan | None, wide: WideMetrics) -> dict[str, str]:
@@ -199,12 +201,14 @@ def _evals(folder: Path, metrics: pl.DataFrame) -> str:
     return " and ".join(parts)
 
 
-def _question(title: str, needs: tuple[str, ...], recorded: Mapping[str, str], framework: str | None) -> Question:
+def _question(
+    title: str, needs: tuple[str, ...], recorded: Mapping[str, str], framework: str | None, algorithm: Algorithm
+) -> Question:
     stand_in = STAND_INS.get(needs[:2])
     if stand_in is not None and needs[0] not in recorded and stand_in in recorded:
         needs = (stand_in, *needs[1:])
     if missing := tuple(name for name in needs if name not in recorded):
-        switches = switches_for(framework, missing)
+        switches = switches_for(framework, missing, trainer=trainer_of(algorithm))
         return Question(title=title, answered=False, by="", missing=missing, switches=switches)
     by = [name if name in LOGPS or name == "model_mask" else recorded[name] for name in needs]
     return Question(title=title, answered=True, by=" and ".join(by[:2]), missing=(), switches=())

@@ -17,7 +17,7 @@ from ptt.diagnostics.custom.judge import judge as judge_custom
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.algorithm import samples_online, trainer_of
 from ptt.diagnostics.evidence.gather import Gathered
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, excess_interval
 from ptt.diagnostics.evidence.sources import list_sources
@@ -39,7 +39,9 @@ from ptt.diagnostics.rules.tool_tail_growth import Judgement
 from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
+from ptt.diagnostics.verdict.coverage import what_was_seen
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of
+from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
 
 Result = TypeVar("Result")
 
@@ -50,7 +52,7 @@ def aggregates_of(evidence: Evidence, verdicts: Sequence[RuleVerdict]) -> Aggreg
     """Return each watched metric's movement over the run, and the first step at which a rule on it raised an alarm."""
     movements = {}
     judged = 0
-    offline = evidence.algorithm.family not in (None, Family.ONLINE)  # where nobody looks for what nobody logs
+    offline = not samples_online(evidence.algorithm)  # where nobody looks for what nobody logs
     for name in [name for name in WATCHED if not offline or name in evidence.metrics]:
         series = evidence.metrics.get(name)
         values = np.empty(0) if series is None else series.finite()[1]
@@ -97,10 +99,13 @@ def diagnosis_of(
     lookup = Lookup(evidence, gathered.tables, gathered.wide)
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
+    verdicts = [_with_framework_line(verdict, evidence) for verdict in verdicts]
     return verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
-        verdicts=[_with_framework_line(verdict, evidence.run.framework) for verdict in verdicts],
+        verdicts=verdicts,
+        seen=what_was_seen(evidence, verdicts, signature[0].signature),
+        nothing=why_nothing_was_judged(table, gathered.tables["metrics"], gathered.wide, evidence),
         crashes=crashes,
         sources=list_sources(table, tokens, (*manifest.notes, *(tokens.scan.notes if tokens else ()))),
         tables=gathered.tables,
@@ -108,11 +113,11 @@ def diagnosis_of(
     )
 
 
-def _with_framework_line(verdict: RuleVerdict, framework: str | None) -> RuleVerdict:
-    """Name the framework's own line where what is missing has one."""
-    if not isinstance(verdict, NotJudged) or not verdict.missing:
+def _with_framework_line(verdict: RuleVerdict, evidence: Evidence) -> RuleVerdict:
+    """Name the framework's own line where what is missing has one; to training that samples nothing, none of RL."""
+    if not isinstance(verdict, NotJudged) or not verdict.missing or not samples_online(evidence.algorithm):
         return verdict
-    line = how_to_record(framework, verdict.missing)
+    line = how_to_record(evidence.run.framework, verdict.missing, trainer=trainer_of(evidence.algorithm))
     return verdict if line is None else replace(verdict, enable=line)
 
 
@@ -131,7 +136,7 @@ def _run(rules: Iterable[tuple[str, Callable[[], Result]]], crashes: list[RuleCr
 
 def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
     aggregates = aggregates_of(evidence, verdicts)
-    if evidence.algorithm.family not in (None, Family.ONLINE):
+    if not samples_online(evidence.algorithm):
         return tool_tail_growth.does_not_apply(evidence.algorithm.title, aggregates)
     pair = evidence.tails.pair if evidence.tails is not None else None
     distrust = contaminated(verdicts, pair)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import Diagnosis, in_unit
 from ptt.reports.figures.annotations import label_beside, mark_onset
-from ptt.reports.figures.axes import CurveScale, annotate_row, curve_scale, label_axes, linear, shade_windows
+from ptt.reports.figures.axes import CurveScale, annotate_row, curve_scale, label_axes, linear, shade_windows, step_axis
 from ptt.reports.figures.panels import ONE_LINE, DataTable, Panel, RunFigure, data_table, finite_rows
 from ptt.reports.figures.style import INK, LEFT, LETTER, MUTED, POST, annotate, backing
 from ptt.reports.figures.tail_emergence import small_tail
@@ -169,7 +169,7 @@ def _draw(ax: Axes, *, diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> N
     steps = rows["step"].to_numpy()
     ax.set_xlim(float(steps[0]), float(max(steps[-1], steps[0] + 1)))
     scale.apply(ax)
-    label_axes(ax, x_name="trainer step", top=ONE_LINE)
+    label_axes(ax, x_name=step_axis(diagnosis.run), top=ONE_LINE)
     linear(ax, "x", ticks=4)
     shade_windows(ax, diagnosis, named=False)
     thin = _thinned(drawn["step"].to_numpy(), drawn["value"].to_numpy())
@@ -241,7 +241,7 @@ def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> str:
     means = rows["mean"].drop_nulls().drop_nans()
-    sentences = [f"{metric_name(name)} by trainer step."]
+    sentences = [f"{metric_name(name)} by {step_axis(diagnosis.run)}."]
     if len(means):
         sentences.append(f"Mean of {WINDOW} steps: from {number(float(means[0]))} to {number(float(means[-1]))}.")
     limit, alarm = _limit(rows), diagnosis.signature.aggregates.alarms.get(name)
@@ -249,7 +249,7 @@ def _alt(diagnosis: Diagnosis, rows: pl.DataFrame, name: str) -> str:
     sentences.append(f"Alarm at step {count(alarm)}." if alarm is not None else "No alarm.")
     if words := _off_scale(rows).words:
         sentences.append(f"Beyond the axis: {words}.")
-    return " ".join(sentences)
+    return in_unit(" ".join(sentences), diagnosis.run.step_unit)
 
 
 FIGURE = RunFigure(

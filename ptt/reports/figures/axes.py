@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import STEP, Diagnosis, Run
 from ptt.reports.figures.panels import TWO_LINES
 from ptt.reports.figures.style import LEFT, MUTED, RULE, SHADE, annotate
 from ptt.reports.text.numbers import number, power_of_ten
@@ -65,6 +65,11 @@ def logarithmic(ax: Axes, axis: str, low: float, high: float, *, powers: bool = 
     target.set_minor_locator(FixedLocator([]))
     target.set_minor_formatter(NullFormatter())
     target.set_major_formatter(FuncFormatter(tick_label))
+
+
+def step_axis(run: Run) -> str:
+    """Name the horizontal axis by what the run's rows are."""
+    return "trainer step" if run.step_unit == STEP else run.step_unit
 
 
 def step_range(ax: Axes, first: float, last: float, *, ticks: int = 4) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
-from ptt.reports.figures.axes import annotate_row, linear, row_axes
+from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, in_unit
+from ptt.reports.figures.axes import annotate_row, linear, row_axes, step_axis
 from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table
 from ptt.reports.figures.style import (
     CRITICAL,
@@ -188,7 +188,7 @@ def _panel(diagnosis: Diagnosis, shown: str) -> Panel:
 def _draw(ax: Axes, *, diagnosis: Diagnosis, lanes: list[Lane], height: float, shown: str) -> None:
     low, high = step_span(diagnosis) or (0, 1)
     ax.set_xlim(low, high)
-    row_axes(ax, "trainer step", height, tick_color=RULE)
+    row_axes(ax, step_axis(diagnosis.run), height, tick_color=RULE)
     linear(ax, "x", ticks=8 if shown == "wide" else 4)
     for lane in lanes:
         _draw_lane(ax, lane, shown)
@@ -295,7 +295,7 @@ def _alt(diagnosis: Diagnosis) -> str:
         since = f"from step {count(finding.onset_step)}" if finding.onset_step is not None else "since when is unknown"
         after = f", following from {drawable(finding.consequence_of)}" if finding.consequence_of else ""
         marks.append(f"{LINKS[finding.link]}: {drawable(finding.id)}, {finding.severity.value}, {since}{after}.")
-    return f"{len(marks)} findings over the steps. " + " ".join(marks)
+    return in_unit(f"{len(marks)} findings over the steps. " + " ".join(marks), diagnosis.run.step_unit)
 
 
 FIGURE = RunFigure(

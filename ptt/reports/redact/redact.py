@@ -56,6 +56,8 @@ class _Redactor:
 
     def _field(self, treat: Treat, value: Any) -> Any:
         match treat, value:
+            case Treat.EACH, None:
+                return None
             case Treat.EACH, tuple():
                 return tuple(map(self._record, value))
             case Treat.EACH, _:

@@ -42,10 +42,12 @@ def _columns(kept: str, **others: Treat) -> Mapping[str, Treat]:
 
 FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Run: _columns(
-        "framework algorithm first_step last_step step_count sequences model_tokens",
-        name=Treat.RUN, context=Treat.SETTINGS,
+        "framework algorithm first_step last_step step_count sequences model_tokens step_unit",
+        name=Treat.RUN, context=Treat.SETTINGS, placed_by=S,
     ),
-    model.RunVerdict: _columns("status first_broken_link", headline=S, next=S),
+    model.RunVerdict: _columns("status first_broken_link", headline=S, next=S, coverage=Treat.EACH),
+    model.Coverage: _columns("judged asked", core=Treat.EACH),
+    model.CoreQuestion: _columns("question judged rows change detectable unit", metric=S, why=S),
     model.Signature: _columns(
         "status pair onset_step onset_interval lead_steps lead_is_lower_bound lead_interval p_value false_alarm_rate",
         reason=S, aggregates=Treat.EACH, growth=Treat.NAMED, conditions=Treat.NAMED,

@@ -24,6 +24,7 @@ from ptt.reports.text.why import (
     after_slice,
     aggregates_sentence,
     chance,
+    core_coverage,
     coverage,
     crashes,
     explained,
@@ -110,16 +111,18 @@ def _since(diagnosis: Diagnosis) -> list[str]:
         known = first.onset_step is not None
         return [f"Since {onset_words(first.onset_step, first.onset_interval)}." if known else NO_ONSET, curves]
     if diagnosis.verdict.status is Status.HEALTHY:
-        span = "" if run.first_step is None else f" in steps {span_words((run.first_step, run.last_step or 0))}"
+        span = (
+            "" if run.first_step is None else f" in {run.step_unit}s {span_words((run.first_step, run.last_step or 0))}"
+        )
         return [f"No finding of medium severity or above began{span}.", curves]
     return ["Nothing was found whose beginning could be told.", curves]
 
 
 def _sure(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.signature.status is Answer.FOUND:
-        return [sentence(chance(diagnosis.signature)), coverage(diagnosis)]
+        return [sentence(chance(diagnosis.signature)), coverage(diagnosis), *core_coverage(diagnosis)]
     first = first_failure(diagnosis)
-    return [_measured(first) if first is not None else "", coverage(diagnosis)]
+    return [_measured(first) if first is not None else "", coverage(diagnosis), *core_coverage(diagnosis)]
 
 
 def _measured(finding: Finding) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import Coverage, Diagnosis
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION = 1
 NOT_JUDGED = ("id", "link", "reason", "missing", "enable")
+CORE_QUESTION = ("question", "judged", "rows", "metric", "change", "detectable", "unit", "why")
 SOURCE = ("path", "kind", "rows_ok", "rows_bad", "bytes_lost", "note")
 
 
@@ -20,10 +21,19 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "ptt_version": version,
             "run": {
                 **_fields(run, "name", "framework", "algorithm"),
-                "steps": {"first": run.first_step, "last": run.last_step, "count": run.step_count},
+                "steps": {
+                    "first": run.first_step,
+                    "last": run.last_step,
+                    "count": run.step_count,
+                    "unit": run.step_unit,
+                    **({"placed_by": run.placed_by} if run.placed_by else {}),
+                },
                 **_fields(run, "sequences", "model_tokens"),
             },
-            "verdict": _fields(diagnosis.verdict, "status", "headline", "first_broken_link", "next"),
+            "verdict": {
+                **_fields(diagnosis.verdict, "status", "headline", "first_broken_link", "next"),
+                **({} if diagnosis.verdict.coverage is None else {"coverage": _coverage(diagnosis.verdict.coverage)}),
+            },
             "signature": {
                 **_fields(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 "aggregates": {"status": aggregates.status, "metrics": dict(sorted(aggregates.metrics.items()))},
@@ -50,6 +60,13 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "sources": [_fields(source, *SOURCE) for source in diagnosis.sources],
         }
     )
+
+
+def _coverage(coverage: Coverage) -> dict[str, object]:
+    return {
+        **_fields(coverage, "judged", "asked"),
+        "core": [_fields(question, *CORE_QUESTION) for question in coverage.core],
+    }
 
 
 def _fields(value: object, *names: str) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from markupsafe import Markup
 
-from ptt.diagnostics.model import Diagnosis
+from ptt.diagnostics.model import STEP, Diagnosis, in_unit
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.drawing import inline_svg
 from ptt.reports.figures.panels import DataTable, FigureSpec, Panel, Source
@@ -16,6 +18,10 @@ from ptt.reports.run.answers import replies
 from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
 from ptt.reports.text.why import answer, samples
+
+NOT_SAID: Final = re.compile(
+    r"(<style\b.*?</style>|<svg\b.*?</svg>|<code\b.*?</code>|<pre\b.*?</pre>|<[^>]*>)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,7 @@ def render_html(diagnosis: Diagnosis) -> str:
     """Return the text of report.html; the same diagnosis gives the same bytes."""
     figures = [drawn_figure(kind, diagnosis) for kind in FIGURES]
     asked = samples(diagnosis)
-    return render(
+    page = render(
         "report.html.j2",
         diagnosis=diagnosis,
         svg=svg,
@@ -65,6 +71,14 @@ def render_html(diagnosis: Diagnosis) -> str:
         sources=view.source_groups(diagnosis.sources),
         settings=view.settings(diagnosis),
     )
+    return _in_unit(page, diagnosis.run.step_unit)
+
+
+def _in_unit(page: str, unit: str) -> str:
+    """Number the rows of a log as what they are, in all that is said on the page; pictures and code stay."""
+    if unit == STEP:
+        return page
+    return "".join(part if part.startswith("<") else in_unit(part, unit) for part in NOT_SAID.split(page))
 
 
 def _undrawn(figures: list[DrawnFigure]) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status, Steps
+from ptt.diagnostics.model import Answer, Diagnosis, Finding, Severity, Status, Steps, in_unit
 from ptt.diagnostics.verdict.catalogue import pages
 from ptt.reports.figures import FIGURES
 from ptt.reports.figures.timeline import end_of
@@ -19,7 +19,7 @@ from ptt.reports.text.markdown import Markdown, code, target
 from ptt.reports.text.names import LINKS, SEVERITIES, metric_name, sentence
 from ptt.reports.text.numbers import count, counted, with_unit
 from ptt.reports.text.tables import table
-from ptt.reports.text.why import aggregates_sentence, chance, coverage
+from ptt.reports.text.why import aggregates_sentence, chance, coverage, samples
 
 MAX_CHECKPOINTS: Final = 8  # named as not to trust
 MAX_RECORDINGS: Final = 4  # lines that would record what is missing, those that answer most first
@@ -37,7 +37,7 @@ def postmortem(diagnosis: Diagnosis, figures: Mapping[str, str]) -> str:
     events, unlisted = _events(diagnosis)
     pictures = [kind for kind in FIGURES if kind.name in figures]
     broken = verdict.status in {Status.UNSTABLE, Status.SUSPECT}
-    return render(
+    text = render(
         "postmortem.md.j2",
         diagnosis=diagnosis,
         kind="Postmortem" if broken else "Review",
@@ -60,13 +60,14 @@ def postmortem(diagnosis: Diagnosis, figures: Mapping[str, str]) -> str:
         gate=Markdown(_gate_snippet(diagnosis, first)),
         causes=first.causes if first else (),
     )
+    return in_unit(text, diagnosis.run.step_unit)
 
 
 def _span(diagnosis: Diagnosis) -> str:
     run = diagnosis.run
     if run.first_step is None or run.last_step is None:
         return "no steps are recorded"
-    return f"{span_words((run.first_step, run.last_step))} ({counted(run.step_count, 'step')} recorded)"
+    return f"{span_words((run.first_step, run.last_step))} ({counted(run.step_count, run.step_unit)} recorded)"
 
 
 def _summary(diagnosis: Diagnosis, happened: tuple[str, ...]) -> list[str]:
@@ -128,7 +129,7 @@ def _gate_snippet(diagnosis: Diagnosis, first: Finding | None) -> str:
     limit = Severity.MEDIUM if first is not None and first.severity is Severity.MEDIUM else Severity.HIGH
     lines = ["[gate]", f'severity = "{limit.value}"  # a finding as bad as this, or worse, fails the run']
     required = first.id if first is not None else ""
-    if diagnosis.verdict.status is Status.CANNOT_SAY and SIGNATURE in known:
+    if diagnosis.verdict.status is Status.CANNOT_SAY and SIGNATURE in known and samples(diagnosis):
         required = SIGNATURE
     if required in known:
         lines.append(f'require = ["{required}"]  # a run that records too little to tell does not pass')

@@ -8,14 +8,14 @@ from itertools import chain, repeat
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, Severity, Source, Status
+from ptt.diagnostics.model import Diagnosis, Severity, Source, Status, in_unit
 from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.text.consequences import consequence_counts, onset_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, STATUSES, joined, sentence
 from ptt.reports.text.numbers import count, counted
 from ptt.reports.text.sanitize import safe, shortened
 from ptt.reports.text.terminal import print_wrapped
-from ptt.reports.text.why import why
+from ptt.reports.text.why import core_coverage, why
 
 MAX_FINDINGS = 3
 MAX_STEPS = 2  # the rest stands in the report
@@ -48,9 +48,11 @@ def _lines(diagnosis: Diagnosis, report_path: str) -> Iterator[tuple[str, Text]]
     """Yield each line with its label; only the first line under a label shows it."""
     steps = diagnosis.verdict.next or (NOTHING_TO_DO,)
     numbered = [f"{i}. {sentence(step)}" for i, step in enumerate(steps[:MAX_STEPS], start=1)]
+    unit = diagnosis.run.step_unit
     blocks = {
         "Verdict": [_verdict(diagnosis)],
-        "Why": map(_cell, why(diagnosis, covered=False)),
+        "Why": (_cell(in_unit(text, unit)) for text in why(diagnosis, covered=False)),
+        "Covered": map(_cell, core_coverage(diagnosis)),
         "Found": _findings(diagnosis),
         "Not judged": map(_cell, _not_judged(diagnosis)),
         "Next": map(_cell, numbered if len(steps) > 1 else [sentence(steps[0])]),
@@ -91,7 +93,11 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Text]:
     causes = [finding for finding in roots(diagnosis) if not headline.startswith(finding.claim)]
     for finding in causes[:MAX_FINDINGS]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
-        since = f", since {onset_words(finding.onset_step, None)}" if finding.onset_step is not None else ""
+        since = (
+            f", since {in_unit(onset_words(finding.onset_step, None), diagnosis.run.step_unit)}"
+            if finding.onset_step is not None
+            else ""
+        )
         text.append(f" {LINKS[finding.link].lower()}{since}: ", style="default")
         text.append_text(_cell(sentence(finding.claim), style="default"))
         if counts[id(finding)]:

@@ -56,11 +56,13 @@ def first_broken(diagnosis: Diagnosis) -> str:
 def facts(diagnosis: Diagnosis) -> dict[str, str]:
     """Return what the run is: each fact by its name."""
     run, pair = diagnosis.run, diagnosis.signature.pair
-    steps = count(run.step_count)
+    steps, name = count(run.step_count), f"{run.step_unit.capitalize()}s"
     if run.first_step is not None and run.last_step is not None:
         steps += f" ({span_words((run.first_step, run.last_step))})"
+    if run.placed_by:
+        steps += f", placed by {safe(run.placed_by)}"
     framework = safe(" · ".join(filter(None, (run.framework, run.algorithm)))) or "not recognised"
-    logged = {"Framework": framework, "Steps": steps}
+    logged = {"Framework": framework, name: steps}
     if not samples(diagnosis) and not run.sequences:
         return logged
     return logged | {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from ptt.diagnostics.model import Aggregates, Answer, Diagnosis, Signature
+from ptt.diagnostics.model import Aggregates, Answer, CoreQuestion, Diagnosis, Signature
 from ptt.reports.text.consequences import first_failure_sentence, other_failures_sentence, span_words
-from ptt.reports.text.names import joined, metric_name, sentence, slice_name
+from ptt.reports.text.names import PAIRS, joined, metric_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import safe
 from ptt.reports.text.tables import WINDOW_NAMES, Row, pair_of, rows_where, table
@@ -19,6 +19,7 @@ HALF = 0.5  # of a sum, held by one token: the split then speaks of that token
 NEEDED = ("total_early", "total_late", *PARTS)
 MAX_SENTENCES = 5  # the first screen is read in half a minute
 SIGNATURE = "tool-tail-growth"
+TO_REFERENCE = "/ref"  # ends the name of every pair that shows the distance from the reference
 PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
 MOVEMENTS = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": "cannot say"}
 
@@ -256,9 +257,17 @@ def chance(signature: Signature) -> str:
 
 def no_signature(diagnosis: Diagnosis) -> str:
     """Say that the signature was not found, or could not be judged, and why."""
-    signature = diagnosis.signature
+    signature, covered = diagnosis.signature, diagnosis.verdict.coverage
+    if covered is not None and not covered.judged and not covered.core:
+        return ""  # the headline says what the files are
     failed = [name for name, holds in signature.conditions.items() if holds is False]
-    said = "was looked for and not found" + (f" (not met: {joined(failed)})" if failed else "")
+    unmet = f" (not met: {joined(failed)})" if failed else ""
+    said = f"was looked for and not found{unmet}"
+    if signature.pair in PAIRS and not signature.pair.endswith(TO_REFERENCE):
+        said = (
+            f"was looked for in {pair_name(signature.pair)} and not found there{unmet}; against the reference it could "
+            "not be looked for"
+        )
     if not samples(diagnosis):
         # of training that samples nothing, what its two plainest checks saw where they called it healthy
         reasons = {check.id: check.reason for check in diagnosis.healthy}
@@ -284,6 +293,25 @@ def coverage(diagnosis: Diagnosis) -> str:
         return unjudged
     healthy = f"{counted(judged, 'check')} found nothing amiss" if judged else "No check could call anything healthy"
     return f"{healthy}; {unjudged}" if blind else f"{healthy}."
+
+
+def core_coverage(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Say how small a fault in what matters most would have shown, and what of it could not be judged."""
+    covered = diagnosis.verdict.coverage
+    if covered is None or not covered.core:
+        return ()
+    shown = [_would_show(question) for question in covered.core if question.judged]
+    missing = [f"{question.question} ({question.why})" for question in covered.core if not question.judged]
+    sentences = (
+        f"Would have shown: {joined(shown)}." if shown else "",
+        f"Not judged of what matters most: {joined(missing)}." if missing else "",
+    )
+    return tuple(safe(text) for text in sentences if text)
+
+
+def _would_show(question: CoreQuestion) -> str:
+    size = "" if question.detectable is None else f" {with_unit(question.detectable, question.unit)}"
+    return f"{question.change}{size} ({counted(question.rows, 'value')})"
 
 
 def crashes(diagnosis: Diagnosis) -> str:

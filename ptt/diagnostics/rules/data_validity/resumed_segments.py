@@ -15,7 +15,7 @@ from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.evidence.validity import Extent
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import extent
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, rule
 
 CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
 MIN_STEPS = 2.0  # recorded twice: one step alone is the one that was saved, logged again
@@ -28,7 +28,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason="no step is recorded",
             missing=("step",),
-            enable="log metrics or write recorder files with their step: docs/recorder.md",
+            enable=by_kind(
+                evidence,
+                sampled="log metrics or write recorder files with their step: docs/recorder.md",
+                given="log metrics with their step",
+            ),
         )
     findings, twice = [], segments.sequences
     if twice is not None and segments.extent is not None and twice.steps >= limits["steps"]:

@@ -7,12 +7,15 @@ from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Figure
-from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS
 
 ENABLE: Final = (
     "evaluate at fixed steps under one protocol, six times a run at least: TRL eval_strategy=steps with eval_steps;"
     " veRL trainer.test_freq; NeMo-RL grpo.val_period; slime --eval-interval"
+)
+GIVEN_ENABLE: Final = (
+    'evaluate at fixed steps under one protocol, six times a run at least: in TRL eval_strategy="steps" with eval_steps'
 )
 
 
@@ -28,7 +31,7 @@ def figures_with(minimum: int = MIN_POINTS) -> Callable[[Evidence], Sequence[Fig
             if figures
             else "no evaluation is logged",
             missing=("eval/reward",),
-            enable=ENABLE,
+            enable=by_kind(evidence, sampled=ENABLE, given=GIVEN_ENABLE),
         )
 
     return read

@@ -14,7 +14,7 @@ from itertools import pairwise
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Setting
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, rule
 
 SIZE_LIMIT = 0.1  # of the suite: rates and times are rounded, and a few samples may time out
 MIN_CHANGE = 1e-6  # of a setting: what a float32 keeps of it
@@ -28,7 +28,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return NotJudged(
             reason="no setting of an evaluation is recorded at two points",
             missing=("temperature", "max_tokens", "samples"),
-            enable="log temperature, max_tokens, the tools and the number of samples with every evaluation",
+            enable=by_kind(
+                evidence,
+                sampled="log temperature, max_tokens, the tools and the number of samples with every evaluation",
+                given="log the data, the number of samples and any sampling settings with every evaluation",
+            ),
         )
     findings = [finding for setting in judged if (finding := _changed(setting, limits["size"])) is not None]
     if findings:

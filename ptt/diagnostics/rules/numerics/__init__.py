@@ -10,7 +10,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.metrics.catalogue import listed
-from ptt.diagnostics.rules.interface import NotJudged
+from ptt.diagnostics.rules.interface import NotJudged, by_kind
 from ptt.diagnostics.rules.single_series import logged
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 
@@ -22,7 +22,8 @@ def core_series(evidence: Evidence, *, enable: str) -> list[Series] | NotJudged:
     """Return the metrics that every run should have finite, as far as they are logged; `enable` has them logged."""
     core = [evidence.metrics[name] for name in CORE if name in evidence.metrics]
     if not core or max(len(series.steps) for series in core) < MIN_LOGGED:
-        reason = "none of loss, gradient norm, KL, entropy and reward is logged often enough"
+        named = by_kind(evidence, sampled="loss, gradient norm, KL, entropy and reward", given="loss and gradient norm")
+        reason = f"none of {named} is logged often enough"
         return NotJudged(reason=reason, missing=CORE, enable=enable)
     return core
 

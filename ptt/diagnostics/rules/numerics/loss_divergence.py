@@ -33,7 +33,7 @@ ONLINE_FLOOR = 1.0  # advantages have a spread of about 1: a loss of that size i
 @requires(partial(logged_loss, minimum=MIN_VALUES))
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged loss."""
-    given = _is_fitted(evidence, series)
+    given = is_fitted(evidence, series)
     rise = _from_best(series, limits) if given else _in_size(series, limits)
     if rise is None or rise.ended:
         _, mean = series.rolling()
@@ -65,7 +65,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _is_fitted(evidence: Evidence, series: Series) -> bool:
+def is_fitted(evidence: Evidence, series: Series) -> bool:
     """Return whether the loss is one of given data: by the kind of training, or, where no file tells, by its shape.
 
     A loss of the policy scatters around zero; one of given data is positive, and no reward stands beside it.

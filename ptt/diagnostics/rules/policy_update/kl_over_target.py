@@ -34,11 +34,11 @@ ENABLE = "log the KL to the reference: in TRL set beta > 0; in veRL actor_rollou
 @requires_metric("kl/ref", what="KL to the reference", enable=ENABLE)
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL to the reference."""
-    tokens = _tokens_per_value(evidence, series)
+    tokens = tokens_per_value(evidence, series)
     if isinstance(tokens, NotJudged):
         return tokens
     unit = "token" if tokens == 1.0 else "sequence"
-    token_limit, source = _limit(evidence, limits)
+    token_limit, source = limit_in_force(evidence, limits)
     limit = token_limit * tokens
     excess = lasting_excess(series, limit)
     if excess is None:
@@ -64,7 +64,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )
 
 
-def _tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
+def tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
     """Return how many tokens a value is the KL of: 1, or the median length where it is summed over the sequence."""
     if series.raw_name.removeprefix("train/") not in SUMMED_KL:
         return 1.0
@@ -78,7 +78,7 @@ def _tokens_per_value(evidence: Evidence, series: Series) -> float | NotJudged:
     return float(np.median(lengths.finite()[1]))
 
 
-def _limit(evidence: Evidence, limits: Limits) -> tuple[float, str]:
+def limit_in_force(evidence: Evidence, limits: Limits) -> tuple[float, str]:
     """Return the limit a token, and its source where it is the run's own target.
 
     What the user set comes first, then twice the run's own target, then the field's limit.

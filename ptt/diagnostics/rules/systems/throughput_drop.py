@@ -31,7 +31,7 @@ HIGH_FACTOR = 3.0
 ROW_EVERY = 20  # steps between two looks of Microsoft's callback
 MIN_ROWS = 3
 MIN_STEP_S = 0.05  # seconds a step: below, it is the timer that is slow
-ENABLE = "log the time of every step; with its parts (generation, tools, update) the slow one can be named"
+ENABLE = "log the time of every step; with its parts the slow one can be named"
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -1,0 +1,66 @@
+"""What rules say of any run: sentences of words and numbers, never of values that are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import evidence_of
+
+from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.metrics.catalogue import metrics as metrics_known
+from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict
+from ptt.diagnostics.rules import RULES
+
+SAID_BY_MISTAKE = re.compile(r"\b(?:None|nan(?!-precursors)|NaT|inf)\b")
+"""Values that reached a sentence; NaN as the name of one is spelt so."""
+SHAPES = {
+    "nothing": np.array([]),
+    "one": np.array([0.5]),
+    "four": np.array([0.5, 0.4, 0.6, 0.5]),
+    "thirty": np.linspace(0.2, 0.6, 30),
+    "constant": np.full(120, 0.5),
+    "zero": np.zeros(120),
+    "negative": np.linspace(-3.0, -1.0, 120),
+    "not a number": np.full(120, np.nan),
+    "lost": np.concatenate([np.linspace(0.2, 0.6, 90), np.full(30, np.nan)]),
+    "jump": np.concatenate([np.full(60, 0.01), np.full(60, 50.0)]),
+    "fall": np.concatenate([np.full(60, 50.0), np.full(60, 0.001)]),
+    "wild": np.random.default_rng(4).lognormal(sigma=3.0, size=120),
+}
+
+
+@pytest.mark.parametrize("family", [None, *Family])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_sentence_holds_a_value_that_is_none(shape: str, family: Family | None) -> None:
+    metrics = dict.fromkeys(every_metric(), SHAPES[shape])
+    ended = Event(step=None, kind="exit", text="exit code 1", source="run.wandb")
+    for steps in ({}, {"first_step": None, "last_step": None, "step_count": 0}):
+        made = evidence_of(metrics=metrics)
+        evidence = replace(
+            made, run=replace(made.run, **steps), algorithm=Algorithm(family=family), events=(ended,) if steps else ()
+        )
+        for rule in RULES:
+            for text in texts_of(rule.run(evidence)):
+                assert not SAID_BY_MISTAKE.search(text), (rule.id, text)
+
+
+def every_metric() -> list[str]:
+    return [name for name in metrics_known() if not name.startswith("eval/")]
+
+
+def texts_of(verdict: RuleVerdict) -> Iterator[str]:
+    match verdict:
+        case Broken(findings=findings):
+            found = findings
+        case Healthy(reason=reason, notes=found):
+            yield reason
+        case NotJudged(reason=reason, enable=enable):
+            yield from (reason, enable)
+            found: tuple[Finding, ...] = ()
+    for finding in found:
+        yield from (finding.claim, *finding.causes, *finding.confirm, *finding.next)
