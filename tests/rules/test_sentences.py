@@ -39,11 +39,9 @@ SHAPES = {
 def test_no_sentence_holds_a_value_that_is_none(shape: str, family: Family | None) -> None:
     metrics = dict.fromkeys(every_metric(), SHAPES[shape])
     ended = Event(step=None, kind="exit", text="exit code 1", source="run.wandb")
-    for steps in ({}, {"first_step": None, "last_step": None, "step_count": 0}):
-        made = evidence_of(metrics=metrics)
-        evidence = replace(
-            made, run=replace(made.run, **steps), algorithm=Algorithm(family=family), events=(ended,) if steps else ()
-        )
+    made = replace(evidence_of(metrics=metrics), algorithm=Algorithm(family=family))
+    without_steps = replace(made.run, first_step=None, last_step=None, step_count=0)
+    for evidence in (made, replace(made, run=without_steps, events=(ended,))):
         for rule in RULES:
             for text in texts_of(rule.run(evidence)):
                 assert not SAID_BY_MISTAKE.search(text), (rule.id, text)
@@ -54,13 +52,14 @@ def every_metric() -> list[str]:
 
 
 def texts_of(verdict: RuleVerdict) -> Iterator[str]:
+    found: tuple[Finding, ...] = ()
     match verdict:
-        case Broken(findings=findings):
-            found = findings
-        case Healthy(reason=reason, notes=found):
-            yield reason
-        case NotJudged(reason=reason, enable=enable):
-            yield from (reason, enable)
-            found: tuple[Finding, ...] = ()
+        case Broken():
+            found = verdict.findings
+        case Healthy():
+            found = verdict.notes
+            yield verdict.reason
+        case NotJudged():
+            yield from (verdict.reason, verdict.enable)
     for finding in found:
         yield from (finding.claim, *finding.causes, *finding.confirm, *finding.next)

@@ -147,7 +147,7 @@ def test_four_rows_earn_no_green_light(tmp_path: Path, rows: int, status: str) -
 
 
 def test_a_reward_that_noise_rules_could_not_have_shown_its_fall(tmp_path: Path) -> None:
-    columns = grpo(60) | {"reward": 0.5 + wander(7, count=60, likeness=0.8)}
+    columns = grpo(60) | {"reward": 0.5 + wander(6, count=60, likeness=0.5)}
     question = core(ptt.diagnose(state(tmp_path / "run", columns, rows=60)))["reward"]
     assert not question.judged
     assert question.rows == 60

@@ -19,7 +19,8 @@ METRICS = pl.DataFrame(schema={"name_raw": pl.String})
 
 
 def headline(*kinds: str, metrics: pl.DataFrame = METRICS) -> str:
-    sources = pl.DataFrame({"kind": kinds}, schema={"kind": pl.String})
+    rows = {"kind": kinds, "path": [f"metrics_{number}.json" for number in range(len(kinds))]}
+    sources = pl.DataFrame(rows, schema={"kind": pl.String, "path": pl.String})
     return why_nothing_was_judged(sources, metrics, WideMetrics(Path()), evidence_of()).headline
 
 

@@ -81,9 +81,10 @@ def _within_range(noise: float | None, series: Series) -> float | None:
 def _kl_level(series: Series, evidence: Evidence, limits: Mapping[str, float]) -> float | None:
     tokens = tokens_per_value(evidence, series)
     values = series.finite()[1]
-    if isinstance(tokens, NotJudged) or len(values) < MIN_LOGGED:
+    if not isinstance(tokens, float) or len(values) < MIN_LOGGED:
         return None
-    noise, limit = window_mean_noise(values, series.width), limit_in_force(evidence, limits)[0] * tokens
+    limit = limit_in_force(evidence, limits)[0] * tokens
+    noise = window_mean_noise(values, series.width)
     level = limit + (Z_POWER * noise if math.isfinite(noise) else 0.0)
     return level if level <= CRITICAL_FACTOR * limit else None
 

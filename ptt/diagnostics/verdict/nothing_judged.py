@@ -9,11 +9,11 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.parsers import PARSERS
+from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
-LFS_POINTER: Final = "git_lfs_pointer"
+LFS_POINTER: Final = git_lfs_pointer.PARSER.name
 MLFLOW: Final = ("mlflow_files", "mlflow_sqlite")
 EVALUATIONS: Final = {"inspect_log": "Inspect", "verifiers_results": "verifiers", "verifiers_metadata": "verifiers"}
 """Formats that hold evaluations and nothing else, by what their tool is called."""
@@ -35,11 +35,12 @@ def why_nothing_was_judged(
     """Say what the files of a run are, where no rule could judge anything; `sources`: path, kind and rows of each."""
     kinds = Counter(sources["kind"].to_list())
     foreign, closed, pointers = (kinds.pop(kind, 0) for kind in (UNRECOGNISED, UNREADABLE, LFS_POINTER))
-    if pointers:
+    paths = sources.filter(pl.col("kind") == LFS_POINTER)["path"].to_list()
+    if pointers and (not kinds or any(map(git_lfs_pointer.holds_log, paths))):  # weights are pointers in many a run
         return NothingJudged(
             headline=f"{_files(pointers)} {'is a Git LFS pointer' if pointers == 1 else 'are Git LFS pointers'}: "
             "run `git lfs pull`.",
-            next=("run `git lfs pull` in the clone that they came from, then judge the run again",),
+            next=(f"`{git_lfs_pointer.command(paths)}` in the repository they are of, then judge the run again",),
         )
     if not kinds:
         return _no_log(foreign, closed)
