@@ -40,7 +40,7 @@ def test_shape_is_the_published_one(name: str, samples: dict[str, Diagnosis]) ->
         assert list(content[place] if place else content) == keys
     assert content["schema_version"] == 1
     assert content["ptt_version"] == "0.1.0"
-    assert list(content["run"]["steps"]) == ["first", "last", "count", "unit"]
+    assert list(content["run"]["steps"]) == ["first", "last", "count"]
     assert list(content["signature"]["aggregates"]) == ["status", "metrics"]
     assert all(list(growth) == ["p95", "p99", "interval_p99"] for growth in content["signature"]["growth"].values())
     assert all(list(finding) == FINDING for finding in content["findings"])

@@ -32,7 +32,9 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
     findings.json does not list the rules that found nothing: there the verdict tells.
     """
     links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
-    return bool(links - {Link.DATA_VALIDITY}) or diagnosis.verdict.status is Status.HEALTHY
+    covered = diagnosis.verdict.coverage
+    told = covered is not None and any(question.judged for question in covered.core)
+    return bool(links - {Link.DATA_VALIDITY}) or told or diagnosis.verdict.status is Status.HEALTHY
 
 
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptt.diagnostics.model import Coverage, Diagnosis
+from ptt.diagnostics.model import STEP, Coverage, Diagnosis
 from ptt.reports.output import finite_json
 
 SCHEMA_VERSION = 1
@@ -25,7 +25,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
                     "first": run.first_step,
                     "last": run.last_step,
                     "count": run.step_count,
-                    "unit": run.step_unit,
+                    **({} if run.step_unit == STEP else {"unit": run.step_unit}),
                     **({"placed_by": run.placed_by} if run.placed_by else {}),
                 },
                 **_fields(run, "sequences", "model_tokens"),
