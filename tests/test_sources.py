@@ -93,7 +93,7 @@ def test_a_verdict_that_cannot_say_names_the_framework_s_line(tmp_path: Path) ->
     rows = [{name: value for name, value in row.items() if name != "kl"} for row in state["log_history"]]
     (tmp_path / "trainer_state.json").write_text(json.dumps(state | {"log_history": rows}), encoding="utf-8")
     found = ptt.diagnose(tmp_path)
-    assert found.verdict.status == found.signature.status == "cannot_say"
+    assert (str(found.verdict.status), str(found.signature.status)) == ("cannot_say", "cannot_say")
     assert any("in TRL: from ptt.recorders.trl import record" in line for line in found.verdict.next)
 
 

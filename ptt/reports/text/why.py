@@ -19,6 +19,7 @@ HALF = 0.5  # of a sum, held by one token: the split then speaks of that token
 NEEDED = ("total_early", "total_late", *PARTS)
 MAX_SENTENCES = 5  # the first screen is read in half a minute
 SIGNATURE = "tool-tail-growth"
+NOT_RECORDED = "tails after tool calls were not recorded"  # as the headline of a run of curves alone says it
 TO_REFERENCE = "/ref"  # ends the name of every pair that shows the distance from the reference
 PLAINEST = ("at-chance", "overfitting", "loss-plateau")  # is anything learnt, and does it hold for unseen data
 MOVEMENTS = {"flat": "flat", "rose": "rising", "fell": "falling", "cannot_say": "cannot say"}
@@ -260,6 +261,8 @@ def no_signature(diagnosis: Diagnosis) -> str:
     signature, covered = diagnosis.signature, diagnosis.verdict.coverage
     if covered is not None and not covered.judged and not covered.core:
         return ""  # the headline says what the files are
+    if NOT_RECORDED in diagnosis.verdict.headline:
+        return ""
     failed = [name for name, holds in signature.conditions.items() if holds is False]
     unmet = f" (not met: {joined(failed)})" if failed else ""
     said = f"was looked for and not found{unmet}"
