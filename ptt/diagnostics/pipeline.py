@@ -17,7 +17,7 @@ from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.terms import CustomRule
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.evidence.gather import gather, read_metrics
+from ptt.diagnostics.evidence.gather import gather
 from ptt.diagnostics.evidence.series import read_evaluations
 from ptt.diagnostics.evidence.sources import with_notes
 from ptt.diagnostics.evidence.tails import profile_of
@@ -246,7 +246,7 @@ def _judge(
             settings=settings,
             drawn_limits={"kl/ref": settings.limits.get(kl_over_target.ID, {}).get("limit", kl_over_target.KL_LIMIT)},
         )
-    sources = with_notes(read_table(store, "sources"), read_metrics(store), gathered.wide)
+    sources = with_notes(read_table(store, "sources"), gathered.tables["metrics"], gathered.placements, gathered.wide)
     diagnosis = with_handover(
         diagnosis_of(gathered, custom_rules, sources, manifest, tokens),
         gathered.evidence,

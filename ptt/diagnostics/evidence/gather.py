@@ -21,7 +21,7 @@ from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.freshness import gather_freshness
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
-from ptt.diagnostics.evidence.placed_rows import facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.series import (
@@ -151,6 +151,7 @@ class Gathered:
     evidence: Evidence
     tables: dict[str, pl.DataFrame]
     wide: WideMetrics  # the metrics that `tables` leaves out: too many for rows
+    placements: tuple[Placement, ...] = ()  # of rows without a step that repeat rows with one
     post_name: str = "post_observation"  # what the slice after an observation is called
 
 
@@ -229,7 +230,7 @@ def gather(
         segments=gather_segments(wide.rows(metrics), tokens),
         limits=settings.limits,
     )
-    return Gathered(evidence=evidence, tables=tables, wide=wide, post_name=post_name)
+    return Gathered(evidence=evidence, tables=tables, wide=wide, placements=placements, post_name=post_name)
 
 
 def read_metrics(folder: Path) -> pl.DataFrame:

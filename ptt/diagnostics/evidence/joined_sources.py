@@ -143,7 +143,8 @@ def with_rounding(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
     for decimals in reversed(DECIMALS):
         rounded = ((value - value.round(decimals)).abs() <= FLOAT32_ERROR * value.abs()).all()
         off = pl.when(rounded).then(0.5 * 10.0**-decimals).otherwise(off)
-    return rows.join(rows.group_by(key).agg(off.alias("error")), on=list(key), how="left", nulls_equal=True)
+    errors = rows.group_by(key).agg(off.alias("error"))
+    return rows.join(errors, on=list(key), how="left", nulls_equal=True, maintain_order="left")
 
 
 def is_same(suffix: str) -> pl.Expr:
@@ -214,6 +215,7 @@ def _notes(pairs: pl.DataFrame) -> Iterator[str]:
         yield f"{row['copies']} of its values, of {metrics}, repeat {row['other']}."
 
 
+BEST: Final = ("later", "value", "flag", "error")
 PAIR_KEY: Final = ["split", "key", "step", "value", "flag", "priority", "source", "seq"]
 
 
@@ -259,26 +261,38 @@ def _keys(rows: pl.DataFrame, wide: WideMetrics) -> dict[tuple[str, str], str]:
 def _pairs(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Compare what several sources hold of one metric at one step with the best source's."""
     several = rows.group_by("split", "key").agg(pl.col("source").n_unique()).filter(pl.col("source") > 1)
-    rows = rows.join(several, on=["split", "key"], how="semi")
+    several = several.select("split", "key").with_row_index("series")
+    rows = rows.filter(pl.col("flag") != Flag.NULL_IN_SOURCE).join(several, on=["split", "key"])
     if rows.is_empty():
         return
-    rows = with_rounding(rows.filter(pl.col("flag") != Flag.NULL_IN_SOURCE), ["split", "key", "source"])
-    ordered = rows.with_columns(_later(rows).alias("later")).sort(
-        "priority", "later", "seq", descending=[False, True, True]
+    sources = sorted(rows["source"].unique(), key=_by_number)
+    files = pl.DataFrame({"source": sources, "later": range(len(sources))}, schema_overrides={"later": pl.Int64})
+    # numbers stand for names below: rows are many, and names are long
+    ordered = rows.join(files, on="source").select("series", "step", "later", "priority", "seq", "value", "flag")
+    ordered = ordered.with_columns(error=pl.lit(0.0)).sort(
+        "series", "step", "priority", "later", "seq", descending=[False, False, False, True, True]
     )
-    at = ["split", "key", "step"]
-    single = ordered.unique([*at, "source"], keep="first", maintain_order=True)
-    best = single.unique(at, keep="first", maintain_order=True)
-    beside = single.join(best, on=at, suffix="_best").filter(pl.col("source") != pl.col("source_best"))
-    compared = beside.with_columns(same=is_same("_best"))
+    single = ordered.unique(["series", "step", "later"], keep="first", maintain_order=True)
+    compared = _compared(single)
+    doubtful = compared.filter(~pl.col("same"))["series"].unique()
+    if len(doubtful):  # the decimals of a whole series are looked at where they may explain a difference
+        of_series = single.filter(pl.col("series").is_in(doubtful.implode())).drop("error")
+        again = _compared(with_rounding(of_series, ["series", "later"]))
+        compared = pl.concat([compared.filter(~pl.col("series").is_in(doubtful.implode())), again])
     differs = ~pl.col("same")
-    yield (
-        compared.group_by("source", pl.col("source_best").alias("other"), "key")
-        .agg(
-            pl.col("same").sum().cast(pl.Int64).alias("copies"),
-            differs.sum().cast(pl.Int64).alias("conflicts"),
-            pl.col("step").filter(differs).min().alias("first"),
-            pl.col("step").filter(differs).max().alias("last"),
-        )
-        .sort("source", "other", "key")
+    counts = compared.group_by("series", "later", "later_best").agg(
+        pl.col("same").sum().cast(pl.Int64).alias("copies"),
+        differs.sum().cast(pl.Int64).alias("conflicts"),
+        pl.col("step").filter(differs).min().alias("first"),
+        pl.col("step").filter(differs).max().alias("last"),
     )
+    named = counts.join(several, on="series").join(files, on="later")
+    named = named.join(files.rename({"source": "other", "later": "later_best"}), on="later_best")
+    yield named.select("source", "other", "key", "copies", "conflicts", "first", "last").sort("source", "other", "key")
+
+
+def _compared(single: pl.DataFrame) -> pl.DataFrame:
+    """Return what each source holds beside the first one of its step, the best, and whether it is the same."""
+    first = [pl.col(name).first().over("series", "step").alias(f"{name}_best") for name in BEST]
+    beside = single.with_columns(first).filter(pl.col("later") != pl.col("later_best"))
+    return beside.select("series", "later", "later_best", "step", same=is_same("_best"))

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ptt.diagnostics.metrics.aliases import bare_name, canonical
+from ptt.diagnostics.metrics.aliases import bare_name, canonical, split_of
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.console_log import CLOSING, UNNUMBERED
@@ -24,6 +24,7 @@ FIGURES: Final = 4  # significant ones that Hugging Face trainers print
 MIN_ALIKE: Final = 2  # metrics of a row that agree: one alone may repeat by chance
 MIN_ROWS: Final = 3  # that repeat rows with a step: two fit any spacing
 MIN_SHARE: Final = 0.5  # of the rows up to the last that repeats one: fewer are another run's
+MAX_METRICS: Final = 20  # that training measures: so many tell its rows apart, where some are constant
 TELLING_SHARE: Final = 0.5  # of a metric's values differ from each other: a constant one tells no row from another
 EPOCH: Final = "epoch"
 STEADY_ROWS: Final = 10  # rows at the end that must lie one spacing apart for later ones to be placed behind them
@@ -58,10 +59,14 @@ def place_rows(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Placement, ..
 
     They then have their plain names. Rows that cannot be placed stay numbered, under names that begin with UNNUMBERED.
     """
-    loose = pl.col("name_raw").str.starts_with(UNNUMBERED)
     known = pl.col("step").is_not_null() & pl.col("value").is_finite()
-    numbered = metrics.filter(loose & known)
-    stepped = metrics.filter(~loose & known & pl.col("rank").is_null())
+    loose = [raw for raw in metrics["name_raw"].unique() if raw.startswith(UNNUMBERED)]
+    if not loose:
+        return metrics, ()
+    shared = _shared_names(loose, [raw for raw in metrics["name_raw"].unique() if raw not in set(loose)])
+    rows = metrics.filter(known & pl.col("name_raw").is_in(sorted(shared)))
+    numbered = rows.filter(pl.col("name_raw").is_in(loose))
+    stepped = rows.filter(~pl.col("name_raw").is_in(loose) & pl.col("rank").is_null())
     if numbered.is_empty() or stepped.is_empty():
         return metrics, ()
     anchors = _telling(_keyed(stepped))
@@ -124,11 +129,30 @@ def _is_set_before(name: str) -> bool:
     return name == EPOCH or kind_of(canonical(name) or name) in ("schedule", "counter")
 
 
+def _shared_names(loose: Sequence[str], stepped: Sequence[str]) -> set[str]:
+    """Return the spellings of metrics that are logged both ways; of the training's so many as tell its rows apart."""
+    by_name: dict[str, list[str]] = {}
+    for raw in (*loose, *stepped):
+        by_name.setdefault(bare_name(raw.removeprefix(UNNUMBERED)), []).append(raw)
+    both = [
+        name
+        for name, raws in sorted(by_name.items())
+        if any(raw.startswith(UNNUMBERED) for raw in raws) and not all(raw.startswith(UNNUMBERED) for raw in raws)
+    ]
+    evaluated = [name for name in both if split_of(name) == "eval" or name == CLOSING]
+    trained = [name for name in both if name not in set(evaluated)]
+    measured = sorted((name for name in trained if not _is_set_before(name)), key=lambda name: canonical(name) is None)
+    before = [name for name in trained if _is_set_before(name)]
+    return {raw for name in (*evaluated, *measured[:MAX_METRICS], *before) for raw in by_name[name]}
+
+
 def _telling(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of metrics whose values differ from step to step, once each."""
     spread = rows.group_by("bare").agg((pl.col("key").n_unique() / pl.col("step").n_unique()).alias("spread"))
     telling = rows.join(spread.filter(pl.col("spread") >= TELLING_SHARE), on="bare", how="semi")
-    nearest = telling.sort("priority", pl.col("source").str.count_matches("/"), "source")
+    sources = sorted(telling["source"].unique(), key=lambda path: (path.count("/"), path))
+    near = pl.col("source").replace_strict(sources, range(len(sources)), return_dtype=pl.Int32)
+    nearest = telling.sort("priority", near)
     return nearest.unique(["bare", "key", "step"], keep="first", maintain_order=True)
 
 
@@ -171,7 +195,7 @@ def _votes(rows: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
     """Return the step at which most values of each log call stand, where several do; all such steps of a tie."""
     alike = rows.join(anchors, on=["bare", "key"], suffix="_there")
     votes = alike.group_by("seq", "aside", pl.col("step").alias("number"), "step_there").agg(
-        pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").mode().min()
+        pl.len().alias("votes"), pl.col("measured").any(), pl.col("source_there").min()
     )
     return votes.filter((pl.col("votes") >= MIN_ALIKE) & (pl.col("votes") == pl.col("votes").max().over("seq")))
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.joined_sources import notes_on_copies
-from ptt.diagnostics.evidence.placed_rows import place_rows
+from ptt.diagnostics.evidence.placed_rows import Placement
 from ptt.diagnostics.evidence.validity import file_names
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers.io.run_files import CLOSED
@@ -44,11 +44,12 @@ def list_sources(table: pl.DataFrame, tokens: Tokens | None, notes: Sequence[str
     return tuple(listed)
 
 
-def with_notes(table: pl.DataFrame, metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame:
+def with_notes(
+    table: pl.DataFrame, metrics: pl.DataFrame, placements: Sequence[Placement], wide: WideMetrics
+) -> pl.DataFrame:
     """Return the table of sources with notes on rows that others place, on copies and on contradictions."""
-    placed, placements = place_rows(metrics)
     notes = {one.source: [one.note] for one in placements}
-    for source, told in notes_on_copies(placed, wide).items():
+    for source, told in notes_on_copies(metrics, wide).items():
         notes.setdefault(source, []).extend(told)
     if not notes:
         return table
