@@ -123,9 +123,23 @@ def test_what_stopped_a_run_from_outside_is_told(tmp_path: Path, line: str) -> N
     assert text[-20:] == line[-20:]
 
 
+@pytest.mark.parametrize(
+    "bar", ["  0%|          | 0/41 [00:00<?, ?it/s]", "\r 22%|##        | 11/50 [1:56:28<6:52, 635.4s/it]"]
+)
+def test_what_is_printed_behind_a_bar_is_read(tmp_path: Path, bar: str) -> None:
+    assert ends(console(tmp_path, bar + RAISED)) == [(None, "exception", WHERE)]
+    cancelled = "slurmstepd: error: *** JOB 47 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***"
+    assert ends(console(tmp_path, bar + "\n" + bar + bar + cancelled + "\n")) == [(None, "exception", cancelled)]
+
+
+def test_words_of_a_source_that_foresees_an_end_are_none(tmp_path: Path) -> None:
+    text = ROWS + "    run: bool = False  # evaluate after training completed\nTensorBoard caught SIGTERM; exiting...\n"
+    assert [kind for _, kind, _ in ends(console(tmp_path, text))] == ["last_line"]
+
+
 def test_an_exception_that_training_survived_is_not_its_end(tmp_path: Path) -> None:
     found = ends(console(tmp_path, RAISED + ROWS))
-    assert found == [(None, "exception", WHERE), (20, "last_line", "step 20 | loss: 0.25")]
+    assert found == [(0, "exception", WHERE), (20, "last_line", "step 20 | loss: 0.25")]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +204,9 @@ NO_LOGS = {
     "tokenizer.model.txt": "<unk> 0\n<s> 0\n</s> 0\n▁t -0\n▁a -1\n" * 100,
     "issue.txt": "It fails:\n\n    " + RAISED.replace("\n", "\n    ") + "\nPlease help.\n",
     "prompts.txt": '{"prompt": "step 1: loss = 3"}\n{"prompt": "step 2: loss = 4"}\n',
+    "judge.txt": "The reward is 1.0 where it is right. Reward: 0.5, and reward: 1 for all who read this far.\n" * 9,
+    "settings.log": "config: {'batch_size': 12, 'learning_rate': 0.001, 'max_iters': 100}\n",
+    "debug.log": "2024-10-12 15:43:04,911 INFO MainThread:7 [wandb_setup.py:_flush():77] x\n" + ROWS + RAISED,
     "page.html": f"<html><pre>{ROWS}</pre></html>",
     "job.sh": "#!/bin/bash\n#SBATCH --time=1:00\npython train.py --lr=0.1 --steps=100 --loss=0.5\n",
     "binary.log": "step 1 | loss: 0.5\nstep 2 | loss: 0.25\n\0\0\0",

@@ -153,6 +153,38 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         "| train/             |           |\n|    approx_kl       | 0.0125    |\n----------------------------------\n",
         [(2048, "rollout/ep_rew_mean", 22.5), (2048, "time/iterations", 1.0), (2048, "train/approx_kl", 0.0125)],
     ),
+    "OLMo's boxes": (
+        "2024-01-01 10:00:00.481\thost:0\tolmo.train:990\tINFO\t[step=10/1000,epoch=0]\n"
+        "    optim/total_grad_norm=5.5\n    train/CrossEntropyLoss=9.25\n    throughput/device/tokens=1,024\n",
+        [
+            (10, "optim/total_grad_norm", 5.5),
+            (10, "train/CrossEntropyLoss", 9.25),
+            (10, "throughput/device/tokens", 1024),
+        ],
+    ),
+    "DeepSpeed-Chat": (
+        "epoch: 0|step: 3|ppo_ep: 1|act_loss: 0.5|cri_loss: 0.25\naverage reward score: -1.5\n"
+        "epoch: 0|step: 4|ppo_ep: 1|act_loss: 0.25|cri_loss: 0.5\n",
+        [
+            *[(3, "ppo_ep", 1.0), (3, "act_loss", 0.5), (3, "cri_loss", 0.25), (3, "average reward score", -1.5)],
+            *[(4, "ppo_ep", 1.0), (4, "act_loss", 0.25), (4, "cri_loss", 0.5)],
+        ],
+    ),
+    "losses below an epoch": (
+        "Epoch 1:\nTrain: 1.5 (13783.75s)\nVal:   0.75 (535.96s)\n\nEpoch 2:\nTrain: nan (14531.83s)\n",
+        [(1, "console:Train", 1.5), (1, "console:Val", 0.75), (2, "console:Train", None)],
+    ),
+    "splits by a label": (
+        "Epoch 1/2\nTrain - Loss: 0.5, Acc: 75%\nVal - Loss: 0.75, Acc: 50%\n",
+        [
+            *[(1, "console:Loss", 0.5), (1, "console:Acc", 0.75)],
+            *[(1, "console:eval_Loss", 0.75), (1, "console:eval_Acc", 0.5)],
+        ],
+    ),
+    "numbers behind a blank, before others": (
+        "Episode: 3 reward -18.000 eps: 0.25\nEpisode: 4 reward -14.000 eps: 0.5\n",
+        [(3, "console:eps", 0.25), (3, "console:reward", -18.0), (4, "console:eps", 0.5), (4, "console:reward", -14.0)],
+    ),
     "prose": (
         "Step 12: loss is 0.5\nAfter step 24, the loss is 0.25 and the mean reward is 0.75.\n",
         [(12, "loss", 0.5), (24, "loss", 0.25), (24, "mean reward", 0.75)],
@@ -248,6 +280,14 @@ def test_rows_are_placed_by_the_bars_that_were_drawn_around_them(tmp_path: Path,
         "exit",
         "training completed",
     )
+
+
+def test_rows_behind_a_bar_each_stand_at_its_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"  5%|#         | {step}/200 [00:53<16:18,  5.15s/it]{{'loss': 0.5, 'epoch': {step / 1000}}}\n"
+        for step in (10, 20, 30)
+    )
+    assert [step for step, name, _ in rows_of(console(tmp_path, text)) if name == "loss"] == [10, 20, 30]
 
 
 def test_rows_that_were_printed_and_never_written_are_counted(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.progress_bars import MAX_ROWS, Placement, ProgressBars
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
-from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending
+from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
 
 UNNUMBERED = "console:"
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
@@ -55,8 +55,10 @@ CONSOLE = re.compile(
     rb"|Warning: |^wandb: ",
     re.MULTILINE,
 )
+TRACKER_BYTES: Final = 4096
+TRACKERS: Final = (b"[wandb_setup.py:", b"[wandb_init.py:", b'"logger.go', b"wandb-core", b"stream_table_client")
+RAISED: Final = "Traceback (most recent call last)"
 MIN_CONSOLE: Final = 3  # such signs, of a text that does not quote one line of a console
-TRACEBACK = re.compile(rb"^(?:[^\s>#|*-].{0,200})?Traceback \(most recent call last\)", re.MULTILINE)
 MIN_ROWS: Final = 2  # of one dialect, where no name is known
 LAST_LINES: Final = 60  # in which an exception or a closing word ends a file, and is not quoted in its middle
 
@@ -72,7 +74,7 @@ def recognises(file: RunFile) -> bool:
     ):
         return False
     tail = _tail(file)
-    if tail is None:
+    if tail is None or any(mark in file.readable_head[:TRACKER_BYTES] for mark in TRACKERS):
         return False
     if _holds_rows(file.readable_head) if not _packed(file) else False:
         return True
@@ -149,17 +151,19 @@ def _holds_rows(text: bytes) -> bool:
 
 def _ends(text: bytes) -> bool:
     """Return whether a console ends in an exception, a signal or a trainer's closing words."""
-    raised = TRACEBACK.search(text) is not None and b">>> " not in text
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    spoken = [without_bar(_segments(line)[-1].decode("utf-8", "replace")) for line in lines if len(line) <= LINE_BYTES]
+    raised = b">>> " not in text and any(
+        without_prefix(line).startswith((RAISED, "╭")) for line in spoken if RAISED in line
+    )
     if not raised and len(CONSOLE.findall(text)) < MIN_CONSOLE:
         return False
     endings = Endings()
-    lines = [line for line in text.split(b"\n") if line.strip()]
     found = -1
-    for number, line in enumerate(lines):
-        shown = _segments(line)[-1].decode("utf-8", "replace")
-        if (endings.inside or may_tell_ending(shown.lower())) and endings.feed(shown):
+    for number, line in enumerate(spoken):
+        if (endings.inside or may_tell_ending(line.lower())) and endings.feed(line):
             found = number
-    return bool(endings.close()) or (found >= 0 and len(lines) - found <= LAST_LINES)
+    return bool(endings.close()) or (found >= 0 and len(spoken) - found <= LAST_LINES)
 
 
 def _segments(line: bytes) -> list[bytes]:
@@ -253,8 +257,8 @@ class _Console:
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
             self.announced = int(match[1].replace(",", ""))
-        if b"%|" not in last:
-            self.endings.line(self.place, None, text)
+        if spoken := without_bar(text):
+            self.endings.line(self.place, None, spoken)
         if self.step and self.step == self.epochs.max_steps and DONE.fullmatch(text):
             self.endings.complete(self.place)
         self.events.add_output(self.place, None, "stdout", text)
@@ -324,7 +328,9 @@ class _Console:
         for piece in self.events.pieces():
             at = pl.col("step")
             placed = at.replace_strict(range(-len(places), 0), places[::-1], default=at, return_dtype=pl.Int64)
-            yield Rows(table="events", frame=piece.frame.with_columns(step=placed) if places else piece.frame)
+            frame = piece.frame.with_columns(step=placed) if places else piece.frame
+            before = self.step is not None or bool(places)  # what happened before the first row was survived
+            yield Rows(table="events", frame=frame.with_columns(pl.col("step").fill_null(0)) if before else frame)
         yield from self._notes(placement)
         names = self.columns.names | self.unplaced.names | self.other_units.names
         yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))

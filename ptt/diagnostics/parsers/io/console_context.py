@@ -19,15 +19,18 @@ from ptt.diagnostics.parsers.io.console_lines import (
     is_metric_name,
     may_name_counter,
     number_of,
+    of_split,
     pairs_of,
 )
 
 BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` speaks for
 EPOCH_LINES: Final = 8  # one of an epoch: a summary follows at once, else steps do
+FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
 BANNER_CHARS: Final = 160
 BANNER_WORDS: Final = 3  # beside the counter: `Starting epoch 3 of 10` is a headline, a sentence is none
 INDENTED = re.compile(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and its number, and nothing else
 SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
+OTHER_WORDS: Final = 3  # of a line of figures beside their names
 BULLETS: Final = ("•", "-", "*", "·")
 MAX_ROWS: Final = 100_000  # of lines without counter that are held back until it is known whether they recur
 
@@ -65,8 +68,8 @@ class ConsoleContext:
             if row.values == self._bar:  # drawn again, nothing logged since
                 return None
             self._bar = row.values
-        if row.dialect == "counted":
-            self._banner = None  # what comes now may be of this line as well as of the headline
+        if row.dialect == "counted":  # what comes now may be of this line as well as of a headline before
+            self._banner = (row.counter, FOLLOWING_LINES)
         return row
 
     def _box(self, line: bytes, lower: bytes, text: str) -> ConsoleRow | None:
@@ -87,6 +90,8 @@ class ConsoleContext:
         listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
         split = self._banner is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
         found, _ = pairs_of(text, spaced=False)
+        if len(WORD.findall(text)) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
+            return None  # prose
         values = {
             name: value
             for name, value in found.items()
@@ -95,8 +100,8 @@ class ConsoleContext:
         if not values:
             return None
         if self._banner:
-            return ConsoleRow(dialect="box", values=values, counter=self._banner[0])
-        self.uncounted.add(values)
+            return ConsoleRow(dialect="box", values=of_split(text, values), counter=self._banner[0])
+        self.uncounted.add(of_split(text, values))
         return None
 
     def _table_row(self, line: bytes) -> ConsoleRow | None:

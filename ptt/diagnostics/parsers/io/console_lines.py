@@ -68,6 +68,7 @@ SEGMENT = re.compile(
 )
 CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME} {NUMBER}{NO_UNIT}\W{{0,2}}(?:\s|$)){{2,40}}")
 LINK = re.compile(rf"({NAME}) ({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
+SPACED = re.compile(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
 PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
 SEPARATORS = re.compile(r"[|;\t]|, |,$|(?<![:= ]) {2,}| [-–•] ")
 SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
@@ -80,6 +81,7 @@ METRIC_WORDS: Final = frozenset(
         "precision", "gradient", "rew",
     }
 )  # fmt: skip
+METRIC_PARTS: Final = ("loss", "reward", "perplexity", "accuracy")  # of any name: `CrossEntropyLoss`
 TOKENS = re.compile(r"[^\W\d_]+|f1")
 SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  # beside metrics, and none
 
@@ -88,8 +90,9 @@ SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  
 def is_metric_name(name: str) -> bool:
     """Return whether a name is that of a metric: one that we know, or one with a word that only metrics have."""
     plain = name.strip().lower().replace(" ", "_")
-    known = canonical(name) or canonical(plain)
-    return known is not None or not METRIC_WORDS.isdisjoint(TOKENS.findall(plain.replace("_", " ")))
+    if canonical(name) or canonical(plain) or any(part in plain for part in METRIC_PARTS):
+        return True
+    return not METRIC_WORDS.isdisjoint(TOKENS.findall(plain.replace("_", " ")))
 
 
 def number_of(text: str) -> float:
@@ -212,12 +215,22 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
         for name, number, percent in COMPACT.findall(segment):
             values.setdefault(_bare(name), _number(number, percent))
             compact = True
-        for name, number, percent in PROSE.findall(segment):
+        for name, number, percent in (*PROSE.findall(segment), *(SPACED.findall(segment) if spaced else ())):
             if is_metric_name(_bare(name)):
                 values.setdefault(_bare(name), _number(number, percent))
     for name in SHOWN_ONLY & values.keys():
         del values[name]
     return values, compact or "|" in text
+
+
+HELD_OUT = re.compile(r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b\s{0,4}[-:|\]>]", re.IGNORECASE)
+
+
+def of_split(text: str, values: Values) -> Values:
+    """Say of the numbers behind `Val - ` that they are no training's, as their names alone do not."""
+    if not HELD_OUT.match(text):
+        return values
+    return {name if HELD_OUT.match(f"{name}:") else f"eval_{name}": value for name, value in values.items()}
 
 
 def _bare(name: str) -> str:
@@ -292,11 +305,12 @@ def printed_dict(text: str) -> ConsoleRow | None:
         return None
     if step is None and (before := DICT_STEP.search(text[:start][-40:])):
         step = int(before[1])
-    if "epoch" not in flat and step is None and not any(map(canonical, flat)):
+    if "epoch" not in flat and step is None and {canonical(name) for name in flat} <= SETTINGS:
         return None
     return ConsoleRow(dialect="dict", values=flat, counter=Counter(at=step))
 
 
+SETTINGS: Final = frozenset({None, "lr"})  # what a dict of settings may hold too
 OVERWRITTEN = re.compile(r"\d{1,3}%\|")
 
 
@@ -390,6 +404,7 @@ def counted(text: str) -> ConsoleRow | None:
     if not counter.known:
         return None
     values, laid_out = pairs_of(rest)
+    values = of_split(rest, values)
     known = any(map(is_metric_name, values))
     if not known and not (laid_out and len(values) > 1):
         return None

@@ -113,8 +113,10 @@ class ProgressBars:
             )
         )
         for candidate in totals:
-            if candidate >= training and (found := self._by_marks(candidate) or self._by_spacing(candidate)):
-                return found
+            if candidate >= training:
+                found = self._by_marks(candidate) or self._by_neighbours(candidate) or self._by_spacing(candidate)
+                if found:
+                    return found
         return None
 
     def _by_marks(self, total: int) -> Placement | None:
@@ -135,6 +137,22 @@ class ProgressBars:
         every = f", one row every {spacing.pop()} steps" if len(spacing) == 1 else ""
         lost = max(0, len(marks) - len(self.rows)) if len(marks) != len(training) else 0
         return Placement(steps=steps, by=f"progress bars{every}", total=total, lost=lost)
+
+    def _by_neighbours(self, total: int) -> Placement | None:
+        """Place rows that stand right behind a bar each, of which every one counts equally more than the one before."""
+        training = [index for index, row in enumerate(self.rows) if row.training]
+        steps = [self.rows[index].at for index in training if self.rows[index].total == total]
+        known = [step for step in steps if step is not None]
+        spacing = {later - step for step, later in pairwise(known)}
+        if (
+            len(known) != len(training)
+            or len(spacing) != 1
+            or min(spacing) < 1
+            or not self._fits(known, training, total)
+        ):
+            return None
+        by = f"progress bars, one row every {spacing.pop()} steps"
+        return Placement(steps=_carried(self.rows, known), by=by, total=total)
 
     def _by_spacing(self, total: int) -> Placement | None:
         training = [index for index, row in enumerate(self.rows) if row.training]

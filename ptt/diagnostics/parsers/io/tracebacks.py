@@ -31,6 +31,14 @@ PREFIX = re.compile(
     r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stderr|stdout)\]?:?|-|\||\[[\w./-]{1,120}\])(?: |$|(?<=\]:))"
 )
 MAX_PREFIXES: Final = 8
+BAR = re.compile(r"^.{0,400}?(?:\d{1,3}%\|[^|]{0,600}\|\s{0,8}\d+/\d+|\d+it) \[[^\[\]]{0,400}\]\s{0,200}")
+
+
+def without_bar(text: str) -> str:
+    """Take off a progress bar, which does not end its line: what is printed next stands behind it."""
+    while ("%|" in text or "it [" in text) and (match := BAR.match(text)):
+        text = text[match.end() :]
+    return text
 
 
 def without_prefix(text: str) -> str:
@@ -67,6 +75,7 @@ SIGNALS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         (("interrup",), r"keyboard ?interrupt|interrupted by (?:the )?user|training (?:was )?interrupted"),
         (("interrup",), r"signal\b.{0,24}\binterrup\w{0,6}|\binterrupt(?:ion)? (?:signal|received|detected)"),
         (("preempted",), r"\bpreempted\b"),
+        (("training",), r"\btraining (?:error|failed|crashed|aborted)\b"),
         (("watchdog",), r"watchdog caught collective operation timeout"),
         (("memory",), r"outofmemoryerror|(?:cuda|hip)(?: error:)? out of memory"),
         (
@@ -76,10 +85,13 @@ SIGNALS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
     )
 )
 CLOSING = re.compile(
-    r"\b(?:training|fine-?tuning)\s(?:is |was |has )?(?:run )?(?:completed?|finished|done|ended|successful)\b"
+    r"\b(?:training|fine-?tuning)\s(?:was |has )?(?:run )?(?:completed?|finished|done|ended|successful)\b"
     r"|\b(?:finished|completed) (?:the )?training\b|\bfinal validation metrics\b|max_(?:epochs|steps)=\d+` reached"
     r"|'train_runtime': ",
     re.IGNORECASE,
+)
+FORESEEN = re.compile(
+    r"\b(?:after|when|once|until|before|if|while|will)\b.{0,40}(?:training|tuning)|^\s*#", re.IGNORECASE
 )
 RUNTIME = re.compile(r"'train_runtime': '?(\d{1,12}(?:\.\d{0,9})?)")
 COMPLETED: Final = "training completed"
@@ -212,7 +224,7 @@ class Endings:
     def _alone(self, bare: str) -> list[Ending]:
         """Read a line that is part of no traceback."""
         line = bare.strip()[: 4 * MESSAGE_CHARS]
-        if CLOSING.search(line):
+        if CLOSING.search(line) and not FORESEEN.search(line):
             return [Ending(kind="exit", text=COMPLETED)]
         if RUN_HISTORY in line and line.startswith("wandb:"):
             return [] if self._said else [Ending(kind="exit", text=COMPLETED)]
@@ -294,7 +306,9 @@ class EndingLog:
                 self.raised_after |= self.completed
 
 
-HYPOTHETICAL = re.compile(r"\b(?:to avoid OOM|prevent|in case of|if you|may cause|Registered|handler for|Press)\b")
+HYPOTHETICAL = re.compile(
+    r"\b(?:to avoid OOM|prevent|in case of|if you|may cause|Registered|handler for|Press|TensorBoard caught)\b"
+)
 CLOSING_SIGNAL = re.compile(r"Sending process \d+ closing signal|death signal, shutting down")
 
 
