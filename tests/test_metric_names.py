@@ -100,6 +100,34 @@ def test_settings_name_a_metric_that_no_word_tells(tmp_path: Path) -> None:
     assert ptt.diagnose(run, settings=settings).tables["series"]["name_raw"].unique().to_list() == ["my/r"]
 
 
+def _rows() -> list[dict[str, float]]:
+    return [{"my_figure": 0.5 + 0.001 * step, "avg_rew": 1.0 + 0.01 * step, "loss": 2.0} for step in range(ROWS)]
+
+
+WRITTEN = {
+    "log.csv": "step,my_figure,avg_rew,loss\n"
+    + "".join(f"{step},{row['my_figure']},{row['avg_rew']},2.0\n" for step, row in enumerate(_rows())),
+    "train.log": "".join(f"{row}\n" for row in _rows()),  # printed dicts, which name no step
+    "out.txt": "".join(f"step {step} | my_figure: {row['my_figure']} | avg_rew: {row['avg_rew']} | loss: 2.0\n"
+                       for step, row in enumerate(_rows())),
+    "trainer_state.json": json.dumps(
+        {"global_step": 60, "max_steps": 60, "log_history": [{"step": step, **row} for step, row in enumerate(_rows())]}
+    ),
+    "logs.json": json.dumps([{"step": step, **row} for step, row in enumerate(_rows())]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_names_are_chosen_whatever_the_format(tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / name).write_text(WRITTEN[name])
+    settings = _settings(tmp_path, '[metrics]\nmy_figure = "entropy"\n')
+    series = ptt.diagnose(run, settings=settings).tables["series"]
+    assert set(series["name"]) == {"entropy", "reward/mean", "loss/total"}
+    assert set(ptt.diagnose(run).tables["series"]["name"]) == {"reward/mean", "loss/total"}
+
+
 @pytest.mark.parametrize("nothing", ["", "ignore"])
 def test_settings_drop_a_guess_and_an_alias(tmp_path: Path, nothing: str) -> None:
     run = _log(tmp_path / "run" / "log.jsonl", {"avg_rew": 1.0, "loss": 5.0})
