@@ -73,6 +73,12 @@ SAME: dict[str, Any] = {
     ),
     "fairseq.txt": jsonl([{"epoch": 1, "num_updates": str(row["step"]), "loss": str(row["loss"])} for row in STEPS]),
     "run-a-tag-loss.csv": "Wall time,Step,Value\n1.7e9,1,1.0\n1.7e9,2,0.5\n1.7e9,3,0.3333333333333333\n",
+    "units.json": [{**row, "memory": "8.2GB / 11GB", "used": "69%", "took": "1h 2m", "left": "3 s"} for row in STEPS],
+    "cells_of_lines.csv": "step,loss,values\n"
+    + "".join(f'{row["step"]},{row["loss"]},"[1.5\n 2.5]"\n' for row in STEPS),
+    "monitor.json": [
+        {"step": row["step"], "timestamp": "2026-01-02", "metrics": {"loss": row["loss"]}} for row in STEPS
+    ],
     "table.csv": "Step,Loss\n1,1.0\n2,0.5\n3,0.3333333333333333\n",
     "table.dat": "step\tloss\tlr\n1\t1.0\t1e-5\n2\t0.5\t1e-5\n3\t0.3333333333333333\t1e-5\n",
 }
@@ -107,6 +113,10 @@ COUNTED: dict[str, tuple[str, Any]] = {
                 for at in range(4)
             ),
         ],
+    ),
+    "times alone": (
+        "row",
+        [{"timestamp": f"2026-01-02 03:04:0{at}", "cpu": 5.5, "gamma": 45, "reward": at / 2} for at in (1, 2, 3, 4)],
     ),
     "epoch as a part": ("row", [{"epoch": at / 8, "loss": 0.5, "reward": at / 2} for at in (1, 2, 3, 4)]),
 }
@@ -239,6 +249,11 @@ NEGATIVES: dict[str, Any] = {
     "insurance.csv": "claim,premium,loss\n1,20,3\n4,50,6\n7,80,9\n",
     "settings.json": {"columns": ["name", "loss"], "data": [["a", 0.5], ["b", 0.25], ["c", 0.5]]},
     "compared.json": {"matched": [{"steps": 100, "tokens": 5}, {"steps": 200, "tokens": 9}]},
+    "arms.json": [{"agent": name, "env_step": at, "rew": 0.5} for name in ("a", "b", "c") for at in range(4)],
+    "seeds.csv": "seed,step,loss\n" + "".join(f"{seed},{at},0.5\n" for seed in (1, 2) for at in range(3)),
+    "by_seeds.json": {str(seed): {"reward": 0.5, "loss": 0.1} for seed in (42, 43, 44)},
+    "per_depth.json": {"depths": {str(depth): {"loss": 0.5, "reward": 0.5} for depth in (8, 16)}},
+    "scored.json": {"prompts": ["a", "b", "c"], "responses": ["d", "e", "f"], "reward_scores": [0.5, 0.25, 0.75]},
     "games.json": [{"round": at, "score": at * 10, "player": "x"} for at in (1, 2, 3)],
     "summary.json": {"loss": 0.5, "reward": 0.25, "_step": 100, "_runtime": 5.0},
     "by_seed.json": {"accuracy": [0.5, 0.25, 0.75], "seeds": [1, 2, 3]},

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import split_of
-from ptt.diagnostics.parsers.io.counters import KINDS, Counter
+from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import BOM, PACKED, blocks, is_torn, text_head, torn_line
 from ptt.diagnostics.parsers.io.metric_logs import (
@@ -43,6 +43,7 @@ MONITOR_SETTINGS = b"#{"  # begins the line that Gym's monitor writes above its 
 MONITOR = {"r": "reward", "l": "episode_length", "t": "elapsed"}  # its columns, a row an episode
 SAMPLED_ROWS = 200  # that tell what counts the rows
 SAMPLED_BYTES = 1 << 20
+CHECKED_ROWS = 3  # of which one has to hold a number
 MAX_COLUMNS = 20_000
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) have no step or no number where one belongs."
@@ -101,7 +102,7 @@ def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, nam
     lower = {name.lower(): name for name in reversed(header)}
     step = next((lower[key] for key in STEP_KEYS if key in lower), None) if named else None
     long = "value" in lower and not lower.keys().isdisjoint(NAME_KEYS)
-    if step is not None and not long and is_table_of_things(rows, (step,)):
+    if step is not None and not long and (is_table_of_things(rows, (step,)) or has_several_runs(rows)):
         return None
     if step is not None and (counter is None or counter.unit == "step"):
         return Counter(keys=(step,), unit="step")
@@ -111,14 +112,23 @@ def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, nam
 
 def _sample(lines: list[bytes], header: tuple[str, ...], separator: str, *, strict: bool) -> list[dict[str, Any]]:
     """Return the first rows as log calls; in a strict table none is wider or narrower than its header."""
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[1:], 1):
-        cells = _cells(line.decode("utf-8", "replace").strip("\r"), separator)
-        if len(cells) == len(header):
-            rows.append({name: _value(cell.strip()) for name, cell in zip(header, cells, strict=True)})
-        elif cells and strict and number < len(lines) - 1:  # the last may be cut
-            return []
-    return rows
+    rows = _first_rows(lines, len(header), separator)
+    even = [row for row in rows if len(row) == len(header)]
+    if strict and len(even) < len(rows) - 1:  # the last may be cut
+        return []
+    return [{name: _value(cell.strip()) for name, cell in zip(header, row, strict=True)} for row in even]
+
+
+def _first_rows(lines: list[bytes], width: int, separator: str) -> list[list[str]]:
+    """Return the cells of the lines below the header; together where a cell goes over several of them."""
+    texts = [line.decode("utf-8", "replace").strip("\r") for line in lines[1:]]
+    rows = [cells for text in texts if (cells := _cells(text, separator))]
+    if any(len(row) == width for row in rows):
+        return rows
+    try:
+        return list(csv.reader([f"{text}\n" for text in texts], delimiter=separator))
+    except csv.Error:  # a NUL byte or a field beyond the module's limit
+        return rows
 
 
 def _value(cell: str) -> str | float | bool | None:
@@ -149,8 +159,8 @@ def recognises(file: RunFile) -> bool:
     if dialect is None:
         return False
     dialect = _tagged(dialect, file)
-    rows = [_cells(line.decode("utf-8", "replace").strip("\r"), dialect.separator) for line in lines[1:4]]
-    frame = _table([row for row in rows if row], dialect)
+    rows = _first_rows(lines, len(dialect.header), dialect.separator)
+    frame = _table([row for row in rows if row][:CHECKED_ROWS], dialect)
     metrics = _metrics(frame, dialect, file, 0)[0]
     return metrics.height > 0
 

@@ -26,6 +26,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
     counter_of,
     curve_name,
     is_training_name,
+    sample_keys,
 )
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
@@ -86,7 +87,7 @@ def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
     """Return the metric logs of a document, in its first levels."""
     if isinstance(found, dict) and not path and found.keys() >= EPOCH_DOCUMENT and as_step(found["epoch"]) is not None:
         return [Series(path, [found], Counter(keys=("epoch",), unit="epoch"))]
-    tables, whole = _tables(found)
+    tables, whole = _tables(found, path[-1] if path else "")
     series = [one for rows in tables if (one := _series(path, rows)) is not None]
     if isinstance(found, dict) and not (whole and series) and len(path) < MAX_NESTING:
         for key, inner in found.items():
@@ -107,14 +108,14 @@ def _series(path: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Series | N
     return None if counter is None else Series(path, rows, counter)
 
 
-def _tables(found: Any) -> tuple[list[list[dict[str, Any]]], bool]:
+def _tables(found: Any, key: str) -> tuple[list[list[dict[str, Any]]], bool]:
     """Return what of a value could be rows of logs, and whether all of it was used for them."""
     if isinstance(found, list):
         rows = found if len(found) > 1 and all(isinstance(row, dict) for row in found) else []
         return [rows or _split_rows({"columns": found[:1] and found[0], "data": found[1:]})], True
     if not isinstance(found, dict):
         return [], True
-    rows = _keyed_rows(found) or _indexed_rows(found) or _split_rows(found) or _point_rows(found)
+    rows = _keyed_rows(found, key) or _indexed_rows(found) or _split_rows(found) or _point_rows(found)
     return ([rows], True) if rows else (list(_column_rows(found)), False)
 
 
@@ -141,16 +142,24 @@ def _split_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in cells]
 
 
-def _keyed_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an object that holds one under each step, epoch or episode."""
+def _keyed_rows(found: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the rows of an object that holds one under each step, epoch or episode; `key`: where it lies."""
     if len(found) < 2 or not all(isinstance(row, dict) for row in found.values()):
         return []
-    matches = [match for key in found if (match := KEYED.fullmatch(key))]
-    kinds = {(match[1] or "step").lower() for match in matches}
+    matches = [match for name in found if (match := KEYED.fullmatch(name))]
+    kinds = {(match[1] or "").lower() for match in matches}
     if len(matches) < len(found) or len(kinds) > 1:
         return []
-    counted = kinds.pop()
-    return [{counted: int(match[2]), **row} for match, row in zip(matches, found.values(), strict=True)]
+    counts = [int(match[2]) for match in matches]
+    counted = kinds.pop() or ("step" if _are_steps(counts, key.lower()) else "")
+    return [{counted: at, **row} for at, row in zip(counts, found.values(), strict=True)] if counted else []
+
+
+def _are_steps(counts: Sequence[int], key: str) -> bool:
+    """Return whether bare numbers count steps, not seeds, sizes or ids: by where they lie, or as they begin."""
+    if key:
+        return key in PLAIN or key in EVALUATION or is_counter_name(key)
+    return counts[0] in (0, 1) or counts[0] == counts[1] - counts[0]
 
 
 def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -194,7 +203,7 @@ def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
 def _column_rows(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows that columns of one length make: training and evaluation are logged at steps of their own."""
     lengths: dict[int, dict[str, list[Any]]] = {}
-    for name, column in found.items():
+    for name, column in found.items() if not sample_keys(found) else ():
         if isinstance(column, list) and len(column) > 1 and all(type(cell) in CELLS for cell in column):
             lengths.setdefault(len(column), {})[name] = column
     for alike in lengths.values():

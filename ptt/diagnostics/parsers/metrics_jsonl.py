@@ -64,6 +64,7 @@ WIDE_BYTES: Final = 32 << 20  # of a file: from here on a row a value costs more
 DENSE: Final = 0.5  # of a block's rows hold the metric: what is rarer costs little as rows
 MIN_LINES: Final = 2  # one line is a document
 MAX_OTHER: Final = 3  # lines at the beginning that are none, before the file is taken for a document
+MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
 TRAINER_STEPS: Final = Counter(keys=STEP_KEYS, unit="step")
 FIRST_ROWS: Final = 100  # that tell the columns of a block; where later ones hold more, all are asked
 NO_JSON: Final = "line(s) are no JSON objects and do not count."
@@ -258,7 +259,9 @@ def recognises(file: RunFile) -> bool:
 
 def _counter(rows: list[dict[str, Any]]) -> Counter | None:
     calls = [row for row in rows if not is_closing(row)]
-    return counter_of(calls, trust_steps=True) if calls else None
+    if not calls or any(row.keys() >= MICROSOFT for row in calls):
+        return None
+    return counter_of(calls, trust_steps=True)
 
 
 def sample(file: RunFile) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES
-from ptt.diagnostics.metrics.name_words import CAMEL
+from ptt.diagnostics.metrics.name_words import CAMEL, words_of
 from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, UNNUMBERED
 from ptt.diagnostics.parsers.io.values import as_step
 
@@ -55,6 +55,7 @@ CYCLE_ROWS: Final = 3  # of an inner counter, before it begins again
 CYCLE_SPREAD: Final = 0.1  # between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
 
+RUN_WORDS: Final = frozenset({"seed", "run", "fold", "trial", "agent"})  # columns that name a run by a number
 KINDS: Final = ("type", "event", "split", "phase", "mode", "kind", "stage")
 
 
@@ -121,6 +122,24 @@ def choose_counter(calls: Sequence[Flat]) -> Counter:
         if usable and _counts([columns[name][at] for at in held], len(calls)) and not _is_repeated(name, calls):
             return Counter(keys=(name,), unit=unit)
     return ROW_NUMBERS
+
+
+def has_several_runs(calls: Sequence[Flat]) -> bool:
+    """Return whether rows are of several runs, one below the other: each counts anew, and a column names it."""
+    counts = [name for name in (calls[0] if calls else ()) if COUNTERS.get(count_name(name), (0, "row"))[1] != "row"]
+    for name in counts:
+        steps = [as_step(call.get(name)) for call in calls]
+        falls = [at for at in range(1, len(steps)) if (steps[at] or 0) < (steps[at - 1] or 0)]
+        if falls and None not in steps and any(_names_runs(column, calls, falls) for column in calls[0]):
+            return True
+    return False
+
+
+def _names_runs(column: str, calls: Sequence[Flat], falls: Sequence[int]) -> bool:
+    values = [call[column] for call in calls if column in call]  # the last row of a document's head may be cut
+    changes = [at for at in range(1, len(values)) if values[at] != values[at - 1]]
+    named = isinstance(values[0], str) or not words_of(column).isdisjoint(RUN_WORDS)
+    return named and column not in KINDS and changes == list(falls) and len(set(map(str, values))) == len(falls) + 1
 
 
 def _counts(steps: Sequence[int | None], rows: int, *, strict: bool = True) -> bool:

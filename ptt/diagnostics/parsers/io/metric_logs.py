@@ -21,6 +21,7 @@ from ptt.diagnostics.parsers.io.counters import (
     choose_counter,
     count_name,
     count_of,
+    has_several_runs,
 )
 from ptt.diagnostics.parsers.io.interface import Context, RunFile
 from ptt.diagnostics.parsers.io.metric_rows import (
@@ -70,7 +71,6 @@ MIN_TRAINING: Final = 2  # quantities of training, where little else tells a log
 MIN_MEASURES: Final = 3  # beside the id of a task, so that a row is an episode's and no sample's
 MAX_TEXT_CHARS: Final = 200  # a metric row may name its run or host; it holds no prose
 MAX_LIST_LENGTH: Final = 64  # nor the tokens of a sequence
-MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
 
 WRAPPERS: Final = ("data", "metrics", "values", "scalars", "logs")
 """Objects that hold the whole log call and are no part of its names."""
@@ -78,6 +78,7 @@ NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log wi
 VALUE_KEYS: Final = ("value", "metricValue")
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
 NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][+-]?\d{1,3})?")
+MEASURE: Final = re.compile(r"[+-]?\d+(?:\.\d+)?\s?(?:%|[a-zA-Z]{1,5}\b)")  # a number with its unit: 8.2GB, 69%, 1h 2m
 TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
     "step": ("total_steps", "max_steps", "num_training_steps", "total_training_steps", "total_iterations",
              "max_iterations", "max_iters", "total_updates"),
@@ -98,7 +99,7 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     calls: list[Flat] = []
     asides = 0
     for row in rows:
-        if row.keys() >= MICROSOFT or not _sample_keys(row) <= {"task_id"}:
+        if not sample_keys(row) <= {"task_id"}:
             return None
         call = flat_call(row)
         measured = any(_is_number(value) for value in call.values())
@@ -107,6 +108,8 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     if not calls or asides > len(calls):
         return None
     counter = choose_counter(calls)
+    if has_several_runs(calls):
+        return None
     if counter.keys:
         calls = [call for call in calls if any(key in call for key in counter.keys)]
         if is_table_of_things(calls, counter.keys):
@@ -117,7 +120,8 @@ def counter_of(rows: Sequence[dict[str, Any]], *, trust_steps: bool) -> Counter 
     return counter if _is_log(calls, counter) else None
 
 
-def _sample_keys(row: dict[str, Any]) -> set[str]:
+def sample_keys(row: Mapping[str, Any]) -> set[str]:
+    """Return the keys that only samples of text have."""
     texts = {key for key in SAMPLE_TEXTS & row.keys() if isinstance(row[key], str | list)}
     return texts | {key for key in SAMPLE_KEYS & row.keys() if not (key in MASKS and _is_number(row[key]))}
 
@@ -146,7 +150,8 @@ def _is_log(calls: Sequence[Flat], counter: Counter) -> bool:
         return True
     if not training or _tell_things(calls):
         return False
-    return bool(counter.keys) or len(training) >= MIN_TRAINING or 2 * len(known) > len(names)
+    course = bool(counter.keys) or _is_timed(calls)
+    return course or len(training) >= MIN_TRAINING or 2 * len(known) > len(names)
 
 
 def _numeric_names(calls: Sequence[Flat], counter: Counter) -> list[str]:
@@ -188,7 +193,7 @@ def is_number_text(text: str) -> bool:
 
 def _is_text(name: str, value: Any) -> bool:
     clock = name in TIME_KEYS or _is_bookkeeping(name)
-    return isinstance(value, str) and not clock and not is_number_text(value)
+    return isinstance(value, str) and not clock and not is_number_text(value) and not MEASURE.match(value)
 
 
 def _all_numbers(calls: Sequence[Flat]) -> bool:
@@ -222,6 +227,14 @@ def _tell_things(calls: Sequence[Flat]) -> bool:
         if len(texts) > 1 and as_seconds(texts[0]) is None and 2 * len(set(map(str, texts))) > len(calls):
             return True
     return False
+
+
+def _is_timed(calls: Sequence[Flat]) -> bool:
+    """Return whether rows of nothing but numbers stand in the order of their times."""
+    name = next((key for key in TIME_KEYS if key in calls[0]), "")
+    times = [seconds for call in calls if (seconds := as_seconds(call.get(name))) is not None]
+    plain = not any(_is_text(key, value) for call in calls for key, value in call.items())
+    return plain and len(times) == len(calls) and times == sorted(times) and times[0] < times[-1]
 
 
 def _is_count_restarted(calls: Sequence[Flat]) -> bool:
