@@ -141,6 +141,13 @@ def one_without_a_state(home: Path) -> None:
     write_state(home / "lived", rows_of(5))
 
 
+def logs_by_seed(home: Path) -> None:
+    """A summary of them all lies beside them."""
+    for seed in (1, 2, 3):
+        write_jsonl(home / f"grpo_seed{seed}.jsonl", rows_of(seed))
+    write_jsonl(home / "all_seeds.jsonl", rows_of(9))
+
+
 SEVERAL: dict[str, tuple[Make, int]] = {
     "seeds with a trainer state each": (states("seed_1", "seed_2", "seed_3"), 3),
     "seeds below an experiment": (states("experiment/seed_1", "experiment/seed_2"), 2),
@@ -159,6 +166,8 @@ SEVERAL: dict[str, tuple[Make, int]] = {
     "rounds that each train from the start": (iterative_rounds, 2),
     "runs of two writers": (two_writers, 2),
     "copies": (copies, 2),
+    "logs by seed": (logs_by_seed, 3),
+    "logs by seed in a folder of logs": (lambda home: logs_by_seed(home / "logs"), 3),
     "runs of unlike writers": (runs_of_unlike_writers, 5),
     "copies of a crash": (copies_of_a_crash, 2),
     "copies with restarts": (copies_with_restarts, 2),
@@ -312,6 +321,16 @@ def logs_beside_results(home: Path) -> None:
     write_state(home / "results" / "checkpoint-30", rows_of(1))
 
 
+def logs_of_parts(home: Path) -> None:
+    for seed, name in enumerate(("rollout", "actor", "rank_0", "rank_1")):
+        write_jsonl(home / f"{name}.jsonl", rows_of(seed))
+
+
+def logs_of_a_resumed_run(home: Path) -> None:
+    write_jsonl(home / "run_1.jsonl", rows_of(1, last=20))
+    write_jsonl(home / "run_2.jsonl", rows_of(2, first=15, last=40))
+
+
 def one_archive(home: Path) -> None:
     pack(write_state(home / "seed_1", rows_of(1)))
     shutil.rmtree(home / "seed_1")
@@ -344,6 +363,8 @@ ONE: dict[str, Make] = {
         tracker_beside_output,
         best_and_last,
         logs_beside_results,
+        logs_of_parts,
+        logs_of_a_resumed_run,
         one_archive,
     )
 }

@@ -35,6 +35,7 @@ STEP: Final = re.compile(
     r"(?:step|iter(?:ation)?|epoch|round|update|rollout)[-_=]?\d+.*|epoch\d+epochstep.*",
     re.IGNORECASE,
 )
+RUN_NUMBER: Final = re.compile(r"(?:seed|run|trial|replicate|experiment)[-_=]?\d+", re.IGNORECASE)
 NUMBER: Final = re.compile(r"\d+")
 FORMAT: Final = re.compile(r"jsonl?|npz|parquet|pt|csv|pkl", re.IGNORECASE)
 DUMPS: Final = re.compile(

@@ -25,6 +25,7 @@ from ptt.diagnostics.store.folder_roles import (
     MLFLOW_RUN,
     NUMBER,
     RANK,
+    RUN_NUMBER,
     WANDB_FILE,
     WANDB_RUN,
     Folder,
@@ -105,7 +106,7 @@ class _Place:
     mark: str = ""
     tracker: str = ""  # the tracker's id of the run
     records: dict[str, list[RunFile]] = field(default_factory=dict)
-    tracked_only: bool = False  # a tracker's own folder, which may be of a run that lies elsewhere
+    tracked_only: bool = False  # a tracker's folder, or a lone log, which may be of a run that lies elsewhere
     _histories: dict[str, History] = field(default_factory=dict)
 
     @property
@@ -125,6 +126,10 @@ class _Place:
         return History.joined(self.history(kind) for kind in self.records if kind not in TOKENS)
 
 
+_Conflict = tuple[_Place, _Place, str]
+"""Two places that cannot be one run, and the kind of record that tells; empty where they have none in common."""
+
+
 @dataclass(kw_only=True)
 class _Content:
     """What lies in a folder: records of its own, and places that may be runs."""
@@ -136,6 +141,7 @@ class _Content:
     several: list[_Verdict] = field(default_factory=list)  # folders below that hold several runs
     archives: list[RunFile] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)  # files and folders that belong to no place
+    conflict: _Conflict | None = None  # of files that are called by the numbers of their runs
 
     @property
     def is_run(self) -> bool:
@@ -150,6 +156,7 @@ class _Content:
         self.places += part.places
         self.several += part.several
         self.loose += part.loose
+        self.conflict = self.conflict or part.conflict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +196,7 @@ def _look_at_files(content: _Content) -> None:
     """Sort the files directly in a folder: records of its own by kind, archives, and what is neither."""
     shapes: set[str] = set()
     tracked: dict[str, list[RunFile]] = {}
+    lone: list[_Place] = []
     for file in content.folder.files:
         if is_packed(file.name):
             content.archives.append(file)
@@ -198,13 +206,18 @@ def _look_at_files(content: _Content) -> None:
             content.own.setdefault(kind, []).append(file)
         else:
             shape = NUMBER.sub("#", file.name)
-            if shape in shapes or len(shapes) >= MAX_LOOKED_AT:
+            of_run = RUN_NUMBER.search(file.name) is not None
+            if not of_run and (shape in shapes or len(shapes) >= MAX_LOOKED_AT):
                 continue
             shapes.add(shape)
             kind = _kind(file)
+            if of_run and kind and kind not in STRONG:
+                lone.append(_Place(rel=file.rel, mark=file.name, records={kind: [file]}, tracked_only=True))
+                continue
             if kind:
                 content.own.setdefault(kind, []).append(file)
             content.loose.append(file.rel)
+    _add_lone_logs(content, lone)
     if len(tracked) == 1:
         content.own[WANDB] = next(iter(tracked.values()))
         content.own_trackers = set(tracked)
@@ -213,6 +226,18 @@ def _look_at_files(content: _Content) -> None:
             _Place(rel=files[0].rel, mark=f"W&B run {run}", tracker=run, records={WANDB: files}, tracked_only=True)
             for run, files in tracked.items()
         ]
+
+
+def _add_lone_logs(content: _Content, lone: list[_Place]) -> None:
+    """Count logs called seed_1, seed_2 ... as places where they conflict, and else as the folder's own."""
+    content.conflict = next(_conflicts(lone, weak=True), None)
+    if content.conflict is not None:
+        content.places += lone
+        return
+    for place in lone:
+        for kind, files in place.records.items():
+            content.own.setdefault(kind, []).extend(files)
+            content.loose += [file.rel for file in files]
 
 
 def _kind(file: RunFile) -> str:
@@ -308,7 +333,8 @@ def _decide(content: _Content) -> _Verdict:
         )
     if _is_logged_by_tracker(content):
         return _Verdict()
-    if (pair := next(_conflicts(places, weak=not content.own), None)) is not None:
+    pair = content.conflict or next(_conflicts(places, weak=not content.own), None)
+    if pair is not None:
         return _runs(content, [], _conflict_reason(*pair), [])
     if not content.own and (reason := _unlike(places)):
         return _runs(content, [], reason, [])
@@ -326,14 +352,14 @@ def _unlike(places: list[_Place]) -> str:
 
 def _is_logged_by_tracker(content: _Content) -> bool:
     """Return whether a folder's own metrics are those of a tracker's run below it: earlier tries lie beside that."""
-    if not all(place.tracked_only for place in content.places):
+    if content.conflict or not all(place.tracked_only for place in content.places):
         return False
     own = _Place(rel="", records={kind: files[:1] for kind, files in content.own.items()})
     return any(_same_history(place, own) for place in content.places)
 
 
-def _conflicts(places: list[_Place], *, weak: bool) -> Iterator[tuple[_Place, _Place, str]]:
-    """Yield pairs of places that cannot be one run, each with the kind of record that tells; empty for two kinds."""
+def _conflicts(places: list[_Place], *, weak: bool) -> Iterator[_Conflict]:
+    """Yield pairs of places that cannot be one run; `weak`: by records that a part of a run may have as well."""
     compared = places[:MAX_COMPARED]
     if len(compared) > 1 and all(RANK.fullmatch(place.name) for place in compared):
         return
@@ -435,6 +461,8 @@ def _conflict_reason(first: _Place, second: _Place, kind: str) -> str:
         return f"{both} of the same steps"
     relation = relate_histories(first.history(kind), second.history(kind), strong=kind in STRONG)
     same = relation is Relation.COPY
+    if first.tracked_only and kind not in STRONG:
+        both = f"{first.rel} and {second.rel} log the same metrics"
     return f"{both} from the start on, {'as copies of one another' if same else 'with different values'}"
 
 
