@@ -177,6 +177,7 @@ def test_any_source_that_says_so_completes_a_run(
     verdict = RULE.run(evidence(events, rows=rows, **context))
     assert isinstance(verdict, Healthy)
     assert all(told.severity is Severity.INFO for told in verdict.notes)
+    assert bool(verdict.notes) is (rows < 100 and "global_step" not in context)  # an end before the last step is told
 
 
 def test_the_closing_row_of_a_trainer_completes_a_run() -> None:
@@ -266,6 +267,7 @@ def test_an_exception_in_training_fails_the_gate_on_the_link_that_raised(tmp_pat
     assert (finding.id, finding.severity, finding.link) == ("run-cut-short", Severity.HIGH, Link.REWARD)
     assert (finding.onset_step, finding.evidence["place"]) == (241, "reward_fn.py:41")
     assert (found.verdict.status, found.verdict.first_broken_link) == (Status.SUSPECT, Link.REWARD)
+    assert found.verdict.headline.endswith("ended training at step 241 of 300.")
     assert gated(found) is Outcome.FAILED
 
 
@@ -308,7 +310,8 @@ def test_only_the_console_of_the_training_tells_how_it_ended(name: str, counts: 
 
 
 def test_rows_that_are_no_steps_are_not_held_against_the_steps_that_were_set() -> None:
-    verdict = RULE.run(evidence(row_unit="row", max_steps=5000))
+    made = evidence(max_steps=5000)
+    verdict = RULE.run(replace(made, run=replace(made.run, step_unit="row")))
     assert not isinstance(verdict, Broken)
     assert not getattr(verdict, "notes", ())
 

@@ -11,7 +11,7 @@ from typing import Final
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.aliases import bare_name
-from ptt.diagnostics.model import Run
+from ptt.diagnostics.model import STEP, Run
 
 
 class Ending(StrEnum):
@@ -45,7 +45,7 @@ class RunEnd:
 class Progress:
     """How far a run came of what was set."""
 
-    step: int | None  # last logged
+    step: int | None  # last logged or saved
     planned: int | None  # steps that were set
     spacing: float  # steps from one logged row to the next
 
@@ -118,12 +118,16 @@ def progress_of(run: Run) -> Progress:
     """Return how far a run came."""
     given = run.context.get("max_steps")
     planned = int(given) if isinstance(given, int | float) and not isinstance(given, bool) and given > 0 else None
-    if run.context.get("row_unit"):  # rows are not steps: how many of them were to come nobody knows
+    if run.step_unit != STEP:  # rows are not steps: how many of them were to come nobody knows
         planned = None
+    saved = run.context.get("global_step")
+    step = run.last_step
+    if planned is not None and step is not None and isinstance(saved, int | float) and saved <= planned:
+        step = max(step, int(saved))  # the last steps may log nothing
     spacing = 1.0
     if run.first_step is not None and run.last_step is not None and run.step_count > 1:
         spacing = (run.last_step - run.first_step) / (run.step_count - 1)
-    return Progress(step=run.last_step, planned=planned, spacing=spacing)
+    return Progress(step=step, planned=planned, spacing=spacing)
 
 
 def read_end(
@@ -165,9 +169,6 @@ def _completed(
         return f"its trainer wrote the closing row ({CLOSING_ROW})"
     if progress.share is not None and progress.share >= done_share:
         return f"it reached {min(1.0, progress.share):.0%} of the steps that were set"
-    reached = run.context.get("global_step")
-    if progress.planned is not None and isinstance(reached, int | float) and reached >= progress.planned:
-        return f"its trainer's state stands at step {reached:.0f} of {progress.planned}"
     status = run.context.get("status")
     if isinstance(status, str) and status.lower() in STATUSES:
         return "it says it completed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -131,7 +132,8 @@ def _answer(
     if serious:
         worst = min(serious, key=lambda finding: finding.severity.rank).severity
         first = min(roots, key=_time)
-        since = f", since {run.step_unit} {first.onset_step}." if first.onset_step is not None else "."
+        told = first.onset_step is None or re.search(rf"\b(?:step|{run.step_unit}) {first.onset_step}\b", first.claim)
+        since = "." if told else f", since {run.step_unit} {first.onset_step}."
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
             headline=first.claim + since,
