@@ -185,6 +185,23 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         "Episode: 3 reward -18.000 eps: 0.25\nEpisode: 4 reward -14.000 eps: 0.5\n",
         [(3, "console:eps", 0.25), (3, "console:reward", -18.0), (4, "console:eps", 0.5), (4, "console:reward", -14.0)],
     ),
+    "numbers before a bar": (
+        "\rEpoch 1/2 loss 0.5:  50%|#####     | 5/10 [00:01<00:01, 11.10it/s]"
+        "\rEpoch 2/2 loss 0.25:  50%|#####     | 5/10 [00:01<00:01, 11.10it/s]\n",
+        [(5, "loss", 0.5), (15, "loss", 0.25)],
+    ),
+    "names in brackets": (
+        "[Epoch 1/2] [Batch 40/300] [D loss: 0.5] [G loss: 1.25]\n",
+        [(40, "D loss", 0.5), (40, "G loss", 1.25)],
+    ),
+    "batches of an epoch": (
+        "(Worker pid=7) train | epoch   1 |  100/ 2000 batches | lr 20.00 | ms/batch 20.1 | loss  7.25 | ppl  1234.5\n",
+        [(100, "lr", 20.0), (100, "loss", 7.25), (100, "ppl", 1234.5)],
+    ),
+    "Rich's bar": (
+        "Epoch 0/9 ━━━━━━━━━━ 12/120 0:00:01 • 0:00:10 11.1it/s v_num: 0.000 train_loss: 0.5\n",
+        [(12, "train_loss", 0.5)],
+    ),
     "prose": (
         "Step 12: loss is 0.5\nAfter step 24, the loss is 0.25 and the mean reward is 0.75.\n",
         [(12, "loss", 0.5), (24, "loss", 0.25), (24, "mean reward", 0.75)],

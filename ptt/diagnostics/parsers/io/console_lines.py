@@ -15,6 +15,7 @@ from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, flatten, metric_values
+from ptt.diagnostics.parsers.io.tracebacks import without_prefix
 from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
 
 Values = dict[str, float | None]
@@ -70,7 +71,7 @@ CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME} {NUMBER}{NO_UNIT}\W{{0,2}}(?:\s|$)){{2,
 LINK = re.compile(rf"({NAME}) ({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
 SPACED = re.compile(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
 PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
-SEPARATORS = re.compile(r"[|;\t]|, |,$|(?<![:= ]) {2,}| [-–•] ")
+SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}(?![\d.+-])| [-–•] ")
 SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
@@ -131,6 +132,7 @@ EPISODE = re.compile(
 )
 RATIO = re.compile(
     r"[\[(]\s{0,8}(\d{1,12})\s{0,8}/\s{0,8}(\d{1,12})(?:\s?\(\s{0,3}[\d.]+%\))?\s?[\])]|[━╸╺╌]\s{0,3}(\d{1,12})/(\d{1,12})\b"
+    r"|\b(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12}) (?:batches|steps|iters|updates)\b"
 )
 AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
 NO_COUNT: Final = frozenset(
@@ -349,6 +351,30 @@ RATE = re.compile(r"\s*(?:\?|[\d.]+)\s?(?:s/\w+|\w+/s)\s*$")
 NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
 
 
+DESCRIBED = re.compile(
+    r"(?P<label>[^|%]{3,200}?):?\s*(?P<percent>\d{1,3})%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12}) \["
+)
+
+
+def described_bar(text: str) -> ConsoleRow | None:
+    """Read the numbers that a loop writes before its tqdm bar: `Epoch 2 loss 0.5:  40%|... | 4/10 [...]`."""
+    match = DESCRIBED.match(text)
+    if match is None or NOT_TRAINING.search(match["label"]):
+        return None
+    label, rest = counter_of(match["label"] + " ")
+    values = {name: value for name, value in pairs_of(rest)[0].items() if is_metric_name(name)}
+    if not values:
+        return None
+    counter = Counter(
+        at=int(match["at"]),
+        total=int(match["total"]),
+        epoch=label.epoch if label.epoch is not None else label.at,
+        epochs=label.epochs if label.epoch is not None else label.total,
+        nested=label.known,
+    )
+    return ConsoleRow(dialect="bar", values=values, counter=counter)
+
+
 def progress_bar(text: str) -> ConsoleRow | None:
     """Read the numbers behind a tqdm bar: Lightning's, OpenRLHF's, of home-made loops with `set_postfix`.
 
@@ -400,7 +426,7 @@ def counted(text: str) -> ConsoleRow | None:
     `iter 0: loss 4.2, time 1ms`, fairseq's `| epoch 001 | loss 3.2`, PRIME-RL's `Step 0 | Loss: 0.01`, PyTorch
     examples' `Epoch [1/5], Step [20/600], Loss: 0.3`, `[12/100] loss=0.5`, prose such as `Step 12: loss is 0.34`.
     """
-    counter, rest = counter_of(text)
+    counter, rest = counter_of(without_prefix(text))
     if not counter.known:
         return None
     values, laid_out = pairs_of(rest)
@@ -472,6 +498,7 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(may_be=lambda lower: b"{'" in lower, read=printed_dict),
     Dialect(may_be=lambda lower: b'{"' in lower, read=json_object),
     Dialect(may_be=_may_be_bar, read=progress_bar, longest=PAIR_CHARS),
+    Dialect(may_be=lambda lower: b"%|" in lower and b"loss" in lower, read=described_bar, longest=PAIR_CHARS),
     Dialect(may_be=lambda lower: b"loss: " in lower and b"/" in lower, read=keras, longest=PAIR_CHARS),
     Dialect(may_be=_may_count, read=counted, longest=PAIR_CHARS),
     Dialect(may_be=lambda lower: TERSE.match(lower) is not None, read=terse, longest=PAIR_CHARS),

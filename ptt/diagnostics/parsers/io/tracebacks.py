@@ -28,7 +28,8 @@ PREFIX = re.compile(
     r"(?:\([\w.:<>-]{1,80} pid=\d+(?:, ip=[^)]{1,60})?\)|\[?(?:rank|default)\d{1,5}\]?:|\[rank\d{1,5}\]|\d{1,4}:(?= )"
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d[.\d]* +\d+ [^\s\]]{1,120}\]"
-    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stderr|stdout)\]?:?|-|\||\[[\w./-]{1,120}\])(?: |$|(?<=\]:))"
+    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stderr|stdout)\]?:?|-|\||\[(?=[\d./-]*[A-Za-z_])[\w./-]{1,120}\])"
+    r"(?: |$|(?<=\]:))"
 )
 MAX_PREFIXES: Final = 8
 BAR = re.compile(r"^.{0,400}?(?:\d{1,3}%\|[^|]{0,600}\|\s{0,8}\d+/\d+|\d+it) \[[^\[\]]{0,400}\]\s{0,200}")
