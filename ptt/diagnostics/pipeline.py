@@ -37,6 +37,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.store.run_identity import hash_settings, identity, mark_of, source_hash
 from ptt.diagnostics.store.scan import ANEW, check_entries, open_existing, read_table, scan_sequences
 from ptt.diagnostics.verdict.handover import with_handover
+from ptt.diagnostics.verdict.nothing_judged import LFS_POINTER
 from ptt.diagnostics.verdict.run_coverage import RunCoverage, run_coverage
 from ptt.diagnostics.verdict.run_rules import diagnosis_of
 from ptt.version import __version__
@@ -303,7 +304,8 @@ def _unreadable(location: RunLocation, sources: pl.DataFrame) -> str:
             return "in no format that is read here; docs/formats.md lists them."
         why = _only_archives(location, sources)
         return f"{why}." if why else ""
-    if known["rows_ok"].sum() or known.filter(pl.max_horizontal("rows_bad", "bytes_lost") > 0).is_empty():
+    lost = known.filter((pl.max_horizontal("rows_bad", "bytes_lost") > 0) & (pl.col("kind") != LFS_POINTER))
+    if known["rows_ok"].sum() or lost.is_empty():
         return ""  # rows, or what fills no table: settings, and how the run ended
     first = known.row(0, named=True)
     why = first["note"] or f"{first['path']} holds no row."

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 import ptt
 from ptt.cli.app import app
+from ptt.diagnostics.gate.judge import decide
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.model import Status
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
@@ -65,3 +67,14 @@ def test_an_mlflow_store_of_parameters_is_read_and_said_to_hold_no_metric(tmp_pa
     found = ptt.diagnose(tmp_path)
     assert found.verdict.status is Status.CANNOT_SAY
     assert found.verdict.headline == "MLflow store with parameters only: no metric was logged."
+
+
+def test_a_run_without_a_metric_is_told_by_how_it_ended_and_leaves_the_gate_blind(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    lines = ["loading the model", "Traceback (most recent call last):", "KeyboardInterrupt"]
+    (tmp_path / "run" / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = ptt.diagnose(tmp_path / "run")
+    assert found.verdict.status is Status.CANNOT_SAY
+    assert "no metric was logged" in found.verdict.headline
+    assert "stopped by hand" in found.verdict.headline
+    assert decide(found, fail_on=None) is Outcome.BLIND

@@ -47,7 +47,8 @@ SETTINGS: Final = ("algorithm", "adv_estimator", "advantage_estimator", "loss_ty
 ONLINE_METRICS: Final = frozenset(
     {"kl/old", "clip/frac", "reward/zero_std_frac", "len/response_mean", "staleness/mean", "is/ratio_mean"}
 )
-FITTED_METRICS: Final = frozenset({"lr", "grad_norm", "eval/loss", "sft/perplexity", "tokens/seen"})
+FITTED_METRICS: Final = frozenset({"grad_norm", "eval/loss", "sft/perplexity"})
+HF_METRICS: Final = FITTED_METRICS | {"lr"}  # Hugging Face's own trainer; those of RL log a reward beside the rate
 LEARNT_BY_REWARD: Final = frozenset(
     {"reward", "rewards", "return", "returns", "score", "scores", "kl", "advantage", "advantages", "policy", "actor",
      "critic", "rollout", "rollouts", "completion", "completions", "episode", "episodes", "margin", "margins",
@@ -141,7 +142,7 @@ def detect_algorithm(
     name = next((word for word in spelt if word in NAMES), None) or _match_marks(logged)
     name = SYNONYMS.get(name, name) if name else None
     family = NAMES[name] if name else _family(set(metrics)) or (Family.ONLINE if sampled else None)
-    if family is None and not texts and _only_fitted(set(metrics), logged):
+    if family is None and not texts and _only_fitted(set(metrics), logged, facts.get("framework")):
         family = Family.SUPERVISED
     decided = name is not None or family not in (None, Family.ONLINE)
     critic: bool | None = any(metric.startswith("critic/") and "loss" in metric for metric in metrics) or None
@@ -164,9 +165,9 @@ def _match_marks(logged: Collection[str]) -> str | None:
     return next((name for present, absent, name in MARKS if present <= names and not absent & names), None)
 
 
-def _only_fitted(metrics: set[str], logged: Collection[str]) -> bool:
+def _only_fitted(metrics: set[str], logged: Collection[str], framework: JsonScalar) -> bool:
     """Return whether a loss is logged with what stands beside it where answers are given, and nothing of RL."""
-    if "loss/total" not in metrics or not metrics & FITTED_METRICS:
+    if "loss/total" not in metrics or not metrics & (HF_METRICS if framework == "transformers" else FITTED_METRICS):
         return False
     return not any(words_of(raw) & LEARNT_BY_REWARD for raw in logged)
 

@@ -32,9 +32,18 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
     findings.json does not list the rules that found nothing: there the verdict tells.
     """
     links = {judged.link for judged in diagnosis.healthy} | {judged.link for judged in diagnosis.findings}
+    if not holds_training(diagnosis):
+        return False
     covered = diagnosis.verdict.coverage
     told = covered is not None and any(question.judged for question in covered.core)
     return bool(links - {Link.DATA_VALIDITY}) or told or diagnosis.verdict.status is Status.HEALTHY
+
+
+def holds_training(diagnosis: Diagnosis) -> bool:
+    """Return whether anything of the training itself was read, or found: how a run ended is no judgement on it."""
+    covered = diagnosis.verdict.coverage
+    found = any(finding.severity.at_least(Severity.LOW) for finding in diagnosis.findings)
+    return covered is None or bool(covered.core) or found
 
 
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:

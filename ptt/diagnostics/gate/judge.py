@@ -8,7 +8,7 @@ from typing import Final
 
 from ptt.diagnostics.gate.against_baseline import check_baseline
 from ptt.diagnostics.gate.bounds import check_bounds
-from ptt.diagnostics.gate.findings import check_findings, idle_allowances
+from ptt.diagnostics.gate.findings import check_findings, holds_training, idle_allowances
 from ptt.diagnostics.gate.policy import Policy, rule_of
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, Outcome, worst
 from ptt.diagnostics.model import Diagnosis, Severity
@@ -23,6 +23,8 @@ def decide(diagnosis: Diagnosis, *, fail_on: Severity | None) -> Outcome:
     if fail_on is not None and any(finding.severity.at_least(fail_on) for finding in diagnosis.findings):
         return Outcome.FAILED
     if not diagnosis.healthy and not diagnosis.findings:
+        return Outcome.BLIND
+    if not holds_training(diagnosis):
         return Outcome.BLIND
     return Outcome.PASSED
 

@@ -172,6 +172,7 @@ def _tail(_: Series, __: Evidence, limits: Mapping[str, float]) -> float | None:
     return limits["material_p99"]
 
 
+MAY_STAND: Final = frozenset({"dpo/accuracy"})  # all pairs may be ranked rightly from the first step on
 TAILS: Final = "tails"
 """Stands for a metric where recorded tokens are what is looked at."""
 REWARD: Final = Way(
@@ -250,6 +251,7 @@ CORE: Final[Mapping[Family | None, tuple[Core, ...]]] = {
 }
 """What must have been judged of each kind of training before it is called healthy."""
 UNRECORDED: Final = "not recorded"
+CONSTANT: Final = "it never moved"
 HIDDEN: Final = "noise hides what would matter in it"
 KIND: Final = "kind of training"
 UNKNOWN_KIND: Final = CoreQuestion(
@@ -341,6 +343,8 @@ class _Looks:
         series = self.series(way)
         if way.rule not in self.answered or series is None:
             return None
+        if way.metric not in MAY_STAND and not _moves(series):
+            return None
         size = way.size(series, self.evidence, {**LIMITS[way.rule], **self.evidence.limits.get(way.rule, {})})
         return size if size is not None and math.isfinite(size) else None
 
@@ -363,7 +367,8 @@ class _Looks:
             return CoreQuestion(question=core.question, judged=False, rows=0, why=UNRECORDED)
         way, series = max(logged, key=lambda entry: _rows(entry[1]))
         verdict = self.unanswered.get(way.rule)
-        why = verdict.reason if verdict is not None and verdict.applies else HIDDEN
+        why = HIDDEN if _moves(series) else CONSTANT
+        why = verdict.reason if verdict is not None and verdict.applies else why
         return CoreQuestion(question=core.question, judged=False, rows=_rows(series), metric=series.raw_name, why=why)
 
     def enable(self, core: Core) -> str:
@@ -372,6 +377,12 @@ class _Looks:
             return LONGER
         lines = (self.unanswered[way.rule].enable for way in core.ways if way.rule in self.unanswered)
         return next((line for line in lines if line), "")
+
+
+def _moves(series: Series) -> bool:
+    """Return whether a series has two values that differ: what never moved is a constant, and nobody watched it."""
+    values = series.finite()[1]
+    return bool(len(values)) and float(np.ptp(values)) > 0.0
 
 
 def _rows(series: Series | None) -> int:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 SIGNATURE: Final = "tool-tail-growth"
+ENDING: Final = "run-cut-short"
 KINDS: Final = {"tokens": "tokens_file", "samples": "samples_file"}
 WINDOW: Final = 20  # logged steps that most rules take a mean over
 MAX_NEXT: Final = 6  # one look to confirm, and the five steps of the longest list of repairs
@@ -142,9 +143,12 @@ def _answer(
         )
     # a rule of the user's own that found nothing says nothing of the rest of the run
     clean = sum(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
-    if nothing is not None and not clean and not findings:
+    if nothing is not None and not (seen.coverage.core if seen else clean or findings):
         return RunVerdict(
-            status=Status.CANNOT_SAY, headline=nothing.headline, first_broken_link=None, next=nothing.next
+            status=Status.CANNOT_SAY,
+            headline=nothing.headline + _end_of_run(findings, verdicts),
+            first_broken_link=None,
+            next=nothing.next,
         )
     if seen is None or seen.tails == "undecided":
         return _by_signature(signature, verdicts, answered=bool(clean))
@@ -164,6 +168,13 @@ def _answer(
         first_broken_link=None,
         next=tuple(dict.fromkeys(line for line in (*seen.enable, *tokens, *answers) if line))[:MAX_NEXT],
     )
+
+
+def _end_of_run(findings: Sequence[Finding], verdicts: Sequence[RuleVerdict]) -> str:
+    """Return how the run ended, where that is all that is known of it."""
+    claims = [finding.claim for finding in findings if finding.id == ENDING]
+    claims += [verdict.reason for verdict in verdicts if isinstance(verdict, Healthy) and verdict.id == ENDING]
+    return f" {claims[0][:1].upper()}{claims[0][1:]}." if claims else ""
 
 
 def _by_signature(signature: Signature, verdicts: Sequence[RuleVerdict], *, answered: bool) -> RunVerdict:

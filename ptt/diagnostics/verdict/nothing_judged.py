@@ -36,11 +36,14 @@ def why_nothing_was_judged(
     kinds = Counter(sources["kind"].to_list())
     foreign, closed, pointers = (kinds.pop(kind, 0) for kind in (UNRECOGNISED, UNREADABLE, LFS_POINTER))
     paths = sources.filter(pl.col("kind") == LFS_POINTER)["path"].to_list()
-    if pointers and (not kinds or any(map(git_lfs_pointer.holds_log, paths))):  # weights are pointers in many a run
+    logs = [path for path in paths if git_lfs_pointer.holds_log(path)]  # weights are pointers in many a run
+    if pointers and (logs or not kinds):
         return NothingJudged(
             headline=f"{_files(pointers)} {'is a Git LFS pointer' if pointers == 1 else 'are Git LFS pointers'}: "
             "run `git lfs pull`.",
-            next=(f"`{git_lfs_pointer.command(paths)}` in the repository they are of, then judge the run again",),
+            next=(
+                f"`{git_lfs_pointer.command(logs or paths)}` in the repository they are of, then judge the run again",
+            ),
         )
     if not kinds:
         return _no_log(foreign, closed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from ptt.diagnostics.model import Aggregates, Answer, CoreQuestion, Diagnosis, Signature
-from ptt.reports.text.consequences import first_failure_sentence, other_failures_sentence, span_words
+from ptt.reports.text.consequences import first_failure, first_failure_sentence, other_failures_sentence, span_words
 from ptt.reports.text.names import PAIRS, joined, metric_name, pair_name, sentence, slice_name
 from ptt.reports.text.numbers import bounds, count, counted, number, p_value, percent, times, with_unit
 from ptt.reports.text.sanitize import safe
@@ -299,11 +299,15 @@ def coverage(diagnosis: Diagnosis) -> str:
 
 
 def core_coverage(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Say how small a fault in what matters most would have shown, and what of it could not be judged."""
+    """Say how small a fault in what matters most would have shown, and what of it could not be judged.
+
+    Where a fault was found, nobody asks what else would have shown: only what was not judged is said.
+    """
     covered = diagnosis.verdict.coverage
     if covered is None or not covered.core:
         return ()
-    shown = [_would_show(question) for question in covered.core if question.judged]
+    asked = first_failure(diagnosis) is None
+    shown = [_would_show(question) for question in covered.core if question.judged and asked]
     missing = [f"{question.question} ({question.why})" for question in covered.core if not question.judged]
     sentences = (
         f"Would have shown: {joined(shown)}." if shown else "",
