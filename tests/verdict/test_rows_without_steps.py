@@ -13,10 +13,9 @@ import pytest
 from builders import aggregates, evidence_of
 from typer.testing import CliRunner
 
-import ptt
 from ptt.cli.app import app
 from ptt.diagnostics.evidence.gather import describe_run
-from ptt.diagnostics.model import Answer, Signature, in_unit
+from ptt.diagnostics.model import Answer, Diagnosis, Signature, in_unit
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.verdict.headline import verdict_of
 from ptt.reports.figures import FIGURES
@@ -45,7 +44,7 @@ def test_only_steps_with_a_number_are_rows(text: str, numbered: str | None, coun
     assert in_unit(text, "step", counts=True) == text
 
 
-def diagnosis(unit: str) -> ptt.Diagnosis:
+def diagnosis(unit: str) -> Diagnosis:
     """Judge a run whose KL and gradient norm leave their level at row 61."""
     rows = np.arange(ROWS)
     metrics = {
