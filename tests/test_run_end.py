@@ -319,3 +319,19 @@ def test_rows_that_are_no_steps_are_not_held_against_the_steps_that_were_set() -
 def test_words_of_a_handler_are_no_signal() -> None:
     told = note(RULE.run(evidence(said("Installed a handler for SIGTERM and KeyboardInterrupt", kind="stdout"))))
     assert told.evidence["ending"] == "short"
+
+
+def test_an_exception_that_the_output_went_on_behind_was_survived(tmp_path: Path) -> None:
+    """An environment that raises prints a traceback, and the run goes on; it was copied before it logged again."""
+    write_run(tmp_path, tail=CRASH + "rollout: 8 of 8 samples done\n" * 400)
+    found = ptt.diagnose(tmp_path)
+    (finding,) = found.findings
+    assert (finding.severity, finding.evidence["ending"]) == (Severity.LOW, "short")
+    assert "rollout: 8 of 8 samples done" in finding.claim
+
+
+def test_an_exception_before_the_first_row_was_survived(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    (tmp_path / "train.log").write_text(CRASH + "trying without it\n" + (tmp_path / "train.log").read_text())
+    (finding,) = ptt.diagnose(tmp_path).findings
+    assert finding.severity is Severity.LOW

@@ -100,7 +100,7 @@ def place_events(events: pl.DataFrame, metrics: pl.DataFrame, placements: Sequen
     if not numbered or loose.all():
         return events
     joined = events.join(_step_table(placements), on=["source", "step"], how="left", maintain_order="left")
-    own = pl.when(~pl.col("source").is_in(sorted(numbered))).then("step")
+    own = pl.when(~pl.col("source").is_in(sorted(numbered)) | (pl.col("step") == 0)).then("step")  # 0: before any row
     return joined.with_columns(step=pl.coalesce("placed", own)).select(events.columns)
 
 

@@ -143,8 +143,10 @@ def read_end(
     known_by = _completed(run, progress, ends, closing, done_share)
     if known_by is not None:
         return RunEnd(ending=Ending.COMPLETED, known_by=known_by, raised_after=_raised_after(run, ends))
-    ending, event = _cause([one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)])
     last = next((one for one in reversed(ends) if one.kind == "last_line"), None)
+    survived = {one.source for one in ends if one.kind == "last_line"}  # their output went on behind what was raised
+    said = [one for one in ends if one.kind != "last_line" and not SWEPT_UP.search(one.text)]
+    ending, event = _cause([one for one in said if one.source not in survived or one.kind == "exit"])
     if event is None:
         source = None if last is None else last.source
         return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)

@@ -256,21 +256,26 @@ class Endings:
         self._said.clear()
 
 
+MAX_EPILOGUE_LINES: Final = 300  # behind the last exception: what a tracker and a launcher print at an end is shorter
+
+
 class EndingLog:
     """Keeps what the lines of a console say of the run's end among its events."""
 
     def __init__(self, events: EventLog) -> None:
         self._events, self._endings = events, Endings()
+        self._behind = 0  # lines since something was said of an end
         self.completed = self.raised_after = False
         self.runtime: float | None = None  # seconds
 
     @property
     def open(self) -> bool:
-        """Whether nothing has been said of an end since training logged last."""
-        return not self.completed and not self._endings.said
+        """Whether nothing has been said of an end since training logged last, or the output went on behind it."""
+        return not self.completed and (not self._endings.said or self._behind > MAX_EPILOGUE_LINES)
 
     def line(self, step: int | None, wall_time: float | None, text: str) -> None:
         """Take a line of output, without escape codes."""
+        self._behind = 0 if self._endings.inside else self._behind + 1
         if self._endings.inside or may_tell_ending(text.lower()):
             self._add(step, wall_time, self._endings.feed(text))
             if "train_runtime" in text and (match := RUNTIME.search(text)):
@@ -299,6 +304,7 @@ class EndingLog:
         return facts | ({} if self.runtime is None else {"train_runtime": self.runtime})
 
     def _add(self, step: int | None, wall_time: float | None, found: list[Ending]) -> None:
+        self._behind = 0 if found else self._behind
         for ending in found:
             if ending.kind == "exit":
                 self.complete(step, wall_time)
