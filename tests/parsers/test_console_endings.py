@@ -132,6 +132,11 @@ def test_what_is_printed_behind_a_bar_is_read(tmp_path: Path, bar: str) -> None:
     assert ends(console(tmp_path, bar + "\n" + bar + bar + cancelled + "\n")) == [(None, "exception", cancelled)]
 
 
+def test_a_message_may_be_longer_than_what_usually_follows_an_exception(tmp_path: Path) -> None:
+    text = "2024-05-01 10:00:00,123 INFO loading\n" * 3 + RAISED + "for (int j = 0; j < n; j++) {\n" * 400
+    assert [text for _, kind, text in ends(console(tmp_path, text)) if kind == "exception"] == [WHERE]
+
+
 def test_words_of_a_source_that_foresees_an_end_are_none(tmp_path: Path) -> None:
     text = ROWS + "    run: bool = False  # evaluate after training completed\nTensorBoard caught SIGTERM; exiting...\n"
     assert [kind for _, kind, _ in ends(console(tmp_path, text))] == ["last_line"]

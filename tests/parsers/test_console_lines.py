@@ -190,6 +190,19 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         "\rEpoch 2/2 loss 0.25:  50%|#####     | 5/10 [00:01<00:01, 11.10it/s]\n",
         [(5, "loss", 0.5), (15, "loss", 0.25)],
     ),
+    "bars below their epoch's headline": (
+        "==== Epoch 1 ====\nLoss 0.5: 100%|##########| 10/10 [00:01<00:00, 11.10it/s]\n"
+        "==== Epoch 2 ====\nLoss 0.25: 100%|##########| 10/10 [00:01<00:00, 11.10it/s]\n",
+        [(10, "Loss", 0.5), (20, "Loss", 0.25)],
+    ),
+    "veRL, with a sample between": (
+        "step:1 - actor/pg_loss:0.5 - critic/rewards/mean:0.25\n### Step 1:\nFormat score: 1\n"
+        "step:2 - actor/pg_loss:0.25 - critic/rewards/mean:0.5\n",
+        [
+            *[(1, "actor/pg_loss", 0.5), (1, "critic/rewards/mean", 0.25)],
+            *[(2, "actor/pg_loss", 0.25), (2, "critic/rewards/mean", 0.5)],
+        ],
+    ),
     "names in brackets": (
         "[Epoch 1/2] [Batch 40/300] [D loss: 0.5] [G loss: 1.25]\n",
         [(40, "D loss", 0.5), (40, "G loss", 1.25)],

@@ -156,14 +156,16 @@ def _ends(text: bytes) -> bool:
     raised = b">>> " not in text and any(
         without_prefix(line).startswith((RAISED, "╭")) for line in spoken if RAISED in line
     )
-    if not raised and len(CONSOLE.findall(text)) < MIN_CONSOLE:
+    console = len(CONSOLE.findall(text)) >= MIN_CONSOLE
+    if not raised and not console:
         return False
     endings = Endings()
     found = -1
     for number, line in enumerate(spoken):
         if (endings.inside or may_tell_ending(line.lower())) and endings.feed(line):
             found = number
-    return bool(endings.close()) or (found >= 0 and len(spoken) - found <= LAST_LINES)
+    # A message may be as long as a source that failed to compile: in what is surely a console it ends it all the same.
+    return bool(endings.close()) or (found >= 0 and ((console and raised) or len(spoken) - found <= LAST_LINES))
 
 
 def _segments(line: bytes) -> list[bytes]:

@@ -42,6 +42,7 @@ class ConsoleContext:
         self._banner: tuple[Counter, int] | None = None  # and for how many lines more
         self._epoch = Counter()
         self._bar: Values = {}
+        self._loggers = False  # whether a trainer's own logger was seen: boxes are then those of samples' texts
         self._table: _Table | None = None
         self.uncounted = Uncounted()
 
@@ -61,19 +62,22 @@ class ConsoleContext:
         return self._box(line, lower, text)
 
     def _settled(self, row: ConsoleRow) -> ConsoleRow | None:
-        if row.dialect == "keras":
-            at = self._epoch
-            return replace(row, counter=replace(row.counter, epoch=at.epoch, epochs=at.epochs)) if at.known else row
         if row.dialect == "bar":
             if row.values == self._bar:  # drawn again, nothing logged since
                 return None
             self._bar = row.values
+        at, counter = self._epoch, row.counter
+        if row.dialect in ("keras", "bar") and at.known and counter.total and counter.epoch is None:
+            return replace(row, counter=replace(counter, epoch=at.epoch, epochs=at.epochs, nested=True))
+        self._loggers |= row.framework is not None
         if row.dialect == "counted":  # what comes now may be of this line as well as of a headline before
             self._banner = (row.counter, FOLLOWING_LINES)
         return row
 
     def _box(self, line: bytes, lower: bytes, text: str) -> ConsoleRow | None:
         """Read a headline, or a line of the box below one."""
+        if self._loggers:
+            return None
         if self._banner:
             counter, left = self._banner
             self._banner = (counter, left - 1) if left > 1 else None
