@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from made_runs import Row, pack, rows_of, write_jsonl, write_state, write_wandb
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import ptt
@@ -16,7 +18,7 @@ from ptt.cli.app import app
 from ptt.diagnostics.errors import InputError, SeveralRunsError
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.model import Link, Status
-from ptt.reports.run.index import DiagnosedRun, RunsIndex, index_html, index_json, worst_first
+from ptt.reports.run.index import DiagnosedRun, RunsIndex, index_html, index_json, print_index, worst_first
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +290,32 @@ def test_the_worst_stands_first_whatever_the_order() -> None:
         row("ours", "crashed", error="ValueError"),
     ]
     assert [run.name for run in worst_first(runs)] == ["ours", "worst", "hard", "mild", "gone", "dark", "fine"]
+
+
+def test_rows_without_steps_are_called_rows() -> None:
+    run = row(
+        "home-made", "passed", status=Status.SUSPECT, headline="It fell.", first_broken_link=Link.REWARD, onset_step=7,
+        first_step=1, last_step=90, step_count=90, step_unit="row",
+    )  # fmt: skip
+    told = RunsIndex(title="", runs=(run,), outcome="passed", exit_code=0)
+    assert json.loads(index_json(told, "1"))["runs"][0]["steps"] == {"first": 1, "last": 90, "count": 90, "unit": "row"}
+    page = index_html(told)
+    assert "row 7" in page
+    assert "rows 1 to 90" in page
+
+
+def test_a_terminal_has_one_line_a_run_and_a_pipe_the_whole_headline() -> None:
+    long = row("long", "blind", status=Status.CANNOT_SAY, headline="word " * 60)
+    gone = row("gone", "unreadable", error="gone: none of its files could be read")
+    told = RunsIndex(title="", runs=(long, gone), outcome="unreadable", exit_code=5)
+    for terminal in (True, False):
+        console = Console(file=StringIO(), width=100, force_terminal=terminal, no_color=True, color_system=None)
+        print_index(told, console, "index.html")
+        lines = cast("StringIO", console.file).getvalue().splitlines()
+        assert len(lines) == 4
+        assert lines[0].endswith("gone: None of its files could be read.")
+        assert (len(lines[1]) == 100) is terminal
+        assert lines[-1] == "Index  index.html"
 
 
 def test_the_page_takes_names_as_texts_and_is_the_same_each_time() -> None:

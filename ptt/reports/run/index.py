@@ -11,7 +11,7 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, Link, Severity, Status
+from ptt.diagnostics.model import STEP, Diagnosis, Link, Severity, Status
 from ptt.reports.output import finite_json, render
 from ptt.reports.run.terminal import SHAPES, STATUS_STYLES
 from ptt.reports.text.consequences import roots
@@ -22,6 +22,7 @@ from ptt.reports.text.terminal import print_wrapped
 
 SCHEMA_VERSION: Final = 1
 MAX_NAME: Final = 60
+MIN_WIDTH: Final = 60  # of a line on a terminal, however narrow that is
 MAX_PRINTED: Final = 40  # lines on a terminal; the page lists all
 NONE: Final = "–"
 WEIGHTY: Final = (Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM)
@@ -67,6 +68,7 @@ class DiagnosedRun:
     first_step: int | None = None
     last_step: int | None = None
     step_count: int = 0
+    step_unit: str = STEP
     framework: str | None = None
     algorithm: str | None = None
     findings: Mapping[str, int] = field(default_factory=dict)  # by severity
@@ -108,6 +110,7 @@ def diagnosed_run(diagnosis: Diagnosis, *, name: str, path: str | None, outcome:
         first_step=run.first_step,
         last_step=run.last_step,
         step_count=run.step_count,
+        step_unit=run.step_unit,
         framework=run.framework,
         algorithm=run.algorithm,
         findings={severity.value: severities[severity.value] for severity in Severity},
@@ -156,7 +159,12 @@ def _run_json(run: DiagnosedRun) -> dict[str, object]:
         "headline": run.headline,
         "first_broken_link": run.first_broken_link,
         "onset_step": run.onset_step,
-        "steps": {"first": run.first_step, "last": run.last_step, "count": run.step_count},
+        "steps": {
+            "first": run.first_step,
+            "last": run.last_step,
+            "count": run.step_count,
+            **({} if run.step_unit == STEP else {"unit": run.step_unit}),
+        },
         "framework": run.framework,
         "algorithm": run.algorithm,
         "findings": dict(run.findings),
@@ -222,14 +230,19 @@ def _row(run: DiagnosedRun) -> dict[str, Any]:
         "name": shortened(safe(run.name), MAX_NAME),
         "standing": run.standing,
         "word": WORDS[run.standing],
-        "headline": sentence(run.error or run.headline),
+        "headline": _headline(run),
         "findings": _findings(run),
         "first_broken": LINKS[run.first_broken_link] if run.first_broken_link else NONE,
-        "onset": count(run.onset_step) if run.onset_step is not None else NONE,
-        "steps": _steps(run),
+        "onset": _onset_words(run) or NONE,
+        "steps": _steps(run) or NONE,
         "trained": safe(" · ".join(filter(None, (run.framework, run.algorithm)))) or NONE,
         "report": quote(encodable(run.report)) if run.report else "",
     }
+
+
+def _headline(run: DiagnosedRun) -> str:
+    """Return the headline, or what went wrong, without the run's name in front, which stands beside it."""
+    return sentence(run.error.removeprefix(f"{run.name}: ") or run.headline)
 
 
 def _findings(run: DiagnosedRun) -> str:
@@ -237,11 +250,16 @@ def _findings(run: DiagnosedRun) -> str:
     return f"Findings: {joined(parts)}" if parts else ""
 
 
+def _onset_words(run: DiagnosedRun) -> str:
+    return "" if run.onset_step is None else f"{run.step_unit} {count(run.onset_step)}"
+
+
 def _steps(run: DiagnosedRun) -> str:
     if run.first_step is None or run.last_step is None:
-        return NONE
-    last = "" if run.first_step == run.last_step else f" to {count(run.last_step)}"
-    return count(run.first_step) + last
+        return ""
+    if run.first_step == run.last_step:
+        return f"{run.step_unit} {count(run.first_step)}"
+    return f"{run.step_unit}s {count(run.first_step)} to {count(run.last_step)}"
 
 
 def print_index(index: RunsIndex, console: Console, page: str) -> None:
@@ -253,7 +271,10 @@ def print_index(index: RunsIndex, console: Console, page: str) -> None:
     runs = worst_first(index.runs)
     width = max((len(WORDS[run.standing]) for run in runs[:MAX_PRINTED]), default=0)
     for run in runs[:MAX_PRINTED]:
-        print_wrapped(console, _line(run, width), hang=width + 4)
+        line = _line(run, width)
+        if console.is_terminal:
+            line.truncate(max(console.width, MIN_WIDTH), overflow="ellipsis")
+        console.print(line, soft_wrap=True)
     if len(runs) > MAX_PRINTED:
         print_wrapped(console, Text(f"and {count(len(runs) - MAX_PRINTED)} more; the page lists all", style="dim"))
     for note in index.notes:
@@ -264,9 +285,9 @@ def print_index(index: RunsIndex, console: Console, page: str) -> None:
 
 def _line(run: DiagnosedRun, width: int) -> Text:
     standing = run.standing
-    text = Text(f"{MARKS[standing]} {WORDS[standing].ljust(width)}  ", style=STYLES[standing])
+    text = Text().append(f"{MARKS[standing]} {WORDS[standing].ljust(width)}  ", style=STYLES[standing])
     text.append(f"{shortened(safe(run.name), MAX_NAME)}: ", style="bold")
-    text.append(sentence(run.error or run.headline), style="default")
+    text.append(_headline(run), style="default")
     details = list(_details(run))
     return text.append(f" ({'; '.join(details)})" if details else "", style="dim")
 
@@ -274,7 +295,7 @@ def _line(run: DiagnosedRun, width: int) -> Text:
 def _details(run: DiagnosedRun) -> Iterator[str]:
     """Yield the link that broke first and since when, and the steps."""
     if run.first_broken_link:
-        since = f", since step {count(run.onset_step)}" if run.onset_step is not None else ""
+        since = f", since {_onset_words(run)}" if run.onset_step is not None else ""
         yield f"{LINKS[run.first_broken_link].lower()}{since}"
-    if (steps := _steps(run)) != NONE:
-        yield f"steps {steps}"
+    if steps := _steps(run):
+        yield steps
