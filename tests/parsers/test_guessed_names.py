@@ -9,6 +9,10 @@ from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.guessed_names import guess, near_names, told_by
 
 READ = {
+    "train_losses": "loss/total",
+    "val_losses": "eval/loss",
+    "reward_history": "reward/mean",
+    "grad_norms": "grad_norm",
     "train_reward_mean": "reward/mean",
     "avg_reward": "reward/mean",
     "Average Reward": "reward/mean",

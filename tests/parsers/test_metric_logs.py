@@ -157,6 +157,14 @@ def test_rows_of_an_evaluation_stand_in_series_of_their_own(tmp_path: Path) -> N
     assert series(pieces_of(written(tmp_path, "c.csv", columns)), "eval/loss") == [(1, 1.5), (2, 2.5)]
 
 
+def test_a_curve_may_spell_nan_out_and_stand_beside_settings(tmp_path: Path) -> None:
+    curve = {"start": 1, "steps": [1, 2, 3], "values": ["nan", 0.5, 0.25]}
+    document = {"loss": curve, "reward": [[1, 0.5], [2, 0.75]], "kl": {"steps": [1], "values": [0.1]}}
+    pieces = pieces_of(written(tmp_path, "curves.json", document))
+    assert series(pieces, "loss") == [(1, None), (2, 0.5), (3, 0.25)]
+    assert series(pieces, "reward") == [(1, 0.5), (2, 0.75)]
+
+
 def test_several_logs_of_a_document_keep_apart_what_they_share(tmp_path: Path) -> None:
     document = {
         "train": STEPS,

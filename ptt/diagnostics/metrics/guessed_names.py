@@ -16,6 +16,7 @@ MAX_CHARS: Final = 80  # a longer name is a sentence
 NAME: Final = re.compile(r"[^\W_][\w ./:|-]*")  # another sign, as in `loss(%)` or `lr*1e3`, changes the figure
 WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+COLUMN_OF_LOSSES: Final = "losses"  # ends the name of a list, as in `val_losses`; in `losses/kl` it tells nothing
 READING: Final = re.compile(r"([^(]+?)(?: \((.+)\))?")
 EVALUATION: Final = "eval"  # the word that all words of evaluation are read as
 
@@ -74,6 +75,8 @@ def guess(raw: str) -> str | None:
         return None
     known, (space, _, rest) = _words(), raw.partition("/")
     spelt = spelt_words(rest if space.lower() in known.spaces else raw)
+    if spelt and spelt[-1] == COLUMN_OF_LOSSES:
+        spelt = (*spelt[:-1], "loss")
     read = _as_read(spelt, known.same)
     if EVALUATION in read and not known.training.isdisjoint(spelt):
         return None

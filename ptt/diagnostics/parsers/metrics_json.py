@@ -30,7 +30,7 @@ from ptt.diagnostics.parsers.io.metric_logs import (
 )
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, flatten, framework_facts
 from ptt.diagnostics.parsers.io.telemetry import safe_settings
-from ptt.diagnostics.parsers.io.values import as_number, as_step
+from ptt.diagnostics.parsers.io.values import NON_FINITE, as_number, as_step
 from ptt.diagnostics.parsers.metrics_jsonl import sample
 
 MAX_BYTES: Final = 256 << 20  # a million log calls; JSON takes ten times its size when it is read
@@ -165,10 +165,8 @@ def _are_steps(counts: Sequence[int], key: str) -> bool:
 def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of an object that holds the points of a curve under each metric."""
     by_count: dict[tuple[str, int], dict[str, Any]] = {}
-    for name, inner in found.items():
-        counted, points = _points(inner)
-        if not points:
-            return []
+    curves = {name: points for name, inner in found.items() if (points := _points(inner))[1]}
+    for name, (counted, points) in curves.items() if 2 * len(curves) > len(found) else ():
         for count, value in points:
             by_count.setdefault((counted, count), {counted: count})[name] = value
     return [by_count[key] for key in sorted(by_count)]
@@ -195,16 +193,21 @@ def _points(found: Any) -> tuple[str, list[tuple[int, Any]]]:
                 pairs.append((point[counted], point["value"]))
             else:
                 return counted, []
-    points = [(count, value) for at, value in pairs if (count := as_step(at)) is not None and type(value) in CELLS]
+    points = [(count, value) for at, value in pairs if (count := as_step(at)) is not None and _is_cell(value)]
     rising = all(one[0] <= other[0] for one, other in pairwise(points))
     return counted, points if len(points) > 1 and len(points) == len(pairs) and rising else []
+
+
+def _is_cell(value: Any) -> bool:
+    """Return whether a value may stand in a curve; a writer may spell NaN out."""
+    return type(value) in CELLS or (isinstance(value, str) and value.lower() in NON_FINITE)
 
 
 def _column_rows(found: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows that columns of one length make: training and evaluation are logged at steps of their own."""
     lengths: dict[int, dict[str, list[Any]]] = {}
     for name, column in found.items() if not sample_keys(found) else ():
-        if isinstance(column, list) and len(column) > 1 and all(type(cell) in CELLS for cell in column):
+        if isinstance(column, list) and len(column) > 1 and all(map(_is_cell, column)):
             lengths.setdefault(len(column), {})[name] = column
     for alike in lengths.values():
         yield [dict(zip(alike, cells, strict=True)) for cells in zip(*alike.values(), strict=True)]
