@@ -165,7 +165,7 @@ def _are_steps(counts: Sequence[int], key: str) -> bool:
 def _point_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of an object that holds the points of a curve under each metric."""
     by_count: dict[tuple[str, int], dict[str, Any]] = {}
-    curves = {name: points for name, inner in found.items() if (points := _points(inner))[1]}
+    curves = {name: curve for name, inner in found.items() if (curve := _points(inner))[1]}
     for name, (counted, points) in curves.items() if 2 * len(curves) > len(found) else ():
         for count, value in points:
             by_count.setdefault((counted, count), {counted: count})[name] = value
