@@ -94,3 +94,24 @@ def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before
     rare = [{"step": step, "data": {"loss": 0.5} | ({"odd": 1.0} if step == 299 else {})} for step in range(300)]
     assert read(rare, None).numbers["odd"].count() == 1
     assert read(rare, first.schema).numbers["odd"].count() == 1
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.25])
+def test_columns_are_joined_with_other_sources_as_rows_are(
+    shift: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer's state ends at its last checkpoint, and a large log under a tracker's names goes on."""
+    run = tmp_path / "run"
+    rows = rows_of(200)
+    state = [row | {"loss": row["loss"] if index < 60 else row["loss"] + shift} for index, row in enumerate(rows[:120])]  # type: ignore[operator]
+    prefixed = [{key if key == "step" else f"train/{key}": value for key, value in row.items()} for row in rows]
+    write(run / "metrics.jsonl", prefixed)
+    (run / "trainer_state.json").write_text(json.dumps({"global_step": 120, "max_steps": 200, "log_history": state}))
+    long = ptt.diagnose(run, out=tmp_path / "long")
+    monkeypatch.setattr(metrics_jsonl, "WIDE_BYTES", 0)
+    wide = ptt.diagnose(run, out=tmp_path / "wide")
+    assert wide.to_json() == long.to_json()
+    (note,) = [source.note or "" for source in wide.sources if source.path == "metrics.jsonl"]
+    assert ("60 values of loss/total from step 61 to 120 differ from trainer_state.json" in note) is (shift > 0)
+    series = wide.tables["series"]
+    assert series.filter(pl.col("name") == "loss/total")["step"].to_list() == list(range(1, 201))
