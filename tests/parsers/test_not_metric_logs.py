@@ -50,6 +50,10 @@ TRACKER = "".join(
     f"2026-01-01 00:00:{at:02d},123 INFO    MainThread:{4000 + at} [wandb_run.py:_tail():{at}] publishing step {at}\n"
     for at in range(20)
 )
+CONFIGURED = """2024-10-12 15:33:25,980 INFO    MainThread:88 [wandb_init.py:init():620] calling init triggers
+config: {'out_dir': 'out', 'eval_interval': 250, 'batch_size': 64, 'learning_rate': 0.001, 'dropout': 0.2}
+2024-10-12 15:33:26,120 INFO    MainThread:88 [wandb_init.py:init():660] starting backend
+"""
 INSTALL = """Collecting torch==2.1
   Downloading torch-2.1.0-cp311-cp311-manylinux1_x86_64.whl (670.2 MB)
 Requirement already satisfied: numpy in /usr/lib/python3 (1.26)
@@ -99,6 +103,7 @@ FILES: dict[str, Any] = {
     "nohup.out": USAGE,
     "access.log": SERVER,
     "debug-internal.log": TRACKER,
+    "debug.log": CONFIGURED,
     "install.log": INSTALL,
     "pytest.log": TESTS,
     "game_log.txt": GAMES,
@@ -107,6 +112,10 @@ FILES: dict[str, Any] = {
     "questions.csv": QUESTIONS,
     "runs.csv": "Name,State,Notes,Created,Runtime,batch_size,learning_rate,iter,train/loss,val/loss\n" + RUNS,
     "graphs.csv": "graph_id,stress,edges\n" + "".join(f"graph{at}.1,{at + 0.5},{at}\n" for at in range(9)),
+    "seeds.json": {
+        "runs": [{"seed": at, "exact_match": 0.5, "reward_mean": 0.25, "kl_mean": 0.125} for at in (1, 2, 3)]
+    },
+    "arms.csv": "arm,seed,step,n_samples,pass_at_1\n" + "".join(f"a{at},{at},50,40,0.{at}\n" for at in range(1, 7)),
     "confidence.csv": "arm,seed,benchmark,pass_at_1,ci_lo,ci_hi\n" + "base,1,aime,0.25,0.125,0.375\n" * 4,
     "prices.csv": "Date,Open,High,Low,Close,Volume\n" + "".join(f"2026-01-0{d},1,2,1,{d},9\n" for d in range(1, 9)),
     "nli.jsonl": jsonl([{"annotator_labels": ["neutral"], "pairID": f"{at}#0", "gold_label": "x"} for at in range(5)]),

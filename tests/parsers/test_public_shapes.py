@@ -82,14 +82,16 @@ SPINNING_UP = """Epoch\tAverageEpRet\tStdEpRet\tTotalEnvInteracts\tLossPi\tLossV
 0\t-78.5\t19.25\t10000\t0.5\t21.5\t0.00390625\t16.5
 1\t-77.25\t17.75\t20000\t0.25\t15.75\t0.0078125\t33.25
 """
+SPINNING_UP_COST = "Epoch\tAverageEpRet\tAverageEpCost\n1\t-0.5\t74.25\n2\t-0.375\t50.25\n"
 FLAIR = """EPOCH\tTIMESTAMP\tLEARNING_RATE\tTRAIN_LOSS\tDEV_LOSS\tDEV_F1
 1\t02:00:27\t0.0000\t0.625\t0.5\t0.6875
 2\t02:09:34\t0.0000\t0.5\t0.375\t0.75
 """
-RLLIB = """training_iteration,done,hostname,episode_reward_mean,episode_len_mean,timesteps_total,time_total_s,config
-1,False,ip-10-0-0-1,nan,nan,64,10.5,"{'lr': 0.001, 'gamma': 0.99}"
-2,False,ip-10-0-0-1,-20.5,800.0,128,21.5,"{'lr': 0.001, 'gamma': 0.99}"
-3,True,ip-10-0-0-1,-18.25,900.0,192,32.5,"{'lr': 0.001, 'gamma': 0.99}"
+RLLIB = """training_iteration,done,hostname,episode_reward_mean,timesteps_total,hist_stats/episode_reward,config
+1,False,ip-10-0-0-1,nan,64,[],"{'lr': 0.001, 'gamma': 0.99}"
+2,False,ip-10-0-0-1,-20.5,128,"[-20.0
+ -21.0]","{'lr': 0.001, 'gamma': 0.99}"
+3,True,ip-10-0-0-1,-18.25,192,"[-18.0, -18.5]","{'lr': 0.001, 'gamma': 0.99}"
 """
 WANDB_CHART = """"Step","run-a - reward/mean","run-a - reward/mean__MIN","run-a - reward/mean__MAX"
 "1","0.25","0.25","0.25"
@@ -160,6 +162,9 @@ TABLES = {
         SPINNING_UP,
         {"AverageEpRet": [(0, -78.5), (1, -77.25)], "LossV": [(0, 21.5), (1, 15.75)]},
         "epoch",
+    ),
+    "returns and costs of Spinning Up": Shape(
+        "progress.txt", SPINNING_UP_COST, {"AverageEpRet": [(1, -0.5), (2, -0.375)]}, "epoch"
     ),
     "Flair's loss.tsv": Shape("loss.tsv", FLAIR, {"TRAIN_LOSS": [(1, 0.625), (2, 0.5)]}, "epoch"),
     "RLlib's progress.csv": Shape("progress.csv", RLLIB, {"episode_reward_mean": [(1, None), (2, -20.5), (3, -18.25)]}),
@@ -233,6 +238,15 @@ DOCUMENTS = {
             "loss_history": {"train": [4.25, 2.5, 2.0], "val": [4.25, 2.75, 2.25], "iters": [0, 250, 500]},
         },
         {"loss_history/train": [(0, 4.25), (250, 2.5), (500, 2.0)]},
+    ),
+    "losses by the time of their row": Shape(
+        "training_log.json",
+        [
+            {"timestamp": f"2025-10-27 17:{38 + at}:21", "samples": 10 * at, "device": 0, "avg_loss": value}
+            for at, value in THREE
+        ],
+        {"avg_loss": THREE},
+        "row",
     ),
     "losses of an actor and a critic": Shape(
         "metrics.json",

@@ -38,6 +38,7 @@ from ptt.diagnostics.parsers.io.values import NON_FINITE, as_seconds, as_step
 
 SUFFIXES = tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in ("", *PACKED))
 SEPARATORS = (",", "\t", ";")
+STRUCTURES = ("[", "{", "(", "array(")  # begin the cells that hold no number and no text: RLlib's histograms, configs
 COMMENT = "#"  # in front of numpy's headers
 MONITOR_SETTINGS = b"#{"  # begins the line that Gym's monitor writes above its header
 MONITOR = {"r": "reward", "l": "episode_length", "t": "elapsed"}  # its columns, a row an episode
@@ -134,7 +135,7 @@ def _first_rows(lines: list[bytes], width: int, separator: str) -> list[list[str
 def _value(cell: str) -> str | float | bool | None:
     """Return what a cell would be in a log call."""
     lower = cell.lower()
-    if not cell or lower in NULLS:
+    if not cell or lower in NULLS or cell.startswith(STRUCTURES):
         return None
     if lower in ("true", "false"):
         return lower == "true"

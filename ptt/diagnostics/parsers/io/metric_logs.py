@@ -42,7 +42,7 @@ TRAINING: Final = frozenset(
 MEASURED: Final = frozenset(
     {"lr", "acc", "accuracy", "accuracies", "score", "scores", "return", "returns", "margin", "margins", "f1", "bleu",
      "rouge", "auc", "iou", "map", "mse", "rmse", "mae", "error", "err", "wer", "cer", "recall", "precision", "success",
-     "win", "solved", "epsilon", "qvalue", "ce", "bce"}
+     "win", "solved", "epsilon", "qvalue", "ce", "bce", "ret"}
 )  # fmt: skip
 """Words of quantities that training logs, and other tables too."""
 SETTING: Final = frozenset(
@@ -53,7 +53,8 @@ SETTING: Final = frozenset(
 RUNNING: Final = frozenset({"total", "max"})
 IDENTITIES: Final = frozenset(
     {"id", "idx", "index", "name", "model", "file", "filename", "path", "sha", "hash", "key", "label", "category",
-     "task", "dataset", "title", "url", "user", "date", "symbol", "ticker", "policy", "config", "experiment", "method"}
+     "task", "dataset", "title", "url", "user", "date", "symbol", "ticker", "policy", "config", "experiment", "method",
+     "seed", "arm", "trial"}
 )  # fmt: skip
 """Columns that tell one row from another where nothing is counted: a table of things, not of a course."""
 SAMPLE_TEXTS: Final = frozenset(
@@ -213,8 +214,8 @@ def _has_prose(calls: Sequence[Flat]) -> bool:
 
 def is_table_of_things(calls: Sequence[Flat], keys: Sequence[str]) -> bool:
     """Return whether all rows stand at one step and a column tells them apart: W&B's table of runs, a leaderboard."""
-    counted = {str(next((call[key] for key in keys if key in call), None)) for call in calls}
-    return len(calls) >= MIN_UNCOUNTED_ROWS and len(counted) == 1 and _tell_things(calls)
+    counted = {str(next((call[key] for key in keys if key in call), None)) for call in calls} - {"None"}
+    return len(calls) >= MIN_UNCOUNTED_ROWS and len(counted) <= 1 and _tell_things(calls)
 
 
 def _tell_things(calls: Sequence[Flat]) -> bool:
