@@ -132,6 +132,12 @@ def test_what_is_printed_behind_a_bar_is_read(tmp_path: Path, bar: str) -> None:
     assert ends(console(tmp_path, bar + "\n" + bar + bar + cancelled + "\n")) == [(None, "exception", cancelled)]
 
 
+def test_a_message_may_begin_on_the_next_line(tmp_path: Path) -> None:
+    for line, told in (("RuntimeError: ", "RuntimeError: no such device"), ("EOFError", "EOFError")):
+        text = RAISED.replace("NotImplementedError: no maze", line) + "  no such device\n"
+        assert [text for _, _, text in ends(console(tmp_path, text))] == [f"{told} (reward_fn.py:41)"]
+
+
 def test_a_message_may_be_longer_than_what_usually_follows_an_exception(tmp_path: Path) -> None:
     text = "2024-05-01 10:00:00,123 INFO loading\n" * 3 + RAISED + "for (int j = 0; j < n; j++) {\n" * 400
     assert [text for _, kind, text in ends(console(tmp_path, text)) if kind == "exception"] == [WHERE]
@@ -224,3 +230,9 @@ def test_a_text_that_is_no_console_is_left_alone(tmp_path: Path, name: str) -> N
     path = tmp_path / name
     path.write_text(NO_LOGS[name])
     assert "console_log" not in takers(run_file(path))
+
+
+def test_a_head_that_ends_inside_a_character_is_a_text(tmp_path: Path) -> None:
+    for shift in range(3):
+        path = console(tmp_path, "x" * shift + "模型训练\n" * 9000 + ROWS)
+        assert takers(run_file(path)) == ["console_log"]

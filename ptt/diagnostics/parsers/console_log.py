@@ -9,6 +9,7 @@ one series with rows whose step is known.
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -17,7 +18,8 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.console_context import ConsoleContext, EpochSteps
-from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, is_metric_name, overwritten
+from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
+from ptt.diagnostics.parsers.io.console_pairs import is_metric_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_torn, pieces, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
@@ -95,14 +97,14 @@ def _is_text(head: bytes) -> bool:
     if b"\0" in head:
         return False
     try:
-        head[:-4].decode()
-    except UnicodeDecodeError as error:
-        return error.start > 0 and head[:4096].decode("latin-1").isprintable() is not None and _mostly_ascii(head)
+        getincrementaldecoder("utf-8")().decode(head)  # which may end inside a character
+    except UnicodeDecodeError:
+        return _mostly_ascii(head)
     return True
 
 
 def _mostly_ascii(head: bytes) -> bool:
-    """Return whether a text in another encoding, or with a torn character in it, is one all the same."""
+    """Return whether what is no UTF-8 is a text all the same, with a torn or a foreign character in it."""
     return sum(byte > 127 for byte in head[:4096]) * 5 < len(head[:4096])
 
 

@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
-from ptt.diagnostics.parsers.io.console_lines import (
-    DIALECTS,
+from ptt.diagnostics.parsers.io.console_lines import DIALECTS, ConsoleRow, may_name_counter
+from ptt.diagnostics.parsers.io.console_pairs import (
     PAIR_CHARS,
-    ConsoleRow,
     Counter,
     Values,
     counter_of,
     is_metric_name,
-    may_name_counter,
     number_of,
     of_split,
     pairs_of,

@@ -1,7 +1,7 @@
 """Lines of console logs that hold metrics: a table of dialects, each of which reads a line or says that it is none.
 
-Names stay as printed. A line counts where it holds a counter (`step 12`, `[12/100]`, `Epoch 3`) beside numbers by name,
-or where the names are metrics that we know. Numbers with a unit (`1.2s`, `42min`, `80 GB`) are no metrics.
+A line counts where it holds a counter (`step 12`, `[12/100]`, `Epoch 3`) beside numbers by name, or where the names are
+metrics that we know; `io/console_pairs.py` reads both.
 """
 
 from __future__ import annotations
@@ -9,33 +9,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.parsers.io.console_pairs import (
+    NUMBER,
+    PAIR_CHARS,
+    WORDS,
+    Counter,
+    Values,
+    counter_of,
+    is_metric_name,
+    number_of,
+    of_split,
+    pairs_of,
+    printed_number,
+)
 from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, flatten, metric_values
 from ptt.diagnostics.parsers.io.tracebacks import without_prefix
-from ptt.diagnostics.parsers.io.values import NON_FINITE, as_step
-
-Values = dict[str, float | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counter:
-    """Where in training a line stands, as far as it says; `total` is of what `at` counts, `unit` what that is."""
-
-    at: int | None = None
-    total: int | None = None
-    epoch: int | None = None
-    epochs: int | None = None
-    unit: str = "step"
-    nested: bool = False  # `at` certainly starts again in each epoch
-
-    @property
-    def known(self) -> bool:
-        """Whether the line counts anything."""
-        return self.at is not None or self.epoch is not None
+from ptt.diagnostics.parsers.io.values import as_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,200 +39,6 @@ class ConsoleRow:
     values: Values
     counter: Counter = field(default=Counter())
     framework: str | None = None
-
-
-# Numbers and the names before them
-
-PLAIN = r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?(?:[eE][+-]?\d{1,4})?|\.\d{1,400}|inf|nan|Infinity|NaN)"
-WRAPPED = re.compile(rf"(?:(?:np|numpy)\.(?:float|int)\d+\(|tensor\()?({PLAIN})(?:\)|, [^()]{{0,80}}\))?")
-PLAIN_STARTS: Final = frozenset("+-.0123456789")
-WORDS: Final[dict[str, float | None]] = {"None": None, "True": 1.0, "False": 0.0}
-NUMBER = (
-    r"[+-]?(?:\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,40})?|\d{1,40}(?:\.\d{0,40})?(?:[eE][+-]?\d{1,4})?"
-    r"|\.\d{1,40}(?:[eE][+-]?\d{1,4})?|inf|nan|NaN|Inf)"
-)
-NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it/s|tok\w*/s|samples/s)\b))"
-NAME = r"[^\W\d][\w/.@%+#-]{0,100}"
-COMPACT = re.compile(rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}({NUMBER}){NO_UNIT}")
-SEGMENT = re.compile(
-    rf"\W{{0,8}}({NAME}(?: (?!{NUMBER}(?:\s|$))[\w/.@()%+#-]{{1,40}}){{0,5}}?)"
-    r"\s{0,12}([:=]|\s(?:is|was)\s|\s)\s{0,12}"
-    rf"({NUMBER}){NO_UNIT}"
-    r"(?:\s{0,4}\([^()]{0,60}\))?\W{0,6}"
-)
-CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME} {NUMBER}{NO_UNIT}\W{{0,2}}(?:\s|$)){{2,40}}")
-LINK = re.compile(rf"({NAME}) ({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
-SPACED = re.compile(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
-PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
-SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}(?![\d.+-])| [-–•] ")
-SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
-ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
-METRIC_WORDS: Final = frozenset(
-    {
-        "loss", "losses", "reward", "rewards", "kl", "entropy", "acc", "accuracy", "lr", "grad", "gradnorm", "return",
-        "returns", "ppl", "perplexity", "score", "advantage", "advantages", "margin", "margins", "logps", "clipfrac",
-        "mse", "mae", "f1", "bleu", "rouge", "auc", "success", "winrate", "elbo", "psnr", "fid", "miou", "recall",
-        "precision", "gradient", "rew",
-    }
-)  # fmt: skip
-METRIC_PARTS: Final = ("loss", "reward", "perplexity", "accuracy")  # of any name: `CrossEntropyLoss`
-TOKENS = re.compile(r"[^\W\d_]+|f1")
-SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  # beside metrics, and none
-
-
-@lru_cache(maxsize=4096)
-def is_metric_name(name: str) -> bool:
-    """Return whether a name is that of a metric: one that we know, or one with a word that only metrics have."""
-    plain = name.strip().lower().replace(" ", "_")
-    if canonical(name) or canonical(plain) or any(part in plain for part in METRIC_PARTS):
-        return True
-    return not METRIC_WORDS.isdisjoint(TOKENS.findall(plain.replace("_", " ")))
-
-
-def number_of(text: str) -> float:
-    """Read a number as Python, NumPy or torch print it; ValueError where it is none."""
-    if text[:1] in PLAIN_STARTS and "_" not in text and text.isascii():
-        return float(text)
-    match = WRAPPED.fullmatch(text)
-    if match is None:
-        raise ValueError("no number")
-    known = NON_FINITE.get(match.group(1).lower())
-    return float(match.group(1)) if known is None else known
-
-
-def _number(text: str, percent: str | None) -> float:
-    known = NON_FINITE.get(text.lower())
-    value = float(text.replace(",", "")) if known is None else known
-    return value / 100 if percent else value
-
-
-# Counters
-
-LEADING = r"(?:(?:global|train|training|optimizer|optim|current)[ _-]?)?"
-STEP = re.compile(
-    rf"(?<![\w/'])({LEADING}(?:steps?|iter|iteration|update|batch|num_updates|round|generation|cycle))\s{{0,3}}[:=#]?\s{{0,8}}[\[(]?\s{{0,8}}"
-    r"(\d{1,15})(?![\d%]|[.,]\d|\w)(?:\s{0,8}(?:/|of)\s{0,8}(\d{1,15}))?\s?[\])]?",
-    re.IGNORECASE,
-)
-EPOCH = re.compile(
-    r"(?<![\w/'])epoch\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,7})(?![\d%]|[.,]\d|\w)(?:\s?(?:/|of)\s?(\d{1,7}))?\s?[\])]?",
-    re.IGNORECASE,
-)
-EPISODE = re.compile(
-    r"(?<![\w/'])(?:episode|ep|eps)\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9})(?![\d%]|[.,]\d|\w)"
-    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?",
-    re.IGNORECASE,
-)
-RATIO = re.compile(
-    r"[\[(]\s{0,8}(\d{1,12})\s{0,8}/\s{0,8}(\d{1,12})(?:\s?\(\s{0,3}[\d.]+%\))?\s?[\])]|[━╸╺╌]\s{0,3}(\d{1,12})/(\d{1,12})\b"
-    r"|\b(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12}) (?:batches|steps|iters|updates)\b"
-)
-AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
-NO_COUNT: Final = frozenset(
-    {"max", "total", "num", "warmup", "of", "n", "save", "saving", "logging", "eval", "every", "per", "accumulation",
-     "micro", "min", "gradient", "decay", "reasoning", "solution"}
-)  # fmt: skip  # before `steps`: a setting, or the step of something else
-COUNTER_CHARS: Final = 200  # where a line's counter stands
-
-
-def counter_of(text: str) -> tuple[Counter, str]:
-    """Return what a line counts, and the rest of the line."""
-    head = text[:COUNTER_CHARS]
-    found = Counter()
-    spans: list[tuple[int, int]] = []
-    if epoch := EPOCH.search(head):
-        found = replace(found, epoch=int(epoch[1]), epochs=_whole(epoch[2]), unit="epoch")
-        spans.append(epoch.span())
-    episode = EPISODE.search(head)
-    if step := next((match for match in STEP.finditer(head) if _counts(head, match, found, episode)), None):
-        found = replace(found, at=int(step[2]), total=_whole(step[3]), unit="step")
-        spans.append(step.span())
-        if episode and found.epoch is None:  # the steps may start again in each episode
-            found = replace(found, epoch=int(episode[1]))
-            spans.append(episode.span())
-    elif episode:
-        found = replace(found, at=int(episode[1]), total=_whole(episode[2]), unit="episode")
-        spans.append(episode.span())
-    elif ratio := _ratio(head, spans):
-        found = replace(found, at=int(ratio[0]), total=int(ratio[1]), unit="step", nested=found.epoch is not None)
-        spans.append(ratio[2])
-    rest = text
-    for start, stop in sorted(spans, reverse=True):
-        rest = f"{rest[:start]}\t{rest[stop:]}"
-    return found, rest
-
-
-def _counts(head: str, match: re.Match[str], found: Counter, episode: re.Match[str] | None) -> bool:
-    before = head[: match.start()].rstrip().rpartition(" ")[2].lower().strip("([-_:")
-    name = match[1].lower()
-    if name.endswith("batch") and match[3] is None and found.epoch is None:
-        return False  # a size, as often as a number
-    if name.endswith("steps") and episode:
-        return False  # how long the episode was
-    return before not in NO_COUNT
-
-
-def _ratio(head: str, spans: list[tuple[int, int]]) -> tuple[str, str, tuple[int, int]] | None:
-    begin = spans[0][1] if spans else 0
-    match = RATIO.search(head, begin) or (AFTER_EPOCH.match(head, begin) if spans else None)
-    if match is None:
-        return None
-    at, total = (text for text in match.groups() if text is not None)
-    return (at, total, match.span()) if int(at) <= int(total) else None
-
-
-def _whole(text: str | None) -> int | None:
-    return None if text is None else int(text)
-
-
-# Pairs
-
-PAIR_CHARS: Final = 4096  # of a line of pairs; no call prints more, and a sample's text may be of any length
-
-
-def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
-    """Return the numbers by name of a line, and whether it is laid out as a log call rather than as prose.
-
-    `spaced`: a blank alone may stand between name and number, as in `loss 4.2`.
-    """
-    values: Values = {}
-    segments = (SENTENCES if spaced else SEPARATORS).split(text)
-    compact = False
-    for segment in segments:
-        if match := SEGMENT.fullmatch(segment):
-            name, sign, number, percent = match.groups()
-            if sign.strip() in ("=", ":") or ((spaced or sign.strip()) and is_metric_name(_bare(name))):
-                values.setdefault(_bare(name), _number(number, percent))
-                continue
-        if spaced and CHAIN.fullmatch(segment) and any(is_metric_name(name) for name, _, _ in LINK.findall(segment)):
-            values |= {name: _number(number, percent) for name, number, percent in LINK.findall(segment)}
-            continue
-        for name, number, percent in COMPACT.findall(segment):
-            values.setdefault(_bare(name), _number(number, percent))
-            compact = True
-        for name, number, percent in (*PROSE.findall(segment), *(SPACED.findall(segment) if spaced else ())):
-            if is_metric_name(_bare(name)):
-                values.setdefault(_bare(name), _number(number, percent))
-    for name in SHOWN_ONLY & values.keys():
-        del values[name]
-    return values, compact or "|" in text
-
-
-HELD_OUT = re.compile(r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b\s{0,4}[-:|\]>]", re.IGNORECASE)
-
-
-def of_split(text: str, values: Values) -> Values:
-    """Say of the numbers behind `Val - ` that they are no training's, as their names alone do not."""
-    if not HELD_OUT.match(text):
-        return values
-    return {name if HELD_OUT.match(f"{name}:") else f"eval_{name}": value for name, value in values.items()}
-
-
-def _bare(name: str) -> str:
-    words = name.split(" ")
-    while len(words) > 1 and words[0].lower() in ARTICLES:
-        words = words[1:]
-    return " ".join(words).strip(" .-")
 
 
 # Dialects
@@ -445,12 +244,12 @@ def terse(text: str) -> ConsoleRow | None:
     """Read the logs of llm.c, `s:12 trl:3.25 lr:0.0006 norm:0.25`, and of build-nanogpt, `12 train 3.25`."""
     if match := SHORT.fullmatch(text):
         values: Values = {
-            name: _number(number, None) for name, _, number in (pair.partition(":") for pair in match[2].split())
+            name: printed_number(number, None) for name, _, number in (pair.partition(":") for pair in match[2].split())
         }
         return ConsoleRow(dialect="terse", values=values, counter=Counter(at=int(match[1])))
     if match := THREE_WORDS.fullmatch(text):
         return ConsoleRow(
-            dialect="terse", values={match[2]: _number(match[3], None)}, counter=Counter(at=int(match[1]))
+            dialect="terse", values={match[2]: printed_number(match[3], None)}, counter=Counter(at=int(match[1]))
         )
     return None
 

@@ -22,6 +22,7 @@ LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<strin
 CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProcessError", "ProcessRaisedException",
                                  "ProcessExitedException", "WorkerCrashedError", "RayActorError"})  # fmt: skip
 MESSAGE_CHARS: Final = 400
+NONE: Final = " "  # of an exception without a message; where one is empty, it goes on in the next line
 MAX_TRACE_LINES: Final = 400  # of one traceback; a deeper recursion is cut by Python itself
 
 PREFIX = re.compile(
@@ -186,7 +187,7 @@ class Endings:
             name = match["name"].rpartition(".")[2]
             self._pending = (
                 f"{name}({match['cause']})" if match["cause"] else name,
-                (match["message"] or ":")[1:].strip(),
+                NONE if match["message"] is None else match["message"][1:].strip(),
                 trace,
             )
         elif trace.frames and not trace.rich:  # the source line of a frame at the margin, or another process's output
@@ -217,7 +218,7 @@ class Endings:
         if pending is None or chained:
             return []
         name, message, trace = pending
-        text = f"{name}: {message[:MESSAGE_CHARS]}" if message else name
+        text = f"{name}: {message[:MESSAGE_CHARS]}" if message.strip() else name
         frame = _innermost(trace.frames)
         consequence = name.partition("(")[0] in CONSEQUENCES
         return self._new(f"{text} ({frame})" if frame else text, consequence=consequence)
