@@ -426,6 +426,27 @@ def test_what_belongs_to_no_run_is_reported(tmp_path: Path) -> None:
     assert found.notes == ("Part of none of the runs: README.md, sketches/, summary.csv.",)
 
 
+def test_a_resumed_run_among_others_is_said_to_be_one(tmp_path: Path) -> None:
+    resumed_wandb(tmp_path / "a")
+    write_wandb(tmp_path / "a", "e5f6a7b8", rows_of(4))
+    found = find_runs(tmp_path)
+    assert len(found.runs) == 3
+    assert found.notes == (
+        "W&B run a1b2c3d4 was resumed, and each part of it is judged by itself: "
+        "a/wandb/run-20260101_120000-a1b2c3d4, a/wandb/run-20260102_120000-a1b2c3d4.",
+        *found.notes[1:],
+    )
+
+
+def test_what_was_written_of_runs_is_no_run(tmp_path: Path) -> None:
+    states("seed_1", "seed_2")(tmp_path)
+    for name in ("ptt-report/seed_1", "mine/seed_2"):
+        write_state(tmp_path / name / "store", rows_of(3))
+        for file in ("findings.json", "report.html"):
+            (tmp_path / name / file).write_text("{}", encoding="utf-8")
+    assert runs_in(tmp_path) == ["seed_1", "seed_2"]
+
+
 def test_the_reason_names_two_runs_and_what_tells_them_apart(tmp_path: Path) -> None:
     states("b", "a")(tmp_path)
     assert find_runs(tmp_path).reason == "a and b each have trainer_state.json from the start on, with different values"

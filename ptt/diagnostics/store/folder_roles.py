@@ -51,6 +51,7 @@ EVENT_FOLDER: Final = re.compile(r"[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2}_.+|versi
 OWN_RECORDS: Final = frozenset(
     {"trainer_state.json", ".hydra", "args.json", "config.yaml", "run.json", "training_args.json"}
 )  # fmt: skip
+OUTPUTS: Final = ({"findings.json", "report.html"}, {"index.json", "index.html"}, {"gate.json", "index.html"})
 LOG_NAME: Final = re.compile(
     r".*(?:log|metric|train|state|history|result|reward|wandb|stdout).*\.(?:jsonl?|log|txt|csv|tsv|out|gz|zst)"
     r"|.*\.(?:log|out|eval)",
@@ -101,6 +102,11 @@ class Folder:
         if self.depth < MAX_DEPTH:
             for name in self._listing[1]:
                 yield Folder(self.path / name, f"{self._below}{name}", self.root, self.depth + 1)
+
+
+def is_output(folder: Folder) -> bool:
+    """Return whether a folder is what this program wrote of runs, and no run."""
+    return folder.name == "ptt-report" or any(names <= folder.names for names in OUTPUTS)
 
 
 def is_part(folder: Folder) -> bool:

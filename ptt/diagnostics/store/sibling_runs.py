@@ -29,6 +29,7 @@ from ptt.diagnostics.store.folder_roles import (
     WANDB_FILE,
     WANDB_RUN,
     Folder,
+    is_output,
     is_part,
 )
 from ptt.diagnostics.store.run_histories import (
@@ -175,6 +176,8 @@ def _look(folder: Folder) -> _Content:
     for child in folder.folders():
         if content.is_run and (CHECKPOINT.fullmatch(child.name) or not is_part(child)):
             continue  # whatever else lies there is a part of it
+        if is_output(child):
+            continue
         if (tracked := _tracked(child)) is not None:
             content.places.append(tracked)
             continue
@@ -423,7 +426,7 @@ def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str])
     whole = [place for place in content.places if not place.tracked_only]
     kept = [*below, *whole]
     for place in (place for place in content.places if place.tracked_only):
-        twin = next((run for run in kept if _same_history(place, run)), None)
+        twin = next((run for run in kept if _holds(run, place)), None)
         if twin is not None:
             notes.append(f"Not judged again, since {twin.rel} holds the same run: {place.rel}.")
         elif place.records or not kept:
@@ -432,9 +435,29 @@ def _runs(content: _Content, below: list[_Place], reason: str, notes: list[str])
             notes.append(f"Not judged, since nothing was logged there: {place.rel}.")
     kept_files = {file.rel for place in kept for files in place.records.values() for file in files}
     loose = sorted({*content.loose, *(file.rel for file in content.archives)} - kept_files, key=by_number)
+    notes += _resumed(kept)
     if loose:
         notes.append(f"Part of none of the runs: {_some(loose)}.")
     return _Verdict(places=tuple(kept), reason=reason, notes=tuple(notes))
+
+
+def _holds(run: _Place, tracked: _Place) -> bool:
+    """Return whether a run's own records are what a tracker logged; two of a tracker's folders are parts of a run."""
+    resumed = run.tracked_only and tracked.tracker != "" and tracked.tracker == run.tracker
+    return not resumed and _same_history(tracked, run)
+
+
+def _resumed(places: list[_Place]) -> list[str]:
+    """Say which trackers' folders are of one run that was resumed: each is judged by itself."""
+    segments: dict[str, list[str]] = {}
+    for place in places:
+        if place.tracker and place.tracked_only:
+            segments.setdefault(place.mark, []).append(place.rel)
+    return [
+        f"{mark} was resumed, and each part of it is judged by itself: {_some(parts)}."
+        for mark, parts in segments.items()
+        if len(parts) > 1
+    ]
 
 
 def _same_history(tracked: _Place, run: _Place) -> bool:
