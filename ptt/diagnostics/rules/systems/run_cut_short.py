@@ -85,16 +85,18 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
     raised = end.ending is Ending.EXCEPTION
     link = link_of(end.known_by, end.place) if raised else Link.SYSTEMS
     head = f"{end.known_by} ended training" if raised else f"The run ended by a failure ({end.known_by})"
+    again = (
+        "start again: nothing was trained"
+        if progress.step is None
+        else "resume from the last checkpoint whose metrics are finite"
+    )
     where = _at(progress) or (" before any metric was logged" if raised else "")
     return replace(
         _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where),
         link=link,
         causes=("an exception that nothing caught", "a rank that timed out in a collective"),
         confirm=(f"read {end.source} around it, of every rank the earliest error first",),
-        next=(
-            f"mend what {end.place or 'the earliest error'} raised, then resume from the last checkpoint whose metrics "
-            "are finite",
-        ),
+        next=(f"mend what {end.place or 'the earliest error'} raised", again),
     )
 
 
