@@ -335,3 +335,13 @@ def test_an_exception_before_the_first_row_was_survived(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(CRASH + "trying without it\n" + (tmp_path / "train.log").read_text())
     (finding,) = ptt.diagnose(tmp_path).findings
     assert finding.severity is Severity.LOW
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("debug-internal.log", False), ("vllm_server.log", False), ("a.log", True)]
+)
+def test_consoles_of_other_programs_do_not_tell_how_training_ended(name: str, counts: bool, tmp_path: Path) -> None:
+    write_state(tmp_path / "checkpoint-60" / "trainer_state.json", history(range(1, 61)))
+    (tmp_path / name).write_text("2026-11-20 18:00:00,123 INFO starting\n" + CRASH)
+    (finding,) = [one for one in ptt.diagnose(tmp_path).findings if one.id == "run-cut-short"]
+    assert (finding.severity is Severity.HIGH) is counts

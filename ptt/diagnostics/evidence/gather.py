@@ -250,12 +250,25 @@ STREAM_WORDS = re.compile(
 )
 
 
+# W&B's own debug logs, those of Ray's daemons, and of engines that serve: they raise and go on.
+OTHER_PROGRAMS = re.compile(
+    r"^debug(?:-[\w-]+)?\.log$|^(?:raylet|gcs_server|dashboard|log_monitor|monitor|runtime_env)|"
+    r"(?:^|[._-])(?:server|serve|vllm|sglang|sandbox)(?:[._-]|$)"
+)
+
+
 def consoles_aside(sources: pl.DataFrame, metrics: pl.DataFrame) -> frozenset[str]:
-    """Return the consoles that log nothing, where others log the training; the two streams of a job belong together."""
+    """Return the consoles that log nothing, where others log the training; the two streams of a job belong together.
+
+    Those of other programs stand aside wherever anything else is recorded.
+    """
     consoles = set(sources.filter(pl.col("kind") == CONSOLE)["path"])
     logging = consoles & set(metrics["source"])
     jobs = {_job(path) for path in logging}
-    return frozenset(path for path in consoles - logging if logging and _job(path) not in jobs)
+    silent = consoles - logging
+    other = {path for path in silent if OTHER_PROGRAMS.search(path.rpartition("/")[2].lower())}
+    strangers = {path for path in silent if logging and _job(path) not in jobs}
+    return frozenset(strangers | (other if sources.filter(pl.col("rows_ok") > 0).height > len(other) else set()))
 
 
 def _job(path: str) -> str:
