@@ -173,9 +173,7 @@ def is_training_name(name: str) -> bool:
 def is_measured_name(name: str) -> bool:
     """Return whether a name is of a quantity that training logs."""
     words = words_of(name)
-    return canonical(name) is not None or (
-        bool(words & (MEASURED | TRAINING)) and not words & (SETTING - {"total", "max"})
-    )
+    return canonical(name) is not None or (bool(words & (MEASURED | TRAINING)) and not words & (SETTING - RUNNING))
 
 
 @lru_cache(maxsize=CACHED_NAMES)
