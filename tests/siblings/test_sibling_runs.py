@@ -213,6 +213,12 @@ def resumed_tokens(home: Path) -> None:
     write_tokens(home / "second" / "tokens", range(15, 40))
 
 
+def resumed_tokens_in_two_formats(home: Path) -> None:
+    for part, steps in (("first", range(1, 20)), ("second", range(15, 40))):
+        for form in ("parquet", "csv"):
+            write_tokens(home / part / "logprobs" / form, steps)
+
+
 def resumed_wandb(home: Path) -> None:
     write_wandb(home, "a1b2c3d4", rows_of(1, last=20))
     write_wandb(home, "a1b2c3d4", rows_of(1, first=15, last=40), stamp="20260102_120000")
@@ -344,6 +350,7 @@ ONE: dict[str, Make] = {
         resumed_segments,
         resumed_states,
         resumed_tokens,
+        resumed_tokens_in_two_formats,
         resumed_wandb,
         restarted_wandb,
         restarted_events,

@@ -407,8 +407,9 @@ def _span(place: _Place, kind: str) -> Span:
 
 
 def _dump_names(files: list[RunFile]) -> list[str]:
-    """List what names the steps of dumps: their folders where there are several, else all files of that shape."""
-    if len(folders := {file.path.parent for file in files}) > 1:
+    """List what names the steps of dumps: folders by number where there are several, else all files of that shape."""
+    folders = {file.path.parent for file in files}
+    if len(folders) > 1 and all(NUMBER.search(folder.name) for folder in folders):
         return [folder.name for folder in folders]
     shapes = {NUMBER.sub("#", file.name) for file in files}
     return [name for folder in folders for name in _names(folder) if NUMBER.sub("#", name) in shapes]
