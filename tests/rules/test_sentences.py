@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import evidence_of
+from builders import aggregates, evidence_of
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.metrics.catalogue import metrics as metrics_known
-from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict
+from ptt.diagnostics.model import Answer, Broken, Finding, Healthy, NotJudged, RuleVerdict, Signature
 from ptt.diagnostics.rules import RULES
+from ptt.diagnostics.verdict.coverage import what_was_seen, would_show
+from ptt.diagnostics.verdict.headline import verdict_of
 
 SAID_BY_MISTAKE = re.compile(r"\b(?:None|nan(?!-precursors)|NaT|inf)\b")
 """Values that reached a sentence; NaN as the name of one is spelt so."""
@@ -45,6 +47,26 @@ def test_no_sentence_holds_a_value_that_is_none(shape: str, family: Family | Non
         for rule in RULES:
             for text in texts_of(rule.run(evidence)):
                 assert not SAID_BY_MISTAKE.search(text), (rule.id, text)
+
+
+@pytest.mark.parametrize("family", [None, *Family])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_headline_holds_a_value_that_is_none(shape: str, family: Family | None) -> None:
+    made = evidence_of(metrics=dict.fromkeys(every_metric(), SHAPES[shape]))
+    evidence = replace(made, algorithm=Algorithm(family=family, critic=family is Family.ONLINE))
+    verdicts = [rule.run(evidence) for rule in RULES]
+    signature = Signature(status=Answer.CANNOT_SAY, reason="no tokens", pair=None, aggregates=aggregates())
+    seen = what_was_seen(evidence, verdicts, signature)
+    quiet = [verdict for verdict in verdicts if not isinstance(verdict, Broken)]
+    for judged in (verdicts, quiet):
+        found = verdict_of(
+            run=evidence.run, signature=signature, verdicts=judged, crashes=(), sources=(), tables={}, seen=seen
+        ).verdict
+        assert found.coverage is not None
+        asked = [(question.why, would_show(question)) for question in found.coverage.core]
+        for text in (found.headline, *found.next, *(part for parts in asked for part in parts)):
+            assert not SAID_BY_MISTAKE.search(text), text
+            assert "-0" not in text.split()
 
 
 def every_metric() -> list[str]:

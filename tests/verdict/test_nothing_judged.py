@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +18,7 @@ from ptt.diagnostics.model import Status
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.nothing_judged import why_nothing_was_judged
 
+DUMPS = Path(__file__).parents[1] / "fixtures" / "dumps"
 METRICS = pl.DataFrame(schema={"name_raw": pl.String})
 
 
@@ -78,3 +80,11 @@ def test_a_run_without_a_metric_is_told_by_how_it_ended_and_leaves_the_gate_blin
     assert "no metric was logged" in found.verdict.headline
     assert "stopped by hand" in found.verdict.headline
     assert decide(found, fail_on=None) is Outcome.BLIND
+
+
+def test_of_tokens_that_make_no_pair_the_reason_and_the_line_that_records_the_other_are_said(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "verl" / "5", tmp_path / "run" / "5")
+    verdict = ptt.diagnose(tmp_path / "run").verdict
+    assert verdict.status is Status.CANNOT_SAY
+    assert "a log-ratio takes two" in verdict.headline
+    assert "from ptt.recorders.verl import record" in verdict.next[0]

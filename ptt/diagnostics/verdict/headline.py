@@ -143,12 +143,13 @@ def _answer(
         )
     # a rule of the user's own that found nothing says nothing of the rest of the run
     clean = sum(isinstance(verdict, Healthy) and not verdict.id.startswith(CUSTOM) for verdict in verdicts)
+    tokens = [verdict.enable for verdict in verdicts if isinstance(verdict, NotJudged) and verdict.id == SIGNATURE]
     if nothing is not None and not (seen.coverage.core if seen else clean or findings):
         return RunVerdict(
             status=Status.CANNOT_SAY,
             headline=nothing.headline + _end_of_run(findings, verdicts),
             first_broken_link=None,
-            next=nothing.next,
+            next=(*(tokens if nothing.tokens else ()), *nothing.next),
         )
     if seen is None or seen.tails == "undecided":
         return _by_signature(signature, verdicts, answered=bool(clean))
@@ -160,7 +161,6 @@ def _answer(
             first_broken_link=None,
             next=(BY_ITS_ANSWERS if seen.tails == "not asked" else KEEP_RECORDING,),
         )
-    tokens = [verdict.enable for verdict in verdicts if isinstance(verdict, NotJudged) and verdict.id == SIGNATURE]
     answers = (BY_ITS_ANSWERS,) if seen.tails == "not asked" else ()
     return RunVerdict(
         status=Status.CANNOT_SAY,

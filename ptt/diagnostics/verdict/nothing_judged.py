@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.gather import NO_SEQUENCES
 from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.wide_metrics import WideMetrics
@@ -27,6 +28,7 @@ class NothingJudged:
 
     headline: str
     next: tuple[str, ...]
+    tokens: bool = False  # whether recorded tokens are what could not be judged: then it helps to record more of them
 
 
 def why_nothing_was_judged(
@@ -55,7 +57,10 @@ def why_nothing_was_judged(
             headline="MLflow store with parameters only: no metric was logged.",
             next=("log the metrics of every step: mlflow.log_metrics(metrics, step=step), or report_to='mlflow'",),
         )
-    return NothingJudged(headline=_without_metrics(kinds, evidence), next=(SEE_SOURCES,))
+    if evidence.tails_reason and not evidence.tails_reason.startswith(NO_SEQUENCES):
+        headline = f"Cannot say: {evidence.tails_reason}; no metric was logged."
+        return NothingJudged(headline=headline, next=(SEE_SOURCES,), tokens=True)
+    return NothingJudged(headline=_without_metrics(kinds), next=(SEE_SOURCES,))
 
 
 def _no_log(foreign: int, closed: int) -> NothingJudged:
@@ -77,14 +82,12 @@ def _too_little(names: int, evidence: Evidence) -> str:
     return f"Cannot say: {held} were logged at {rows}, too little for any rule to judge."
 
 
-def _without_metrics(kinds: Counter[str], evidence: Evidence) -> str:
+def _without_metrics(kinds: Counter[str]) -> str:
     if set(kinds) <= set(EVALUATIONS):
         tools = " and ".join(sorted({EVALUATIONS[kind] for kind in kinds}))
         return f"Evaluation logs only ({tools}): no training metrics."
     if set(kinds) <= ASIDE:
         return f"Samples, traces or evaluations only ({', '.join(sorted(kinds))}): no training metrics."
-    if evidence.tails_reason and evidence.run.sequences:
-        return f"Cannot say: {evidence.tails_reason}."
     return f"Cannot say: no metric was logged in what was read ({', '.join(sorted(kinds))})."
 
 
