@@ -265,9 +265,12 @@ def _refuse_several(run: Path, content: FolderRuns) -> None:
 def runs_in(path: str | Path) -> FolderRuns:
     """Say which runs a folder holds and why they are not one; none for a run, a store, a file or an archive."""
     path = Path(path)
-    if not path.is_dir() or _store_at(path) is not None or (path / FINDINGS).is_file():
-        return FolderRuns(folder=path)
-    return find_runs(path)
+    try:
+        if path.is_dir() and _store_at(path) is None and not (path / FINDINGS).is_file():
+            return find_runs(path)
+    except OSError:  # it may not be entered, which is reported where it is read
+        pass
+    return FolderRuns(folder=path)
 
 
 def read_settings(path: Path | None = None) -> Settings:
