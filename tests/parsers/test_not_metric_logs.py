@@ -104,6 +104,7 @@ FILES: dict[str, Any] = {
     "access.log": SERVER,
     "debug-internal.log": TRACKER,
     "debug.log": CONFIGURED,
+    "ruled.log": f"2024-02-15 01:59:21,744 {'-' * 100}\n2024-02-15 01:59:21,745 Model: tiny\n" * 3,
     "install.log": INSTALL,
     "pytest.log": TESTS,
     "game_log.txt": GAMES,

@@ -107,8 +107,8 @@ RLLIB_LINES = [
     for at, reward in ((1, -20.5), (2, -19.0), (3, -18.25))
 ]  # fmt: skip
 LLAMA_FACTORY = [
-    {"current_steps": at, "total_steps": 40, "loss": loss, "lr": 1e-4, "epoch": at / 40, "percentage": 2.5 * at,
-     "elapsed_time": "0:00:26", "remaining_time": "0:45:50"}
+    {"current_steps": at, "total_steps": 40, "loss": loss, "reward": None, "lr": 1e-4, "epoch": at / 40,
+     "percentage": 2.5 * at, "elapsed_time": "0:00:26", "remaining_time": "0:45:50"}
     for at, loss in ((10, 3.5), (20, 2.0), (30, 1.25))
 ]  # fmt: skip
 DETR = [
@@ -201,7 +201,7 @@ DOCUMENTS = {
         "result.json", jsonl(RLLIB_LINES), {"episode_reward_mean": [(1, -20.5), (2, -19.0), (3, -18.25)]}
     ),
     "LLaMA-Factory's trainer_log.jsonl": Shape(
-        "trainer_log.jsonl", jsonl(LLAMA_FACTORY), {"loss": [(10, 3.5), (20, 2.0), (30, 1.25)]}
+        "trainer_log.jsonl", jsonl(LLAMA_FACTORY), {"loss": [(10, 3.5), (20, 2.0), (30, 1.25)], "reward": []}
     ),
     "DETR's log.txt": Shape("log.txt", jsonl(DETR), {"train_loss": [(0, 8.0), (1, 6.5), (2, 6.0)]}, "epoch"),
     "a log history alone": Shape("trajectory.json", TRAJECTORY, {"grad_norm": [(1, 0.125), (2, 0.25), (3, 0.375)]}),

@@ -124,17 +124,24 @@ def _may_name_metric(lower: bytes) -> bool:
 
 
 WORD = re.compile(r"[^\W\d_]+")
-# What Python's logging puts in front: time, perhaps host and logger, and the level, in any of the usual orders.
-LOGGED = re.compile(
-    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?(?:[\s:|-]+[\w.:\[\]-]{1,80}){0,4}?"
-    r"[\s:|\[-]+(?:INFO|DEBUG|WARNING)\]?(?: ?[\t:|-])?(?=\s|$)|(?:INFO|DEBUG):[\w.]{1,80}:"
-)
+# What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
+TIME = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
+LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
+LEVEL_FIRST = re.compile(r"(?:INFO|DEBUG):[\w.]{1,80}:")
+PREFIX_CHARS: Final = 160  # of the time, the host, the logger and the level
+PREFIX_WORDS: Final = 5  # more are a sentence that names a level
 
 
 def unlogged(text: str) -> str:
     """Return a line without the prefix of its logger."""
-    match = LOGGED.match(text)
-    return text[match.end() :].removeprefix(" ") if match else text
+    end = 0
+    if time := TIME.match(text):
+        level = LEVEL.search(text, time.end(), PREFIX_CHARS)
+        if level and len(text[time.end() : level.start()].split()) <= PREFIX_WORDS:
+            end = level.end()
+    elif level := LEVEL_FIRST.match(text):
+        end = level.end()
+    return text[end:].removeprefix(" ") if end else text
 
 
 SETTING = re.compile(r"(?:steps|iters|epochs|episodes|batches) ?[=:]", re.IGNORECASE)  # how many there are to be

@@ -87,6 +87,9 @@ TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
     "epoch": ("total_epochs", "max_epochs", "num_epochs"),
     "row": (),
 }  # fmt: skip
+FORM: Final = frozenset({"current_steps", "total_steps", "percentage"})
+"""Keys of each row of LLaMA-Factory's `trainer_log.jsonl`; its older versions write null for what the stage at hand has
+none of: the reward of SFT, the loss of an evaluation."""
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
@@ -339,7 +342,10 @@ class CallLog:
         if row is None:
             return False
         evaluation = _is_evaluation(flat)
+        blank = flat.keys() >= FORM  # a form, whose empty fields nobody measured
         for name, value in row.values.items():
+            if blank and value is None:
+                continue
             named = f"{self.front}{name}"
             if evaluation and split_of(named) != "eval":
                 named = f"eval/{named}"
