@@ -453,3 +453,24 @@ def test_a_log_in_the_shape_of_its_writer_is_read(tmp_path: Path, name: str) -> 
     assert {metric: points(pieces, metric) for metric in shape.metrics} == shape.metrics
     assert unit(pieces) == shape.unit
     assert losses(pieces)[:2] == (0, 0)
+
+
+MEANINGS = {
+    ("blocks of OLMo", "train/CrossEntropyLoss"): "loss/total",
+    ("llm.c", "trl"): "loss/total",
+    ("llm.c", "tel"): "eval/loss",
+    ("DeepSpeed-Chat", "act_loss"): "loss/policy",
+    ("DeepSpeed-Chat", "cri_loss"): "critic/value_loss",
+    ("DeepSpeed-Chat", "average reward score"): "reward/mean",
+    ("Megatron", "lm loss"): "loss/total",
+    ("boxes of stable-baselines3", "rollout/ep_rew_mean"): "reward/mean",
+    ("Spinning Up's progress.txt", "AverageEpRet"): "reward/mean",
+    ("Spinning Up's progress.txt", "LossV"): "critic/value_loss",
+}
+
+
+@pytest.mark.parametrize(("shape", "raw"), MEANINGS)
+def test_a_writers_own_names_are_known(tmp_path: Path, shape: str, raw: str) -> None:
+    metrics = table(read(tmp_path, SHAPES[shape]), "metrics")
+    named = metrics.filter(pl.col("name_raw").str.strip_prefix("console:") == raw)
+    assert named["name"].unique().to_list() == [MEANINGS[shape, raw]]
