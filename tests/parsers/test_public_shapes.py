@@ -370,6 +370,16 @@ Train: {value} (13783.75s)
 Val:   0.25 (535.96s)
 """
 FEDERATED = "[ROUND {at}/50] clients: 8, loss: {value}, accuracy: 0.5"
+EPOCHS_BESIDE_BARS = """Epoch 1/3
+Train Loss: 0.5 - Train Perplexity: 1.625
+Epoch 2/3:  50%|##   | 5/10 [00:01<00:01, 5.00it/s, loss=0.375]
+Epoch 2/3: 100%|#####| 10/10 [00:02<00:00, 5.00it/s, loss=0.25]
+Epoch 2/3
+Train Loss: 0.25 - Train Perplexity: 1.25
+Epoch 3/3: 100%|#####| 10/10 [00:02<00:00, 5.00it/s, loss=0.125]
+Epoch 3/3
+Train Loss: 0.125 - Train Perplexity: 1.125
+"""
 CONSOLES = {
     "veRL below Ray": Shape("run.log", lines(VERL), {"actor/entropy_loss": THREE}),
     "boxes of stable-baselines3": Shape(
@@ -435,6 +445,9 @@ CONSOLES = {
     "epochs told by a logger": Shape("train.log", lines(LOGGED_EPOCHS), {"Avg Loss": THREE}, "epoch"),
     "losses by split below an epoch": Shape(
         "training_logs.txt", lines(SPLIT_EPOCHS), {"Train": THREE, "Val": [(at, 0.25) for at, _ in THREE]}, "epoch"
+    ),
+    "epochs, the first of them before any bar": Shape(
+        "classic.txt", EPOCHS_BESIDE_BARS, {"Train Loss": THREE, "loss": [(15, 0.375), (20, 0.25), (30, 0.125)]}
     ),
     "rounds of federated learning": Shape(
         "server.log", lines(FEDERATED), {"loss": THREE, "accuracy": [(at, 0.5) for at, _ in THREE]}

@@ -213,6 +213,7 @@ class _Console:
         self.step: int | None = None
         self.seq = self.overwritten = 0
         self.units: set[str] = set()
+        self.by_epoch: set[frozenset[str]] = set()  # names of rows that stand at their epoch, as all others then do
         self.frameworks: set[str] = set()
         self.announced: int | None = None
         self.last: bytes = b""
@@ -271,7 +272,8 @@ class _Console:
         self.endings.settle(self.place)
         self.frameworks |= {row.framework} if row.framework else set()
         step = self.epochs.step(row.counter)
-        if step is None and row.counter.unit == "epoch" and self.step is not None:
+        names = frozenset(row.values)
+        if step is None and row.counter.unit == "epoch" and self.step is not None and names not in self.by_epoch:
             step = self.step  # an epoch's summary behind its steps
         if step is not None:
             self.step = step
@@ -279,6 +281,7 @@ class _Console:
         elif row.counter.known:
             at = row.counter.epoch if row.counter.at is None else row.counter.at
             self._add(self.other_units, at or 0, row)
+            self.by_epoch.add(names)
             self.units.add(row.counter.unit)
         else:
             self._unnumbered(row)
