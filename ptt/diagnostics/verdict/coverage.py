@@ -397,24 +397,36 @@ def healthy_headline(seen: Seen, checks: int, reason: str) -> str:
     return f"No fault seen in {_checks(checks)} of {_joined(seen.subjects)}{tails}."
 
 
+MAX_GAPS: Final = 2  # named in a headline: the rest stands below it, with every change that would have shown
+
+
 def little_headline(seen: Seen, checks: int) -> str:
     """Say that nothing was found, what is missing before that means much, and what would have shown."""
     open_ = [question for question in seen.coverage.core if not question.judged]
-    unrecorded = [f"of the {question.question}" for question in open_ if question.why == UNRECORDED]
-    short = [question for question in open_ if 0 < question.rows < FEW]
-    others = [question for question in open_ if question.rows >= FEW]
+    gaps = [question.question for question in open_ if question.why == UNRECORDED]
     parts = [] if seen.coverage.core else ["no metric of the training was read"]
-    parts += [f"nothing is recorded {_joined(unrecorded, last=' or ')}"] if unrecorded else []
-    few = [f"{question.question} ({question.rows})" for question in short]
-    parts += [f"too few values of {_joined(few)}"] if few else []
-    parts += [f"{question.question}: {question.why}" for question in others]
+    parts += [f"{_joined(gaps)} not recorded"] if gaps else []
+    parts += _few([question for question in open_ if 0 < question.rows < FEW])
+    parts += [f"{question.question}: {question.why}" for question in open_ if question.rows >= FEW]
     parts += [question.why for question in open_ if question.question == KIND]
+    more = len(parts) - MAX_GAPS
+    parts = [*parts[:MAX_GAPS], *([f"{more} more gaps" if more > 1 else parts[MAX_GAPS]] if more > 0 else [])]
     shown = [would_show(question) for question in seen.coverage.core if question.judged]
-    if shown:
-        parts.append(f"{_joined(shown[:MAX_SHOWN])} would have shown")
-    else:
-        parts.append(f"{_checks(checks)} of other things found nothing")
+    parts.append(f"{shown[0]} would have shown" if shown else f"{_checks(checks)} of other things found nothing")
     return f"No fault seen; little to see: {'; '.join(parts)}."
+
+
+def _few(short: Sequence[CoreQuestion]) -> list[str]:
+    """Say of how few values: once where several questions have as many."""
+    by_rows: dict[int, list[str]] = {}
+    for question in short:
+        by_rows.setdefault(question.rows, []).append(question.question)
+    return [
+        f"only {rows} {'row' if rows == 1 else 'rows'}"
+        if len(names) > 1
+        else f"only {rows} {'value' if rows == 1 else 'values'} of {names[0]}"
+        for rows, names in sorted(by_rows.items())
+    ]
 
 
 def would_show(question: CoreQuestion) -> str:
