@@ -50,6 +50,9 @@ def _cut_cleanly(rel: str, data: bytes, size: int) -> bool:
     if "tfevents" in rel:
         return size in tf_record_ends(data)
     line = data[:size].rpartition(b"\n")[2]
+    if SAMPLES[rel][0] == "console_log":  # a progress bar ends without a line end, and holds no row
+        last = line.rpartition(b"\r")[2]
+        line = b"" if not last.strip() or b"%|" in last else line
     if SAMPLES[rel][0] == "metrics_csv":  # a last cell that is cut looks like a shorter one
         header = next(line for line in data.split(b"\n") if not line.startswith(b"#"))
         return not line or any(line.count(sep) == header.count(sep) > 0 for sep in (b",", b"\t")) or line == data[:size]

@@ -17,7 +17,7 @@ from ptt.reports.run.view import PARTIAL
 from ptt.reports.text.why import why
 
 UNTRUE = (
-    "The run records no configuration", "No check could call anything healthy", "Not drawn", "0 checks",
+    "The run records no configuration", "No check could call anything healthy", "Not drawn", " 0 checks",
     "the run gave no numbers", "no rule asks about it yet", "cannot be ruled out", "No file was read",
     "raised no alarm", "too few of them were logged", "not recorded", "None", "Healthy checks", "Logged settings",
     "What to keep", "Behind the tail", "What would confirm it",

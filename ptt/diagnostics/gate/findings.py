@@ -40,10 +40,11 @@ def anything_judged(diagnosis: Diagnosis) -> bool:
 
 
 def holds_training(diagnosis: Diagnosis) -> bool:
-    """Return whether anything of the training itself was read, or found: how a run ended is no judgement on it."""
+    """Return whether anything of the training itself was judged, or found: how a run ended is no judgement on it."""
     covered = diagnosis.verdict.coverage
     found = any(finding.severity.at_least(Severity.LOW) for finding in diagnosis.findings)
-    return covered is None or bool(covered.core) or found
+    judged = any(verdict.link not in {Link.SYSTEMS, Link.DATA_VALIDITY} for verdict in diagnosis.healthy)
+    return covered is None or bool(covered.core) or found or judged
 
 
 def idle_allowances(opened: LoadedRun, policy: Policy, *, today: date) -> Iterator[str]:

@@ -35,6 +35,8 @@ ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{
 BLOCKS = re.compile(r"\|[^|]{0,400}\|")  # the picture of a bar
 DONE = re.compile(r"\W{0,4}(?:All )?(?:[Dd]one|DONE|[Ff]inished)\W{0,4}")
 
+LAST_WORDS = re.compile(r"error|exception|interrupt|kill|cancel|abort|complete|finish|\bdone\b|saved", re.IGNORECASE)
+
 # Recognising
 
 HEAD_BYTES: Final = 1 << 16  # of a file of any name
@@ -255,6 +257,8 @@ class _Console:
         if row is not None or b"{'" in segments[-1] or b'{"' in segments[-1]:
             yield torn_line(self.file, line)
             line = b"\r".join(segments[:-1])
+        elif line.strip() and b"%|" not in line and not LAST_WORDS.search(line.decode("utf-8", "replace")):
+            yield Lost(bytes=len(line))  # the beginning of a row, or prose: nobody knows
         self.line(line)
 
     def _other(self, last: bytes) -> None:
