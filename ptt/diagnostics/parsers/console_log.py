@@ -257,8 +257,9 @@ class _Console:
         if row is not None or b"{'" in segments[-1] or b'{"' in segments[-1]:
             yield torn_line(self.file, line)
             line = b"\r".join(segments[:-1])
-        elif line.strip() and b"%|" not in line and not LAST_WORDS.search(line.decode("utf-8", "replace")):
-            yield Lost(bytes=len(line))  # the beginning of a row, or prose: nobody knows
+        elif (last := segments[-1].strip()) and b"%|" not in last:
+            if not LAST_WORDS.search(last.decode("utf-8", "replace")):
+                yield Lost(bytes=len(segments[-1]))  # the beginning of a row, or prose: nobody knows
         self.line(line)
 
     def _other(self, last: bytes) -> None:
