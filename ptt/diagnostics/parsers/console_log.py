@@ -199,6 +199,11 @@ def read(file: RunFile) -> Iterator[Piece]:
     yield from console.close()
 
 
+def _may_be_cut(last: bytes) -> bool:
+    """Return whether a text without a line end may have gone on: it is no bar and holds no last words."""
+    return bool(last.strip()) and b"%|" not in last and not LAST_WORDS.search(last.decode("utf-8", "replace"))
+
+
 class _Console:
     """What is known while the lines go by."""
 
@@ -257,9 +262,8 @@ class _Console:
         if row is not None or b"{'" in segments[-1] or b'{"' in segments[-1]:
             yield torn_line(self.file, line)
             line = b"\r".join(segments[:-1])
-        elif (last := segments[-1].strip()) and b"%|" not in last:
-            if not LAST_WORDS.search(last.decode("utf-8", "replace")):
-                yield Lost(bytes=len(segments[-1]))  # the beginning of a row, or prose: nobody knows
+        elif _may_be_cut(segments[-1]):
+            yield Lost(bytes=len(segments[-1]))  # the beginning of a row, or prose: nobody knows
         self.line(line)
 
     def _other(self, last: bytes) -> None:
